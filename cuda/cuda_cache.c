@@ -305,6 +305,12 @@ int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, ui
                               .out = attention->out,
                               .workspace = has_workspace ? cuda->attention_workspace : NULL,
                               .n_multiprocessors = cuda->n_multiprocessors};
-    moe_cuda_attend(cuda->stream, &job);
+    const uint32_t n = attention->n_head * attention->layout.v_dim;
+    if (attention->layout.v_dim % MOE_Q8_BLOCK == 0 && moe_cuda_has_room_for(cuda, n_rows, n)) {
+        moe_q8_rows_bind(&job.out_q8, cuda->x_q8_memory, n_rows, n);
+    }
+    if (moe_cuda_attend(cuda->stream, &job)) {
+        moe_cuda_note_rows(cuda, attention->out, n_rows, n);
+    }
     return moe_cuda_launched(cuda, "attention", err);
 }

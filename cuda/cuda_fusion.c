@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations that become fewer kernels. A norm also quantises its rows, for the products that
- * follow, and products of the same rows share them. In a recording an addition waits for the
- * operation that follows: it becomes part of a norm of its sum. Norms and rotary embeddings of
- * heads wait likewise, for the keys to be stored. */
+/* Operations that become fewer kernels. A norm also quantises its rows, as attention does, for the
+ * products that follow, and products of the same rows share them. In a recording an addition waits
+ * for the operation that follows: it becomes part of a norm of its sum. Norms and rotary embeddings
+ * of heads wait likewise, for the keys to be stored. */
 #include "cuda/cuda_internal.h"
 #include "cuda/kernels/norm_launch.h"
 
@@ -86,7 +86,7 @@ void moe_cuda_wrote(moe_cuda_device *cuda, const float *x, size_t n)
     }
 }
 
-static void note_rows(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in)
+void moe_cuda_note_rows(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in)
 {
     cuda->quantized = (moe_cuda_quantized){.x = x, .n_rows = n_rows, .n_in = n_in};
 }
@@ -101,15 +101,20 @@ void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows,
     }
     moe_cuda_quantize job = {.x = x, .x_stride = n_in, .n_rows = n_rows, .out = *rows};
     moe_cuda_quantize_rows(cuda->stream, &job);
-    note_rows(cuda, x, n_rows, n_in);
+    moe_cuda_note_rows(cuda, x, n_rows, n_in);
+}
+
+bool moe_cuda_has_room_for(const moe_cuda_device *cuda, uint32_t n_rows, uint32_t n)
+{
+    return n_rows > 0 && n > 0 && n % MOE_Q8_BLOCK == 0 &&
+           moe_q8_rows_bytes(n_rows, n) <= cuda->x_q8_bytes;
 }
 
 /* Whether products may follow that take the rows of a norm as they are. */
 static bool feeds_products(const moe_cuda_device *cuda, const float *x, const float *y,
                            uint32_t n_rows, uint32_t n, size_t x_stride)
 {
-    return y != x && x_stride == n && n > 0 && n_rows > 0 && n % MOE_Q8_BLOCK == 0 &&
-           moe_q8_rows_bytes(n_rows, n) <= cuda->x_q8_bytes;
+    return y != x && x_stride == n && moe_cuda_has_room_for(cuda, n_rows, n);
 }
 
 /* Makes the addition that has been put off, if it gives what is normed, part of the norm. */
@@ -240,7 +245,7 @@ int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight
     if (feeds) {
         moe_q8_rows_bind(&job.out, cuda->x_q8_memory, n_rows, n);
         moe_cuda_norm_quantize(cuda->stream, &job);
-        note_rows(cuda, y, n_rows, n);
+        moe_cuda_note_rows(cuda, y, n_rows, n);
     } else {
         moe_cuda_rms_norm(cuda->stream, x, weight, y, n_rows, n, x_stride, eps);
     }

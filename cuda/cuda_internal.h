@@ -281,6 +281,9 @@ int moe_cuda_begin_reading(moe_cuda_device *cuda, moe_error *err);
 /* Launches what has been put off, or forgets it. */
 void moe_cuda_catch_up(moe_cuda_device *cuda);
 void moe_cuda_drop_put_off(moe_cuda_device *cuda);
+/* Whether x_q8_memory takes rows of n elements, and that it holds those of x. */
+bool moe_cuda_has_room_for(const moe_cuda_device *cuda, uint32_t n_rows, uint32_t n);
+void moe_cuda_note_rows(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in);
 /* The rows of x_q8_memory are no longer known. */
 void moe_cuda_forget_rows(moe_cuda_device *cuda);
 /* Likewise if they are of these floats. */

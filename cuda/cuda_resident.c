@@ -70,9 +70,18 @@ static void take_buddies(moe_cuda_device *cuda, const moe_resident_buddies *b,
     moe_cuda_buddy_route(cuda->stream, edit, &options);
 }
 
+/* Whether one kernel routes and lists the products. */
+static bool routes_and_lists(const moe_resident_experts *job)
+{
+    return job->stop.stopped != NULL && job->n_rows == 1;
+}
+
 static void choose(moe_cuda_device *cuda, const moe_resident_experts *job, const routed_rows *row)
 {
     const moe_route *route = &job->route;
+    if (routes_and_lists(job)) {
+        return;
+    }
     moe_router_gate gate = moe_cuda_gate_of(route);
     moe_cuda_route(cuda->stream, &gate, route->logits, route->selection_bias, job->n_rows,
                    job->picks, row->weights, row->probs);
@@ -113,7 +122,15 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
         return status;
     }
     choose(cuda, job, &row);
-    moe_cuda_chosen_experts experts = {.chosen = row.chosen,
+    const moe_router_gate gate = moe_cuda_gate_of(&job->route);
+    const moe_cuda_chosen_router router = {.gate = &gate,
+                                           .logits = job->route.logits,
+                                           .bias = job->route.selection_bias,
+                                           .experts = job->picks,
+                                           .weights = row.weights,
+                                           .probs = row.probs};
+    moe_cuda_chosen_experts experts = {.router = routes_and_lists(job) ? &router : NULL,
+                                       .chosen = row.chosen,
                                        .addresses = job->addresses,
                                        .resident = stops ? job->resident : NULL,
                                        .n_expert = job->route.n_expert,

@@ -34,6 +34,7 @@ typedef struct moe_attend_job {
     bool split;              /* a block is one page and leaves its part */
     uint32_t first_page;     /* when split: of this wave */
     uint32_t n_pages;
+    moe_q8_rows out_q8; /* as in moe_cuda_attention */
 } moe_attend_job;
 
 /* The first position that a row sees: moe_attention_first() of device.h. */

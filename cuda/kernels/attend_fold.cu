@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Folds the parts that pages left (attend_rows.cu) into the running state of a row and head, in
  * ascending order from the first page that the row sees, and at the end divides by the sum:
- * attend_merge of vector_ops.h.
+ * attend_merge of vector_ops.h. May quantise the result, too.
  *
  * The order is fixed, but the factors of a fold depend only on maxima, and a running maximum is
  * exact in any order. A block therefore scans the maxima of 256 pages at once and has their
  * factors; one thread then computes, in order, just one product and one fmaf for each page and
  * column. */
 #include "cuda/kernels/attend.cuh"
+#include "cuda/kernels/quantize_block.cuh"
 
 #define THREADS 256u
 
@@ -54,6 +55,16 @@ __device__ static inline float load_parts(const moe_attend_job &job, size_t firs
     return after;
 }
 
+/* Stores a finished column. Heads are whole blocks of 32 where rows are quantised. */
+__device__ static inline void put_result(const moe_attend_job &job, uint32_t column, float value)
+{
+    const uint32_t head = blockIdx.x % job.n_head;
+    job.out[(size_t)blockIdx.x * job.layout.v_dim + column] = value;
+    if (job.out_q8.q != NULL)
+        moe_device_quantize(job.out_q8, blockIdx.x / job.n_head, head * job.layout.v_dim + column,
+                            value);
+}
+
 /* One row and head for each block. */
 __global__ __launch_bounds__(THREADS) void moe_attend_fold(moe_attend_job job)
 {
@@ -90,9 +101,15 @@ __global__ __launch_bounds__(THREADS) void moe_attend_fold(moe_attend_job job)
             }
             __syncthreads();
         }
-        if (valid)
-            out[column] = last_wave ? 1.0f / sum * value : value;
+        if (valid && last_wave)
+            put_result(job, column, 1.0f / sum * value);
+        else if (valid)
+            out[column] = value;
     }
+    const uint32_t padding = job.n_head * v_dim + threadIdx.x;
+    if (last_wave && job.out_q8.q != NULL && blockIdx.x % job.n_head == job.n_head - 1 &&
+        padding < job.out_q8.n_in_padded)
+        moe_device_quantize(job.out_q8, row, padding, 0.0f);
     __syncthreads();
     if (threadIdx.x == 0) {
         job.state_max[blockIdx.x] = max;

@@ -284,10 +284,10 @@ size_t moe_cuda_attention_workspace(uint32_t n_multiprocessors, uint32_t v_dim)
     return queries * (v_dim + 4) * sizeof(float);
 }
 
-void moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention)
+bool moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention)
 {
     if (attention->n_rows == 0)
-        return;
+        return false;
     moe_attend_job job = {};
     job.layout = attention->layout;
     job.rows = attention->rows;
@@ -305,13 +305,14 @@ void moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention
     job.q_stride = (job.layout.k_dim + 3) / 4 * 4;
     job.v_bytes = bytes_of(job.layout.type, job.layout.v_dim);
     job.wide = rows_are_wide(&job.layout);
+    job.out_q8 = attention->out_q8;
     choose_tile(attention, &job);
     job.split = attention->workspace != NULL &&
                 attention->n_visible - attention->first_visible > MOE_KV_PAGE &&
                 blocks_a_page(&job) < FEW_BLOCKS * attention->n_multiprocessors;
     if (!job.split) {
         launch_any(stream, job, 1);
-        return;
+        return false;
     }
     job.first_page = attention->first_visible / MOE_KV_PAGE;
     place_parts(attention, &job);
@@ -321,4 +322,5 @@ void moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention
         launch_any(stream, job, left < job.n_pages ? left : job.n_pages);
         moe_launch_attend_fold(stream, &job);
     }
+    return job.out_q8.q != NULL;
 }

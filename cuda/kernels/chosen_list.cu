@@ -2,11 +2,10 @@
 /* What the routers of a few rows have chosen, as products that read each expert once: an expert's
  * rows are one product of each matrix, in place of its first pick. The pass stops here if an expert
  * is in no memory that the device reads. */
-#include "cpu/kernels/router_select.h"
 #include "cuda/kernels/product_launch.h"
-#include "cuda/kernels/vector_math.cuh"
+#include "cuda/kernels/route.cuh"
 
-#define THREADS 256u
+#define THREADS ROUTE_THREADS
 #define MOST    (MOE_CUDA_CHOSEN_ROWS * MOE_ROUTER_MAX_USED)
 
 typedef struct picks {
@@ -53,10 +52,9 @@ __device__ static inline void put_products(const moe_cuda_chosen_experts &expert
         experts.list[p * n + i] = products[p];
 }
 
-/* One block. */
-__global__ __launch_bounds__(THREADS) void moe_list_chosen(moe_cuda_chosen_experts experts)
+/* By one block. */
+__device__ static inline void list_picks(const moe_cuda_chosen_experts &experts, picks &p)
 {
-    __shared__ picks p;
     const uint32_t n = experts.n_rows * experts.n_used;
     if (threadIdx.x == 0)
         p.n_missing = 0;
@@ -96,7 +94,32 @@ __global__ __launch_bounds__(THREADS) void moe_list_chosen(moe_cuda_chosen_exper
     }
 }
 
+__global__ __launch_bounds__(THREADS) void moe_list_chosen(moe_cuda_chosen_experts experts)
+{
+    __shared__ picks p;
+    list_picks(experts, p);
+}
+
+/* The router of one row first. Rows would follow one another in a block, so several have a kernel
+ * of a block each in front of the list. */
+__global__ __launch_bounds__(THREADS) void moe_route_and_list(route_args args,
+                                                              moe_cuda_chosen_experts experts)
+{
+    __shared__ route_shared shared;
+    __shared__ picks p;
+    route_row(args, 0, &shared);
+    __syncthreads();
+    list_picks(experts, p);
+}
+
 void moe_cuda_list_chosen(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts)
 {
-    MOE_LAUNCH(moe_list_chosen, 1, THREADS, 0, stream, *experts);
+    const moe_cuda_chosen_router *router = experts->router;
+    if (router != NULL) {
+        route_args args = {*router->gate,   router->logits,  router->bias,
+                           router->experts, router->weights, router->probs};
+        MOE_LAUNCH(moe_route_and_list, 1, THREADS, 0, stream, args, *experts);
+    } else {
+        MOE_LAUNCH(moe_list_chosen, 1, THREADS, 0, stream, *experts);
+    }
 }

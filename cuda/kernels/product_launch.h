@@ -150,13 +150,24 @@ typedef struct moe_cuda_experts {
 void moe_cuda_experts_list(const moe_cuda_experts *experts);
 void moe_cuda_experts_run(moe_cuda_stream stream, const moe_cuda_experts *experts);
 
+/* moe_cuda_route() of one row, in front of the list of what it chooses. */
+typedef struct moe_cuda_chosen_router {
+    const moe_router_gate *gate; /* host */
+    const float *logits;
+    const float *bias; /* or NULL */
+    uint32_t *experts;
+    float *weights;
+    float *probs; /* or NULL */
+} moe_cuda_chosen_router;
+
 /* The chosen experts of a few rows, which the host does not know: each by its address in a table. A
  * rank without an expert (MOE_CUDA_EXPERT_NONE) leaves its row of `out` as it is. */
 #define MOE_CUDA_CHOSEN_ROWS 8u
 typedef struct moe_cuda_chosen_experts {
-    const uint32_t *chosen;              /* [n_rows][n_used] */
-    const moe_expert_address *addresses; /* [n_expert] */
-    const bool *resident;                /* [n_expert] for n_missing; NULL: all of the chosen */
+    const moe_cuda_chosen_router *router; /* host; only with one row. NULL: `chosen` is there */
+    const uint32_t *chosen;               /* [n_rows][n_used]; the router's `experts` */
+    const moe_expert_address *addresses;  /* [n_expert] */
+    const bool *resident;                 /* [n_expert] for n_missing; NULL: all of the chosen */
     uint32_t n_expert;
     uint32_t n_used;
     uint32_t n_rows;           /* up to MOE_CUDA_CHOSEN_ROWS */
@@ -179,7 +190,8 @@ typedef struct moe_cuda_chosen_experts {
     uint32_t n_multiprocessors;
 } moe_cuda_chosen_experts;
 
-/* The first step of the next function alone: fills `list`, n_missing, and what stops the pass. */
+/* The first step of the next function alone: routes, fills `list`, n_missing, and what stops the
+ * pass. */
 void moe_cuda_list_chosen(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts);
 void moe_cuda_chosen_experts_run(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts);
 

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cpu/kernels/quant_rows.h"
 #include "cpu/kernels/router_select.h"
 #include "runtime/device/device.h"
 
@@ -115,11 +116,13 @@ typedef struct moe_cuda_attention {
     /* For pages computed side by side, of moe_cuda_attention_workspace() bytes. NULL: never. */
     void *workspace;
     uint32_t n_multiprocessors;
+    moe_q8_rows out_q8; /* of out, or empty; v_dim is a multiple of MOE_Q8_BLOCK */
 } moe_cuda_attention;
 
 /* Bytes for rows of any number and length, on a device of so many multiprocessors. */
 size_t moe_cuda_attention_workspace(uint32_t n_multiprocessors, uint32_t v_dim);
-void moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention);
+/* Whether out_q8 has been filled: by the kernel that merges the parts of pages, if there is one. */
+bool moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention);
 
 /* As moe_device_ops.choose. choice: host; rows: device; n_positions: the most that a row sees, at
  * most choice->n_scores. */

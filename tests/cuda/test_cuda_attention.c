@@ -2,6 +2,7 @@
 /* The KV cache's kernels against the reference C bit by bit: storing, moving, and attention of rows
  * that decode, of prompts and of token trees, over every cache type, pages one after the other and
  * side by side. The kernels' sources run here as they are, under the emulation. */
+#include "cpu/kernels/matmul.h"
 #include "cuda/kernels/vector_launch.h"
 #include "tests/kernels/vector_test_util.h"
 #include "tests/test_size.h"
@@ -208,6 +209,32 @@ static void expect_head(const cache *c, const mask *m, const moe_cuda_kv_row *ro
     c->reference.scale(1.0f / sum, out, l->v_dim);
 }
 
+static uint32_t n_quantised; /* calls of attention that gave quantised rows, too */
+
+/* What attention has quantised against the reference's quantisation of what is expected. */
+static void assert_quantised(const moe_q8_rows *got, const float *expected)
+{
+    for (size_t i = 0; i < (size_t)got->n_rows * got->n_in; i++)
+        if (!isfinite(expected[i]))
+            return; /* unspecified */
+    moe_matmul_kernels reference;
+    moe_q8_rows rows;
+    size_t padded = (size_t)got->n_rows * got->n_in_padded;
+    void *memory = aligned_alloc(64, align64(moe_q8_rows_bytes(got->n_rows, got->n_in)));
+    assert_non_null(memory);
+    moe_q8_rows_bind(&rows, memory, got->n_rows, got->n_in);
+    moe_matmul_kernels_init(&reference, 0);
+    reference.quantize_rows(expected, got->n_in, got->n_rows, got->n_in, &rows, 0);
+    assert_memory_equal(got->q, rows.q, padded);
+    assert_memory_equal(got->d, rows.d, padded / 32 * sizeof(float));
+    assert_memory_equal(got->sum16, rows.sum16, padded / 16 * sizeof(int32_t));
+    assert_memory_equal(got->sum32, rows.sum32, padded / 32 * sizeof(int32_t));
+    assert_memory_equal(got->dsum16, rows.dsum16, padded / 16 * sizeof(float));
+    assert_memory_equal(got->dsum32, rows.dsum32, padded / 32 * sizeof(float));
+    free(memory);
+    n_quantised++;
+}
+
 /* Runs the rows every way there is and holds each result to the reference. */
 static void attend_masked(const cache *c, const shape *s, const mask *m,
                           const moe_cuda_kv_row *rows, uint32_t n_rows, bool shared_pages,
@@ -256,7 +283,17 @@ static void attend_masked(const cache *c, const shape *s, const mask *m,
                                         .out = got,
                                         .workspace = workspace,
                                         .n_multiprocessors = multiprocessors[i]};
-        moe_cuda_attend(NULL, &attention);
+        uint32_t n = s->n_head * s->v_dim;
+        void *q8_memory = NULL;
+        if (s->v_dim % MOE_Q8_BLOCK == 0) {
+            q8_memory = aligned_alloc(64, align64(moe_q8_rows_bytes(n_rows, n)));
+            assert_non_null(q8_memory);
+            memset(q8_memory, 0x55, moe_q8_rows_bytes(n_rows, n));
+            moe_q8_rows_bind(&attention.out_q8, q8_memory, n_rows, n);
+        }
+        if (moe_cuda_attend(NULL, &attention))
+            assert_quantised(&attention.out_q8, expected);
+        free(q8_memory);
         test_assert_same("attention", i == 0 ? "folded at once" : "pages side by side", expected,
                          got, (uint32_t)(n_q * s->v_dim));
         assert_int_equal(test_bits_of(got[n_q * s->v_dim]), 0xffffffffu);
@@ -481,12 +518,19 @@ static void masked_rows(void **state)
     }
 }
 
+static void pages_quantise(void **state)
+{
+    (void)state;
+    assert_true(n_quantised > 20); /* by the tests before */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stores_and_moves), cmocka_unit_test(rows_that_decode),
         cmocka_unit_test(rows_of_a_prompt), cmocka_unit_test(rows_of_a_tree),
         cmocka_unit_test(a_long_context),   cmocka_unit_test(masked_rows),
+        cmocka_unit_test(pages_quantise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

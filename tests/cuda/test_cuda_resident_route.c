@@ -233,27 +233,33 @@ typedef struct list_case {
     uint32_t stopped, n_missing;
 } list_case;
 
+static moe_cuda_chosen_experts list_job(list_case *c, bool begins, const float *const *inputs,
+                                        float *const *kept)
+{
+    return (moe_cuda_chosen_experts){.chosen = c->chosen,
+                                     .addresses = c->addresses,
+                                     .resident = c->resident,
+                                     .n_expert = LIST_EXPERTS,
+                                     .n_used = LIST_USED,
+                                     .n_rows = c->n_rows,
+                                     .gate.n_out = LIST_FF,
+                                     .x = c->x,
+                                     .list = c->list,
+                                     .index = c->index,
+                                     .gate_out = c->gate,
+                                     .up_out = c->up,
+                                     .out = c->out,
+                                     .n_missing = &c->n_missing,
+                                     .stop = {.stopped = &c->stopped,
+                                              .begins = begins,
+                                              .inputs = {inputs[0], inputs[1]},
+                                              .kept = {kept[0], kept[1]},
+                                              .n = LIST_N}};
+}
+
 static void list_chosen(list_case *c, bool begins, const float *const *inputs, float *const *kept)
 {
-    moe_cuda_chosen_experts job = {.chosen = c->chosen,
-                                   .addresses = c->addresses,
-                                   .resident = c->resident,
-                                   .n_expert = LIST_EXPERTS,
-                                   .n_used = LIST_USED,
-                                   .n_rows = c->n_rows,
-                                   .gate.n_out = LIST_FF,
-                                   .x = c->x,
-                                   .list = c->list,
-                                   .index = c->index,
-                                   .gate_out = c->gate,
-                                   .up_out = c->up,
-                                   .out = c->out,
-                                   .n_missing = &c->n_missing,
-                                   .stop = {.stopped = &c->stopped,
-                                            .begins = begins,
-                                            .inputs = {inputs[0], inputs[1]},
-                                            .kept = {kept[0], kept[1]},
-                                            .n = LIST_N}};
+    moe_cuda_chosen_experts job = list_job(c, begins, inputs, kept);
     moe_cuda_list_chosen(NULL, &job);
 }
 
@@ -313,6 +319,60 @@ static void each_pick_is_a_row_of_its_expert(void **state)
     }
 }
 
+/* The router of a row and the list of what it chooses as one kernel: what two give. */
+static void a_row_is_routed_and_listed_at_once(void **state)
+{
+    (void)state;
+    enum { INDEX = 2 * LIST_USED };
+    static list_case c[2];
+    static float input[LIST_N], kept[2][LIST_N], logits[LIST_EXPERTS], bias[LIST_EXPERTS];
+    float weights[2][LIST_USED], probs[2][LIST_EXPERTS];
+    uint64_t seed = 15;
+    test_fill(&seed, TEST_PLAIN, input, LIST_N);
+    for (uint32_t round = 0; round < 60; round++) {
+        moe_router_gate gate = {.kind = round % 2 == 0 ? MOE_ROUTER_SOFTMAX : MOE_ROUTER_SIGMOID,
+                                .n_expert = LIST_EXPERTS,
+                                .n_expert_used = LIST_USED,
+                                .n_group = round % 3 == 0 ? 4 : 0,
+                                .n_group_used = 2,
+                                .renormalise = round % 4 < 2,
+                                .scale = 1.5f};
+        test_fill(&seed, TEST_PLAIN, logits, LIST_EXPERTS);
+        test_fill(&seed, TEST_PLAIN, bias, LIST_EXPERTS);
+        memset(kept, 0, sizeof kept);
+        memset(weights, 0x55, sizeof weights);
+        memset(probs, 0x55, sizeof probs);
+        for (uint32_t i = 0; i < 2; i++) {
+            c[i].n_rows = 1;
+            for (uint32_t e = 0; e < LIST_EXPERTS; e++) {
+                c[i].resident[e] = round % 2 == 0 || e % 3 != 0;
+                for (int p = 0; p < 3; p++)
+                    c[i].addresses[e].parts[p] = &c[0].addresses[e].parts[p];
+            }
+            float *probs_of = round % 5 == 0 ? NULL : probs[i];
+            const moe_cuda_chosen_router router = {&gate,       logits,     bias,
+                                                   c[i].chosen, weights[i], probs_of};
+            if (i == 0)
+                moe_cuda_route(NULL, &gate, logits, bias, 1, c[i].chosen, weights[i], probs_of);
+            moe_cuda_chosen_experts job =
+                list_job(&c[i], true, (const float *const[]){input, input},
+                         (float *const[]){kept[i], kept[i]});
+            job.router = i == 0 ? NULL : &router;
+            moe_cuda_list_chosen(NULL, &job);
+        }
+        assert_memory_equal(c[0].chosen, c[1].chosen, sizeof(uint32_t) * LIST_USED);
+        assert_memory_equal(c[0].index, c[1].index, sizeof(uint32_t) * INDEX);
+        assert_memory_equal(weights[0], weights[1], sizeof weights[0]);
+        assert_memory_equal(probs[0], probs[1], sizeof probs[0]);
+        assert_memory_equal(kept[0], kept[1], sizeof kept[0]);
+        assert_true(c[0].stopped == c[1].stopped && c[0].n_missing == c[1].n_missing);
+        for (uint32_t i = 0; i < 3 * LIST_USED; i++)
+            assert_true(c[0].list[i].weights == c[1].list[i].weights &&
+                        c[0].list[i].n_rows == c[1].list[i].n_rows &&
+                        c[0].list[i].first_row == c[1].list[i].first_row);
+    }
+}
+
 /* The first layer that misses an expert keeps what it began with, and says so to all behind it. */
 static void the_first_miss_stops_the_pass(void **state)
 {
@@ -359,6 +419,7 @@ int main(void)
         cmocka_unit_test(drafts_on_residents),
         cmocka_unit_test(buddies_of_the_missing),
         cmocka_unit_test(each_pick_is_a_row_of_its_expert),
+        cmocka_unit_test(a_row_is_routed_and_listed_at_once),
         cmocka_unit_test(the_first_miss_stops_the_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
