@@ -185,6 +185,7 @@ static const moe_device_ops cpu_ops = {
     .delta_rule = moe_cpu_delta_rule,
     .short_conv = moe_cpu_short_conv,
     .state_space = moe_cpu_state_space,
+    .selective_scan = moe_cpu_selective_scan,
     .channel_rule = moe_cpu_channel_rule,
     .greatest = moe_cpu_greatest,
 };
@@ -233,7 +234,8 @@ int moe_cpu_device_open(moe_device **out, const moe_cpu_device_options *options,
         .features = MOE_DEVICE_MASKED_ATTENTION | MOE_DEVICE_EXPERT_FORMS | MOE_DEVICE_READABLE |
                     MOE_DEVICE_SMALL_KV | MOE_DEVICE_EVERY_TYPE | MOE_DEVICE_LAYER_FORMS |
                     MOE_DEVICE_SCALED_WEIGHTS | MOE_DEVICE_DELTA_RULE | MOE_DEVICE_SHORT_CONV |
-                    MOE_DEVICE_STATE_SPACE | MOE_DEVICE_CHANNEL_RULE | MOE_DEVICE_KV_GROUPS};
+                    MOE_DEVICE_STATE_SPACE | MOE_DEVICE_CHANNEL_RULE | MOE_DEVICE_SELECTIVE_SCAN |
+                    MOE_DEVICE_KV_GROUPS};
     cpu->team = options->team;
     if (options->blas_prefill) {
         int status = moe_blas_load(&cpu->blas, err);

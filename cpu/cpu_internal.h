@@ -121,6 +121,7 @@ int moe_cpu_layer_norm(moe_device *device, const float *x, const float *weight, 
 int moe_cpu_soft_cap(moe_device *device, float cap, float *x, size_t n, moe_error *err);
 int moe_cpu_channel_rule(moe_device *device, const moe_channel_rule *rule, moe_error *err);
 int moe_cpu_state_space(moe_device *device, const moe_state_space *space, moe_error *err);
+int moe_cpu_selective_scan(moe_device *device, const moe_selective_scan *scan, moe_error *err);
 int moe_cpu_short_conv(moe_device *device, const moe_short_conv *conv, moe_error *err);
 int moe_cpu_delta_rule(moe_device *device, const moe_delta_rule *rule, moe_error *err);
 int moe_cpu_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Layers that are a short convolution and nothing else. A task is some channels of one sequence. */
+/* A short convolution of its own: all of a layer, or what a selective scan begins with. A task is
+ * some channels of one sequence. */
 #include "cpu/cpu_convolution.h"
 #include "runtime/base/moe_assert.h"
 
@@ -20,7 +21,8 @@ static void convolve_range(void *context, uint32_t begin, uint32_t end)
         uint32_t first = task % job->n_parts * MOE_CPU_CONV_CHANNELS;
         uint32_t n = d->n - first;
         n = n < MOE_CPU_CONV_CHANNELS ? n : MOE_CPU_CONV_CHANNELS;
-        moe_cpu_channels channels = {first, n, d->conv + (size_t)first * d->conv_kernel, NULL};
+        moe_cpu_channels channels = {first, n, d->conv + (size_t)first * d->conv_kernel,
+                                     d->bias != NULL ? d->bias + first : NULL};
         if (s->out != NULL) {
             moe_cpu_convolve(&job->convolution, s, &channels, s->n_silent,
                              s->n_tokens - s->n_silent, s->out + first, d->n);
@@ -34,7 +36,11 @@ int moe_cpu_short_conv(moe_device *device, const moe_short_conv *conv, moe_error
     (void)err;
     moe_cpu_device *cpu = moe_cpu_device_of(device);
     MOE_ASSERT(conv->n > 0 && conv->conv_kernel > 0 && conv->conv_kernel <= MOE_DELTA_MAX_TAPS);
-    conv_job job = {.convolution = {.cpu = cpu, .n_channels = conv->n, .n_taps = conv->conv_kernel},
+    conv_job job = {.convolution = {.cpu = cpu,
+                                    .n_channels = conv->n,
+                                    .n_taps = conv->conv_kernel,
+                                    .silu = conv->silu,
+                                    .tail_at = conv->tail_at},
                     .d = conv,
                     .n_parts = (conv->n + MOE_CPU_CONV_CHANNELS - 1) / MOE_CPU_CONV_CHANNELS};
     moe_cpu_for(cpu, conv->n_sequences * job.n_parts, 4, convolve_range, &job);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The arithmetic of layers with a recurrent state: the short convolution, the gated delta rule (one
- * decay for a head, or one for each row of its state), and the state space of Mamba-2.
+ * decay for a head, or one for each row of its state), the state space of Mamba-2, and the
+ * selective scan of Mamba-1.
  *
  * Arithmetic contract, as in vector_ops.h: reference, AVX2, AVX-512 and CUDA give the same bits.
  * Tokens are taken one after the other, and what a token does to a column of the state depends on
@@ -61,6 +62,27 @@ typedef struct moe_delta_args {
     size_t out_stride;
 } moe_delta_args;
 
+/* Some channels of a selective scan (Mamba-1), over some tokens. A channel is a column S of the
+ * state, with a time step and a decay for each row of its own. For each token and channel, x = dt +
+ * dt_bias, with u, s, p as for decays of rows, o from +0 and i ascending:
+ *    step = (x > 0 ? x : 0) + (s + s) * p;   d = step * v
+ *    S_i = fmaf(k_i, d, exp(rate_i * step) * S_i);   o = fmaf(S_i, q_i, o)
+ * and in the end o = fmaf(skip, v, o) */
+typedef struct moe_scan_args {
+    uint32_t n_rows; /* of the state, up to MOE_DELTA_MAX_KEY_DIM */
+    uint32_t n;      /* channels: 1..MOE_DELTA_COLUMNS */
+    uint32_t n_tokens;
+    uint32_t n_silent;  /* as in moe_delta_args */
+    const float *q, *k; /* [n_tokens][n_rows]: C and B of Mamba-1 */
+    const float *v, *dt;
+    size_t stride;               /* of v and dt, from token to token */
+    const float *dt_bias, *skip; /* [n] */
+    const float *rate;           /* [n_rows][n], negative */
+    float *state;                /* [n_rows][n], in place */
+    float *out;                  /* of the first token that is not silent */
+    size_t out_stride;
+} moe_scan_args;
+
 /* One token of the short convolution: c = fmaf(w, x, c) over the taps, oldest first, from the bias
  * or from +0; y = c, or with silu y = c / (1 + exp(-c)). */
 typedef struct moe_conv_args {
@@ -75,10 +97,12 @@ typedef struct moe_conv_args {
 
 typedef void (*moe_convolve_fn)(const moe_conv_args *args);
 typedef void (*moe_delta_columns_fn)(const moe_delta_args *args);
+typedef void (*moe_scan_columns_fn)(const moe_scan_args *args);
 
 void moe_convolve_c(const moe_conv_args *args);
 void moe_delta_columns_c(const moe_delta_args *args);
 void moe_channel_columns_c(const moe_delta_args *args);
 void moe_space_columns_c(const moe_delta_args *args);
+void moe_scan_columns_c(const moe_scan_args *args);
 
 #endif

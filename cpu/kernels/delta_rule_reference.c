@@ -34,17 +34,21 @@ float moe_softplus(float x)
     return (float)(exponent * LN2 + two_atanh((m - 1.0) / (m + 1.0)));
 }
 
+/* softplus(x), by the series of decays of rows. */
+static float short_softplus(float x)
+{
+    float u = moe_exp(-(x > -x ? x : -x));
+    float s = u / (2.0f + u), z = s * s;
+    float p = 1.0f / (2 * MOE_DECAY_TERMS - 1);
+    for (int k = MOE_DECAY_TERMS - 2; k >= 0; k--)
+        p = fmaf(p, z, 1.0f / (float)(2 * k + 1));
+    return (x > 0.0f ? x : 0.0f) + (s + s) * p;
+}
+
 void moe_row_decays_c(const float *f, const float *dt_bias, float rate, float *decay, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        float x = f[i] + dt_bias[i];
-        float u = moe_exp(-(x > -x ? x : -x));
-        float s = u / (2.0f + u), z = s * s;
-        float p = 1.0f / (2 * MOE_DECAY_TERMS - 1);
-        for (int k = MOE_DECAY_TERMS - 2; k >= 0; k--)
-            p = fmaf(p, z, 1.0f / (float)(2 * k + 1));
-        decay[i] = moe_exp(rate * ((x > 0.0f ? x : 0.0f) + (s + s) * p));
-    }
+    for (uint32_t i = 0; i < n; i++)
+        decay[i] = moe_exp(rate * short_softplus(f[i] + dt_bias[i]));
 }
 
 void moe_convolve_c(const moe_conv_args *a)
@@ -141,4 +145,30 @@ void moe_channel_columns_c(const moe_delta_args *a)
 void moe_space_columns_c(const moe_delta_args *a)
 {
     take_columns(a, space_token);
+}
+
+static float scan_token(const moe_scan_args *a, uint32_t t, uint32_t column)
+{
+    const float *q = a->q + (size_t)t * a->n_rows, *k = a->k + (size_t)t * a->n_rows;
+    float v = a->v[t * a->stride + column], o = 0.0f;
+    float step = short_softplus(a->dt[t * a->stride + column] + a->dt_bias[column]);
+    float d = step * v;
+    for (uint32_t i = 0; i < a->n_rows; i++) {
+        size_t at = (size_t)i * a->n + column;
+        a->state[at] = fmaf(k[i], d, moe_exp(a->rate[at] * step) * a->state[at]);
+        o = fmaf(a->state[at], q[i], o);
+    }
+    return fmaf(a->skip[column], v, o);
+}
+
+void moe_scan_columns_c(const moe_scan_args *a)
+{
+    MOE_ASSERT(a->n > 0 && a->n <= MOE_DELTA_COLUMNS && a->n_rows <= MOE_DELTA_MAX_KEY_DIM);
+    for (uint32_t t = 0; t < a->n_tokens; t++) {
+        for (uint32_t column = 0; column < a->n; column++) {
+            float o = scan_token(a, t, column);
+            if (t >= a->n_silent)
+                a->out[(t - a->n_silent) * a->out_stride + column] = o;
+        }
+    }
 }

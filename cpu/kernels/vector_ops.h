@@ -162,6 +162,7 @@ typedef struct moe_vector_kernels {
     moe_delta_columns_fn delta_columns;
     moe_delta_columns_fn channel_columns;
     moe_delta_columns_fn space_columns;
+    moe_scan_columns_fn scan_columns;
     moe_router_select_fn router_select;
 } moe_vector_kernels;
 

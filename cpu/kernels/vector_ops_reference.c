@@ -143,6 +143,7 @@ void moe_vector_kernels_reference(moe_vector_kernels *kernels)
         .delta_columns = moe_delta_columns_c,
         .channel_columns = moe_channel_columns_c,
         .space_columns = moe_space_columns_c,
+        .scan_columns = moe_scan_columns_c,
         .router_select = moe_router_select_c,
     };
 }

@@ -10,4 +10,5 @@ void moe_delta_init_avx512(moe_vector_kernels *kernels)
     kernels->delta_columns = delta_columns_lanes;
     kernels->channel_columns = channel_columns_lanes;
     kernels->space_columns = space_columns_lanes;
+    kernels->scan_columns = scan_columns_lanes;
 }

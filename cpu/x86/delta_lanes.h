@@ -41,15 +41,20 @@ static void convolve_lanes(const moe_conv_args *a)
     }
 }
 
-static inline l16 decay_of(l16 x, l16 rate)
+/* By the series of decays of rows. */
+static inline l16 softplus_of(l16 x)
 {
     l16 u = l16_exp(l16_negate(l16_max(x, l16_negate(x))));
     l16 s = l16_div(u, l16_add(l16_set(2.0f), u));
     l16 z = l16_mul(s, s), p = l16_set(1.0f / (2 * MOE_DECAY_TERMS - 1));
     for (int k = MOE_DECAY_TERMS - 2; k >= 0; k--)
         p = l16_fma(p, z, l16_set(1.0f / (float)(2 * k + 1)));
-    l16 softplus = l16_add(l16_max(x, l16_zero()), l16_mul(l16_add(s, s), p));
-    return l16_exp(l16_mul(rate, softplus));
+    return l16_add(l16_max(x, l16_zero()), l16_mul(l16_add(s, s), p));
+}
+
+static inline l16 decay_of(l16 x, l16 rate)
+{
+    return l16_exp(l16_mul(rate, softplus_of(x)));
 }
 
 static void row_decays_lanes(const float *f, const float *dt_bias, float rate, float *decay,
@@ -161,6 +166,55 @@ static void channel_columns_lanes(const moe_delta_args *a)
 static void space_columns_lanes(const moe_delta_args *a)
 {
     take_tokens(a, RULE_SPACE);
+}
+
+/* One token for the chunks of channels from `first` on, as take_chunks(). */
+MOE_INLINE void scan_chunks(const moe_scan_args *a, uint32_t t, uint32_t first, uint32_t n_chunks,
+                            uint32_t rest)
+{
+    const float *q = a->q + (size_t)t * a->n_rows, *k = a->k + (size_t)t * a->n_rows;
+    l16 step[4], value[4], d[4], sum[4];
+    UNROLL
+    for (uint32_t c = 0; c < n_chunks; c++) {
+        size_t at = t * a->stride + first + 16 * c;
+        l16 x =
+            l16_add(load_chunk(a->dt + at, rest), load_chunk(a->dt_bias + first + 16 * c, rest));
+        step[c] = softplus_of(x);
+        value[c] = load_chunk(a->v + at, rest);
+        d[c] = l16_mul(step[c], value[c]);
+        sum[c] = l16_zero();
+    }
+    for (uint32_t i = 0; i < a->n_rows; i++) {
+        l16 key = l16_set(k[i]), query = l16_set(q[i]);
+        size_t row = (size_t)i * a->n + first;
+        UNROLL
+        for (uint32_t c = 0; c < n_chunks; c++) {
+            float *at = a->state + row + 16 * c;
+            l16 rate = load_chunk(a->rate + row + 16 * c, rest);
+            l16 decay = l16_exp(l16_mul(rate, step[c]));
+            l16 s = l16_fma(key, d[c], l16_mul(decay, load_chunk(at, rest)));
+            store_chunk(at, s, rest);
+            sum[c] = l16_fma(s, query, sum[c]);
+        }
+    }
+    for (uint32_t c = 0; c < n_chunks && t >= a->n_silent; c++) {
+        l16 skip = load_chunk(a->skip + first + 16 * c, rest);
+        store_chunk(a->out + (t - a->n_silent) * a->out_stride + first + 16 * c,
+                    l16_fma(skip, value[c], sum[c]), rest);
+    }
+}
+
+static void scan_columns_lanes(const moe_scan_args *a)
+{
+    for (uint32_t t = 0; t < a->n_tokens; t++) {
+        uint32_t first = 0;
+        for (; first + 64 <= a->n; first += 64)
+            scan_chunks(a, t, first, 4, 0);
+        for (; first + 16 <= a->n; first += 16)
+            scan_chunks(a, t, first, 1, 0);
+        if (first < a->n)
+            scan_chunks(a, t, first, 1, a->n - first);
+    }
 }
 
 #endif

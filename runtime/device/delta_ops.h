@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The part of the device contract for layers with a recurrent state: moe_device_ops.delta_rule,
- * short_conv, state_space and channel_rule. */
+ * short_conv, state_space, channel_rule and selective_scan. */
 #ifndef MOE_DEVICE_DELTA_OPS_H
 #define MOE_DEVICE_DELTA_OPS_H
 
@@ -44,12 +44,15 @@ typedef struct moe_delta_rule {
     uint32_t n_sequences;
 } moe_delta_rule;
 
-/* A layer that is a short convolution by the contract of cpu/kernels/delta_rule.h, without SiLU. A
- * state is its tail alone. Of the sequences, `gates` is not used. */
+/* A short convolution by the contract of cpu/kernels/delta_rule.h. Of the sequences, `gates` is not
+ * used. A device without MOE_DEVICE_SELECTIVE_SCAN takes no `bias`, `silu` and `tail_at`. */
 typedef struct moe_short_conv {
     uint32_t n; /* channels; of a row of `out` as well */
     uint32_t conv_kernel;
     const float *conv; /* device, [n][conv_kernel], the oldest token's weight first */
+    const float *bias; /* device, [n], or NULL */
+    bool silu;
+    size_t tail_at; /* floats of a state before its tail; of them nothing is written */
     const moe_delta_sequence *sequences; /* host */
     uint32_t n_sequences;
 } moe_short_conv;
@@ -91,5 +94,21 @@ typedef struct moe_channel_rule {
     const moe_delta_sequence *sequences; /* host */
     uint32_t n_sequences;
 } moe_channel_rule;
+
+/* One layer's selective scan (Mamba-1), by the contract of cpu/kernels/delta_rule.h, behind its
+ * convolution (moe_short_conv) and the products of what that put out. A state is [n_rows][n], and
+ * behind it the convolution's tail, of which nothing is written. Rows are those of all sequences'
+ * tokens; of the sequences, `mixed` and `gates` are not used. */
+typedef struct moe_selective_scan {
+    uint32_t n;                          /* channels; of a row of `out` as well */
+    uint32_t n_rows;                     /* of a state */
+    const float *decay;                  /* device, [n][n_rows], negative */
+    const float *dt_bias;                /* device, [n] */
+    const float *skip;                   /* device, [n] */
+    const float *v, *dt;                 /* device, [tokens][n] */
+    const float *k, *q;                  /* device, [tokens][n_rows] */
+    const moe_delta_sequence *sequences; /* host */
+    uint32_t n_sequences;
+} moe_selective_scan;
 
 #endif

@@ -345,7 +345,8 @@ typedef enum moe_device_feature {
     MOE_DEVICE_KV_GROUPS = 1 << 12,
     /* choose(), which is NULL without it: the host chooses then, which takes MOE_DEVICE_READABLE.
      */
-    MOE_DEVICE_CHOICE = 1 << 13
+    MOE_DEVICE_CHOICE = 1 << 13,
+    MOE_DEVICE_SELECTIVE_SCAN = 1 << 14 /* selective_scan(), likewise */
 } moe_device_feature;
 
 typedef struct moe_device_ops {
@@ -430,6 +431,7 @@ typedef struct moe_device_ops {
     int (*short_conv)(moe_device *device, const moe_short_conv *conv, moe_error *err);
     int (*state_space)(moe_device *device, const moe_state_space *space, moe_error *err);
     int (*channel_rule)(moe_device *device, const moe_channel_rule *rule, moe_error *err);
+    int (*selective_scan)(moe_device *device, const moe_selective_scan *scan, moe_error *err);
     /* out: device, [n_rows]; x: [n_rows][n], n > 0. */
     int (*greatest)(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                     moe_greatest *out, moe_error *err);

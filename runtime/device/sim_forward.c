@@ -189,6 +189,12 @@ static int sim_channel_rule(moe_device *device, const moe_channel_rule *rule, mo
     return inner->ops->channel_rule(inner, rule, err);
 }
 
+static int sim_selective_scan(moe_device *device, const moe_selective_scan *scan, moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->selective_scan(inner, scan, err);
+}
+
 void moe_sim_forward_arithmetic(moe_device_ops *ops)
 {
     ops->embed = sim_embed;
@@ -214,6 +220,7 @@ void moe_sim_forward_arithmetic(moe_device_ops *ops)
     ops->short_conv = sim_short_conv;
     ops->state_space = sim_state_space;
     ops->channel_rule = sim_channel_rule;
+    ops->selective_scan = sim_selective_scan;
     ops->greatest = sim_greatest;
     ops->copy = sim_copy;
     ops->copy_rows = sim_copy_rows;

@@ -72,6 +72,7 @@ static const char *name_lacks(unsigned lacks, char *text, size_t size)
         {MOE_DEVICE_SHORT_CONV, "layers with a short convolution"},
         {MOE_DEVICE_STATE_SPACE, "layers with a state space"},
         {MOE_DEVICE_CHANNEL_RULE, "recurrent layers with decays of channels"},
+        {MOE_DEVICE_SELECTIVE_SCAN, "layers with a selective scan"},
     };
     text[0] = '\0';
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -130,6 +130,7 @@ static unsigned state_feature(moe_recurrence_kind kind)
         [MOE_RECURRENCE_CONVOLUTION] = MOE_DEVICE_SHORT_CONV,
         [MOE_RECURRENCE_SPACE] = MOE_DEVICE_STATE_SPACE,
         [MOE_RECURRENCE_CHANNELS] = MOE_DEVICE_CHANNEL_RULE,
+        [MOE_RECURRENCE_SCAN] = MOE_DEVICE_SELECTIVE_SCAN | MOE_DEVICE_SHORT_CONV,
     };
     return features[kind];
 }

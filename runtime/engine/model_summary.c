@@ -132,6 +132,7 @@ static void summarize_states(moe_file_summary *summary, const moe_model_config *
         [MOE_RECURRENCE_CONVOLUTION] = "short convolution",
         [MOE_RECURRENCE_SPACE] = "state space (Mamba-2)",
         [MOE_RECURRENCE_CHANNELS] = "delta rule with decays of channels (KDA)",
+        [MOE_RECURRENCE_SCAN] = "selective scan (Mamba-1)",
     };
     uint32_t n = moe_count_mixers(config, MOE_MIXER_RECURRENT);
     summary->recurrence = n > 0 ? names[config->recurrence.kind] : "";

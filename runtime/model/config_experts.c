@@ -43,6 +43,7 @@ static void read_expert_widths(moe_config_reader *r, moe_model_config *config)
     const moe_family *family = r->family;
     bool all_stated = moe_config_has(r, "expert_feed_forward_length");
     bool dense_needed = config->n_dense_lead > 0 || config->moe_every > 1 ||
+                        family->experts_by_tensors ||
                         (!all_stated && family->expert_width != MOE_EXPERT_WIDTH_STATED);
     config->n_ff_dense = family->single_parts ? moe_config_most_u32(r, "feed_forward_length", 0)
                          : dense_needed       ? moe_config_need_u32(r, "feed_forward_length")
@@ -87,7 +88,8 @@ static void read_gate(moe_config_reader *r, moe_model_config *config)
     char name[48];
     uint64_t every = config->moe_every;
     uint64_t first = (config->n_dense_lead + every) / every * every - 1; /* layer with experts */
-    first = family->single_parts ? count_dense_lead(r, config) : first;
+    first =
+        family->single_parts || family->experts_by_tensors ? count_dense_lead(r, config) : first;
     snprintf(name, sizeof name, "blk.%" PRIu64 ".exp_probs_b.bias", first);
     config->gate_selection_bias = moe_gguf_find_tensor(r->gguf, name) != NULL;
     config->gate_bias_tensor = "exp_probs_b.bias";

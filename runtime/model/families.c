@@ -216,6 +216,16 @@ static const moe_family alike[] = {
         .keys = MOE_KEY_GROUPS | MOE_KEY_LATENT,
     },
     {
+        .architecture = "jamba",
+        .name = "Jamba",
+        .recurrence = MOE_RECURRENCE_SCAN,
+        .rope = MOE_ROPE_HALVES,
+        .no_rope = true,
+        .gate = MOE_GATE_SOFTMAX,
+        .experts_by_tensors = true,
+        .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
+    },
+    {
         .architecture = "ernie4_5-moe",
         .name = "ERNIE-4.5-MoE",
         .rope = MOE_ROPE_INTERLEAVED,

@@ -6,7 +6,6 @@
 #include <string.h>
 
 static const moe_missing_family missing[] = {
-    {"jamba", "Jamba", "state space layers of Mamba-1"},
     {"deepseek4", "DeepSeek-V4",
      "residual streams that are mixed around each block (hyper-connections), keys of a window "
      "beside "

@@ -108,7 +108,8 @@ typedef struct moe_family {
     moe_router_input router_input;
     bool router_root; /* the router's logits are divided by sqrt(n_embd) */
     bool branches_normed;
-    float branch_scale; /* 0: 1 */
+    float branch_scale;      /* 0: 1 */
+    bool experts_by_tensors; /* layers with a router's tensor have experts; no key says which */
     moe_expert_width_rule expert_width;
     moe_shared_rule shared;
     unsigned keys; /* moe_family_keys */

@@ -14,8 +14,11 @@ static moe_feed_forward_kind feed_forward_of(moe_config_reader *r, const moe_mod
     if (r->family->single_parts && moe_config_layer_u32(r, "feed_forward_length", layer, 0) == 0) {
         return MOE_FEED_FORWARD_NONE;
     }
-    bool routed = config->n_expert > 0 && layer >= config->n_dense_lead &&
-                  (layer + 1) % config->moe_every == 0;
+    char router[48];
+    snprintf(router, sizeof router, "blk.%" PRIu32 ".ffn_gate_inp.weight", layer);
+    bool routed = r->family->experts_by_tensors
+                      ? moe_gguf_find_tensor(r->gguf, router) != NULL
+                      : layer >= config->n_dense_lead && (layer + 1) % config->moe_every == 0;
     return !routed                   ? MOE_FEED_FORWARD_DENSE
            : config->n_ff_shared > 0 ? MOE_FEED_FORWARD_BOTH
                                      : MOE_FEED_FORWARD_ROUTED;

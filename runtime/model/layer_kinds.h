@@ -68,6 +68,7 @@ typedef enum moe_recurrence_kind {
     MOE_RECURRENCE_CONVOLUTION, /* a short convolution between two gates, and nothing else */
     MOE_RECURRENCE_SPACE,       /* state space (Mamba-2) */
     MOE_RECURRENCE_CHANNELS,    /* delta rule with a decay for each row of a state (KDA) */
+    MOE_RECURRENCE_SCAN,        /* selective scan (Mamba-1) */
     MOE_RECURRENCES
 } moe_recurrence_kind;
 
@@ -83,8 +84,10 @@ typedef enum moe_recurrence_kind {
  * queries, keys and values together, and n_gates is 2 * n_head (decay and beta). State space:
  * likewise; key_dim is the size of a state, n_key_head counts groups, n_gates is n_head (the time
  * step). Decays of channels: all heads have keys of their own, as wide as their values, and n_gates
- * is n_head * (1 + key_dim) (beta, then decays). Short convolution: there are no heads and gates,
- * and conv_channels is n_embd. */
+ * is n_head * (1 + key_dim) (beta, then decays). Selective scan: one head, whose values are the
+ * conv_channels channels; key_dim is the size of a channel's state, and there are no gates, because
+ * all that advances a state follows from the convolution. Short convolution: there are no heads and
+ * gates, and conv_channels is n_embd. */
 typedef struct moe_recurrence {
     moe_recurrence_kind kind;
     uint32_t n_head;
@@ -93,13 +96,14 @@ typedef struct moe_recurrence {
     uint32_t conv_kernel;
     uint32_t conv_channels;
     uint32_t n_gates;
+    uint32_t step_rank;  /* selective scan: the width that time steps are projected from */
     uint32_t n_key_head; /* head h has key head h / (n_head / n_key_head) */
     bool tiled;          /* ... or h % n_key_head */
     bool in_groups; /* older files: one projection, in an order of its own (MOE_LAYER_DELTA_QKV) */
 } moe_recurrence;
 
 /* The largest sizes that devices support. */
-#define MOE_RECURRENCE_MAX_DIM    256u /* of key_dim and value_dim */
+#define MOE_RECURRENCE_MAX_DIM    256u /* of key_dim and value_dim; but for values of a scan */
 #define MOE_RECURRENCE_MAX_KERNEL 8u
 
 static inline size_t moe_recurrence_state_floats(const moe_recurrence *r)
@@ -115,7 +119,8 @@ static inline size_t moe_recurrence_out_floats(const moe_recurrence *r)
                                                  : (size_t)r->n_head * r->value_dim;
 }
 
-/* A row of projections that are put in order after the product. */
+/* A row of projections that are put in order after the product, or, of a selective scan, that
+ * follow from the convolution: what time steps are projected from, k, q, time steps. */
 static inline size_t moe_recurrence_part_floats(const moe_recurrence *r)
 {
     if (r->kind == MOE_RECURRENCE_CONVOLUTION) {
@@ -126,6 +131,9 @@ static inline size_t moe_recurrence_part_floats(const moe_recurrence *r)
     }
     if (r->kind == MOE_RECURRENCE_CHANNELS) {
         return r->conv_channels + 2 * (size_t)r->key_dim + r->n_head;
+    }
+    if (r->kind == MOE_RECURRENCE_SCAN) {
+        return (size_t)r->step_rank + 2 * (size_t)r->key_dim + r->conv_channels;
     }
     return r->in_groups ? r->conv_channels + moe_recurrence_out_floats(r) : r->n_gates;
 }

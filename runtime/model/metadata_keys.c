@@ -19,6 +19,7 @@
 #define READ_BY_CONV      (1u << 22)
 #define READ_BY_SPACE     (1u << 23)
 #define READ_BY_CHANNELS  (1u << 25)
+#define READ_BY_SCAN      (1u << 26)
 #define READ_BY_FINETUNED (1u << 24) /* rope_if_finetuned */
 #define READ_BY_STATES    (READ_BY_DELTA | READ_BY_SPACE)
 #define READ_BY_ALL       UINT32_MAX
@@ -192,12 +193,13 @@ static const key_row rows[] = {
             "it says how the model was trained, and asks for nothing"),
 
     /* Other kinds of model, whose tensors would be refused, too. */
-    READ_BY("ssm.conv_kernel", READ_BY_STATES | READ_BY_CHANNELS, KEY_NEUTRAL, 0,
+    READ_BY("ssm.conv_kernel", READ_BY_STATES | READ_BY_CHANNELS | READ_BY_SCAN, KEY_NEUTRAL, 0,
             "recurrent layers"),
-    READ_BY("ssm.state_size", READ_BY_STATES, KEY_NEUTRAL, 0, "recurrent layers"),
+    READ_BY("ssm.state_size", READ_BY_STATES | READ_BY_SCAN, KEY_NEUTRAL, 0, "recurrent layers"),
     READ_BY("ssm.group_count", READ_BY_STATES, KEY_NEUTRAL, 0, "recurrent layers"),
-    READ_BY("ssm.time_step_rank", READ_BY_STATES, KEY_NEUTRAL, 0, "recurrent layers"),
-    READ_BY("ssm.inner_size", READ_BY_STATES, KEY_NEUTRAL, 0, "recurrent layers"),
+    READ_BY("ssm.time_step_rank", READ_BY_STATES | READ_BY_SCAN, KEY_NEUTRAL, 0,
+            "recurrent layers"),
+    READ_BY("ssm.inner_size", READ_BY_STATES | READ_BY_SCAN, KEY_NEUTRAL, 0, "recurrent layers"),
     ZERO("ssm.*", "recurrent layers"),
     READ_BY("kda.head_dim", READ_BY_CHANNELS, KEY_NEUTRAL, 0, "recurrent layers"),
     ZERO("kda.*", "recurrent layers"),
@@ -266,10 +268,9 @@ static unsigned reads_of(const moe_family *family)
     reads |= family->shared == MOE_SHARED_COUNT ? READ_BY_COUNT : 0;
     reads |= family->shared == MOE_SHARED_GATED ? READ_BY_GATED : 0;
     static const unsigned of_states[MOE_RECURRENCES] = {
-        [MOE_RECURRENCE_DELTA] = READ_BY_DELTA,
-        [MOE_RECURRENCE_CONVOLUTION] = READ_BY_CONV,
-        [MOE_RECURRENCE_SPACE] = READ_BY_SPACE,
-        [MOE_RECURRENCE_CHANNELS] = READ_BY_CHANNELS,
+        [MOE_RECURRENCE_DELTA] = READ_BY_DELTA, [MOE_RECURRENCE_CONVOLUTION] = READ_BY_CONV,
+        [MOE_RECURRENCE_SPACE] = READ_BY_SPACE, [MOE_RECURRENCE_CHANNELS] = READ_BY_CHANNELS,
+        [MOE_RECURRENCE_SCAN] = READ_BY_SCAN,
     };
     reads |= of_states[family->recurrence];
     reads |= family->rope_if_finetuned ? READ_BY_FINETUNED : 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The sizes of recurrent layers. Those with heads have Mamba's keys: state_size is the width of a
- * head's keys, group_count the number of key heads, time_step_rank that of heads, and inner_size
- * what all heads' values take. */
+ * head's keys, group_count the number of key heads, time_step_rank that of heads (of a selective
+ * scan: the width that time steps are projected from), and inner_size what all heads' values take.
+ */
 #include <inttypes.h>
 
 #include "runtime/base/error.h"
@@ -46,6 +47,18 @@ static void read_heads(moe_config_reader *r, moe_recurrence *c)
                    moe_gguf_find_tensor(r->gguf, "blk.0.ssm_in.weight") != NULL;
 }
 
+/* There are no groups: k and q are the same for all channels. */
+static void read_scan(moe_config_reader *r, moe_recurrence *c)
+{
+    c->conv_kernel = read_size(r, "ssm.conv_kernel", 1, MOE_RECURRENCE_MAX_KERNEL);
+    c->key_dim = read_size(r, "ssm.state_size", 1, MOE_RECURRENCE_MAX_DIM);
+    c->step_rank = read_size(r, "ssm.time_step_rank", 1, MOE_CONFIG_MAX_DIMENSION);
+    c->value_dim = read_size(r, "ssm.inner_size", 1, MOE_CONFIG_MAX_DIMENSION);
+    c->n_head = 1;
+    c->n_key_head = 1;
+    c->conv_channels = c->value_dim;
+}
+
 /* The recurrent heads are as many as attention's. */
 static void read_channels(moe_config_reader *r, const moe_model_config *config, moe_recurrence *c)
 {
@@ -66,6 +79,8 @@ void moe_config_read_recurrence(moe_config_reader *r, moe_model_config *config)
         read_heads(r, c);
     } else if (c->kind == MOE_RECURRENCE_CHANNELS) {
         read_channels(r, config, c);
+    } else if (c->kind == MOE_RECURRENCE_SCAN) {
+        read_scan(r, c);
     } else if (c->kind == MOE_RECURRENCE_CONVOLUTION) {
         /* With one weight for each channel there would be no state. */
         c->conv_kernel = read_size(r, "shortconv.l_cache", 2, MOE_RECURRENCE_MAX_KERNEL);

@@ -89,9 +89,21 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_CHANNEL_DT_BIAS, /* [n_head * value_dim] F32 */
     MOE_LAYER_CHANNEL_NORM,    /* [value_dim] F32 */
     MOE_LAYER_CHANNEL_OUT,     /* [n_embd][n_head * value_dim] */
-    MOE_LAYER_CONV_IN,         /* recurrent, a short convolution alone: [3 * n_embd][n_embd] */
-    MOE_LAYER_CONV_TAPS,       /* [n_embd][conv_kernel] F32 */
-    MOE_LAYER_CONV_OUT,        /* [n_embd][n_embd] */
+    MOE_LAYER_SCAN_IN,        /* Mamba-1: [2 * conv_channels][n_embd]: values, gate of the output */
+    MOE_LAYER_SCAN_CONV,      /* [conv_channels][conv_kernel] F32 */
+    MOE_LAYER_SCAN_CONV_BIAS, /* [conv_channels] F32, optional */
+    MOE_LAYER_SCAN_X,         /* [step_rank + 2 * key_dim][conv_channels] */
+    MOE_LAYER_SCAN_STEP,      /* [conv_channels][step_rank] */
+    MOE_LAYER_SCAN_STEP_BIAS, /* [conv_channels] F32 */
+    MOE_LAYER_SCAN_STEP_NORM, /* [step_rank] F32 */
+    MOE_LAYER_SCAN_K_NORM,    /* [key_dim] F32 */
+    MOE_LAYER_SCAN_Q_NORM,    /* [key_dim] F32 */
+    MOE_LAYER_SCAN_DECAY,     /* [conv_channels][key_dim] F32 */
+    MOE_LAYER_SCAN_SKIP,      /* [conv_channels] F32 */
+    MOE_LAYER_SCAN_OUT,       /* [n_embd][conv_channels] */
+    MOE_LAYER_CONV_IN,        /* recurrent, a short convolution alone: [3 * n_embd][n_embd] */
+    MOE_LAYER_CONV_TAPS,      /* [n_embd][conv_kernel] F32 */
+    MOE_LAYER_CONV_OUT,       /* [n_embd][n_embd] */
     MOE_LAYER_FFN_NORM,
     MOE_LAYER_FFN_NORM_BIAS,
     MOE_LAYER_FFN_POST_NORM,

@@ -107,6 +107,27 @@ const moe_tensor_row moe_tensor_rows[MOE_LAYER_TENSOR_COUNT] = {
                                 MOE_TRAIT_CHANNELS},
     [MOE_LAYER_CHANNEL_OUT] = {"attn_output.weight", MOE_DIM_DELTA_INNER, MOE_DIM_EMBD,
                                MOE_TRAIT_CHANNELS},
+    [MOE_LAYER_SCAN_IN] = {"ssm_in.weight", MOE_DIM_EMBD, MOE_DIM_SCAN_PROJECTED, MOE_TRAIT_SCAN},
+    [MOE_LAYER_SCAN_CONV] = {"ssm_conv1d.weight", MOE_DIM_DELTA_KERNEL, MOE_DIM_DELTA_CHANNELS,
+                             MOE_TRAIT_SCAN | MOE_TRAIT_F32},
+    [MOE_LAYER_SCAN_CONV_BIAS] = {"ssm_conv1d.bias", MOE_DIM_DELTA_CHANNELS, MOE_DIM_NONE,
+                                  MOE_TRAIT_SCAN | MOE_TRAIT_OPTIONAL},
+    [MOE_LAYER_SCAN_X] = {"ssm_x.weight", MOE_DIM_DELTA_CHANNELS, MOE_DIM_SCAN_PARTS,
+                          MOE_TRAIT_SCAN},
+    [MOE_LAYER_SCAN_STEP] = {"ssm_dt.weight", MOE_DIM_SCAN_RANK, MOE_DIM_DELTA_CHANNELS,
+                             MOE_TRAIT_SCAN},
+    [MOE_LAYER_SCAN_STEP_BIAS] = {"ssm_dt.bias", MOE_DIM_DELTA_CHANNELS, MOE_DIM_NONE,
+                                  MOE_TRAIT_SCAN},
+    [MOE_LAYER_SCAN_STEP_NORM] = {"ssm_dt_norm.weight", MOE_DIM_SCAN_RANK, MOE_DIM_NONE,
+                                  MOE_TRAIT_SCAN},
+    [MOE_LAYER_SCAN_K_NORM] = {"ssm_b_norm.weight", MOE_DIM_SCAN_STATE, MOE_DIM_NONE,
+                               MOE_TRAIT_SCAN},
+    [MOE_LAYER_SCAN_Q_NORM] = {"ssm_c_norm.weight", MOE_DIM_SCAN_STATE, MOE_DIM_NONE,
+                               MOE_TRAIT_SCAN},
+    [MOE_LAYER_SCAN_DECAY] = {"ssm_a", MOE_DIM_SCAN_STATE, MOE_DIM_DELTA_CHANNELS,
+                              MOE_TRAIT_SCAN | MOE_TRAIT_F32},
+    [MOE_LAYER_SCAN_SKIP] = {"ssm_d", MOE_DIM_DELTA_CHANNELS, MOE_DIM_NONE, MOE_TRAIT_SCAN},
+    [MOE_LAYER_SCAN_OUT] = {"ssm_out.weight", MOE_DIM_DELTA_CHANNELS, MOE_DIM_EMBD, MOE_TRAIT_SCAN},
     [MOE_LAYER_CONV_IN] = {"shortconv.in_proj.weight", MOE_DIM_EMBD, MOE_DIM_CONV_PROJECTED,
                            MOE_TRAIT_CONVOLUTION},
     [MOE_LAYER_CONV_TAPS] = {"shortconv.conv.weight", MOE_DIM_DELTA_KERNEL, MOE_DIM_DELTA_CHANNELS,
@@ -243,6 +264,10 @@ void moe_tensor_dims(const moe_model_config *config, uint32_t layer, uint64_t di
     dims[MOE_DIM_CONV_PROJECTED] = 3 * (uint64_t)delta->conv_channels;
     dims[MOE_DIM_SPACE_PROJECTED] = inner + delta->conv_channels + delta->n_head;
     dims[MOE_DIM_SPACE_GROUPS] = delta->n_key_head;
+    dims[MOE_DIM_SCAN_PROJECTED] = 2 * (uint64_t)delta->conv_channels;
+    dims[MOE_DIM_SCAN_RANK] = delta->step_rank;
+    dims[MOE_DIM_SCAN_STATE] = delta->key_dim;
+    dims[MOE_DIM_SCAN_PARTS] = (uint64_t)delta->step_rank + 2 * delta->key_dim;
     dims[MOE_DIM_SPACE_GROUP] = delta->n_key_head > 0 ? inner / delta->n_key_head : 0;
 }
 
@@ -256,6 +281,9 @@ static uint64_t recurrent_traits(const moe_recurrence *c)
     }
     if (c->kind == MOE_RECURRENCE_SPACE) {
         return MOE_TRAIT_SPACE | MOE_TRAIT_HEADS;
+    }
+    if (c->kind == MOE_RECURRENCE_SCAN) {
+        return MOE_TRAIT_SCAN;
     }
     return MOE_TRAIT_DELTA | MOE_TRAIT_HEADS |
            (c->tiled ? MOE_TRAIT_DELTA_TILED : MOE_TRAIT_DELTA_GROUPED) |

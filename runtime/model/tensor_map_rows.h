@@ -44,6 +44,10 @@ typedef enum moe_dim {
     MOE_DIM_SPACE_PROJECTED,
     MOE_DIM_SPACE_GROUPS,
     MOE_DIM_SPACE_GROUP, /* values of a group's heads */
+    MOE_DIM_SCAN_PROJECTED,
+    MOE_DIM_SCAN_RANK,
+    MOE_DIM_SCAN_STATE,
+    MOE_DIM_SCAN_PARTS, /* what is projected from a scan's convolution */
     MOE_DIM_COUNT
 } moe_dim;
 
@@ -89,6 +93,7 @@ typedef enum moe_layer_trait {
 #define MOE_TRAIT_MIXER       (UINT64_C(1) << 35)
 #define MOE_TRAIT_GATE_MATRIX (UINT64_C(1) << 36) /* of feed-forward networks */
 #define MOE_TRAIT_INDEXER     (UINT64_C(1) << 38)
+#define MOE_TRAIT_SCAN        (UINT64_C(1) << 39)
 #define MOE_TRAIT_LATENT      (UINT64_C(1) << 37) /* the routed experts work on a narrower vector */
 
 typedef struct moe_tensor_row {

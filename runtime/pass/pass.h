@@ -45,7 +45,8 @@ typedef struct moe_pass_buffers {
     float *delta_gates; /* [rows][n_gates] */
     float *delta_z;     /* [rows][moe_recurrence_out_floats()]: gate of the output */
     float *delta_out;   /* likewise */
-    float *delta_parts; /* [rows][..]: projections that are not in order yet, or parts of them */
+    float *delta_parts; /* [rows][..]: projections that are not in order yet, or parts of them; of a
+                           selective scan as many rows as `convolved` */
     float *ones;        /* [head_dim_k], of MOE_QK_NORM_UNIT and normed values */
     float *layer_norm;  /* [rows][n_embd]: the experts' input, if it is the layer's, normed */
     /* Of indexers (position_index.h): */

@@ -68,8 +68,11 @@ void moe_pass_device_limits(const moe_model_config *c, uint32_t max_rows, moe_de
     uint32_t out_dim = mla ? c->n_head * c->v_head_dim : (uint32_t)most_floats(c).out;
     uint32_t longest = max_u32(max_u32(c->n_embd, out_dim), c->q_lora_rank);
     longest = max_u32(longest, (uint32_t)moe_recurrence_out_floats(&c->recurrence));
+    /* A selective scan projects a draft's ancestors, too. */
+    bool scans = c->recurrence.kind == MOE_RECURRENCE_SCAN;
+    uint32_t linear_rows = scans ? max_u32(max_rows, MOE_MOST_LOGGED) : max_rows;
     *limits = (moe_device_limits){
-        .linear = {max_rows, longest},
+        .linear = {linear_rows, max_u32(longest, c->recurrence.step_rank)},
         .head_linear = {mla ? max_rows * c->n_head : 0, max_u32(c->qk_nope_dim, c->kv_lora_rank)},
         .ff = {{max_rows * c->n_expert_used, c->n_ff_expert},
                {max_rows, c->n_ff_shared},
@@ -99,7 +102,8 @@ static size_t list_delta_regions(moe_pass_buffers *b, const moe_recurrence *c, r
     regions[n++] = (region){&b->delta_gates, rows * c->n_gates};
     regions[n++] = (region){&b->delta_z, rows * out};
     regions[n++] = (region){&b->delta_out, rows * out};
-    regions[n++] = (region){&b->delta_parts, rows * moe_recurrence_part_floats(c)};
+    size_t part_rows = c->kind == MOE_RECURRENCE_SCAN ? moe_delta_scratch_rows(b) : rows;
+    regions[n++] = (region){&b->delta_parts, part_rows * moe_recurrence_part_floats(c)};
     return n;
 }
 

@@ -21,5 +21,9 @@ extern const moe_recurrent_form moe_recurrent_delta;
 extern const moe_recurrent_form moe_recurrent_convolution;
 extern const moe_recurrent_form moe_recurrent_space;
 extern const moe_recurrent_form moe_recurrent_channels;
+extern const moe_recurrent_form moe_recurrent_scan;
+
+/* Sequences of one call of advance(), at most. */
+#define MOE_MOST_STATE_SEQUENCES 32u
 
 #endif

@@ -19,9 +19,6 @@ _Static_assert(MOE_RECURRENCE_MAX_DIM <= MOE_DELTA_MAX_KEY_DIM &&
                    MOE_RECURRENCE_MAX_KERNEL <= MOE_DELTA_MAX_TAPS,
                "kernels take what configs may have");
 
-/* Sequences of one call to the device. */
-#define MAX_SEQUENCES 32u
-
 static const moe_recurrent_form *form_of(const moe_runner *runner)
 {
     static const moe_recurrent_form *const forms[MOE_RECURRENCES] = {
@@ -29,6 +26,7 @@ static const moe_recurrent_form *form_of(const moe_runner *runner)
         [MOE_RECURRENCE_CONVOLUTION] = &moe_recurrent_convolution,
         [MOE_RECURRENCE_SPACE] = &moe_recurrent_space,
         [MOE_RECURRENCE_CHANNELS] = &moe_recurrent_channels,
+        [MOE_RECURRENCE_SCAN] = &moe_recurrent_scan,
     };
     return forms[runner->config->recurrence.kind];
 }
@@ -103,7 +101,7 @@ static int advance_runs(moe_runner *runner, const moe_pass *pass, uint32_t layer
 {
     const moe_recurrent_form *form = form_of(runner);
     const moe_state_layout *at = &runner->states->layers[layer];
-    moe_delta_sequence sequences[MAX_SEQUENCES];
+    moe_delta_sequence sequences[MOE_MOST_STATE_SEQUENCES];
     size_t most = moe_delta_scratch_rows(&runner->buffers);
     size_t n_tokens = 0;
     uint32_t n = 0;
@@ -114,7 +112,7 @@ static int advance_runs(moe_runner *runner, const moe_pass *pass, uint32_t layer
             status = log_rows(runner, run, at, err);
         }
         moe_delta_sequence s = rows_of_run(runner, run, at);
-        bool full = n == MAX_SEQUENCES || n_tokens + s.n_tokens > most;
+        bool full = n == MOE_MOST_STATE_SEQUENCES || n_tokens + s.n_tokens > most;
         if (status == MOE_OK && full && n > 0) {
             status = form->advance(runner, layer, sequences, n, err);
             n = 0;

@@ -20,7 +20,7 @@ run() {
 }
 
 for row in "qwen35moe|gated delta rule" "lfm2moe|short convolution" "granitehybrid|state space" \
-    "kimi-linear|decays of channels" "nemotron_h_moe-latent|state space"; do
+    "kimi-linear|decays of channels" "nemotron_h_moe-latent|state space" "jamba|selective scan"; do
     model=${row%%|*} kind=${row#*|}
     file=$oracle/$model/model.gguf
     run -t 1 --speculate off >"$work/expected" || fail "$model: $(cat "$work/err")"

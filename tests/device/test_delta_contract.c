@@ -25,7 +25,10 @@
 #define FIRST     3u
 #define DIM       30u /* of KIND_CHANNELS */
 #define SCRATCH   480u
+#define WIDE      200u /* channels of KIND_SCAN, and their states */
+#define ROWS      12u
 _Static_assert(HEADS *(1 + DIM) <= GATES && 3 * HEADS * DIM <= CHANNELS, "rows have room");
+_Static_assert(WIDE *ROWS + (KERNEL - 1) * WIDE <= STATE && 2 * ROWS <= GATES, "likewise");
 _Static_assert(4 * HEADS * DIM <= SCRATCH && CHANNELS <= SCRATCH, "the scratch has room");
 
 typedef enum state_kind {
@@ -33,6 +36,7 @@ typedef enum state_kind {
     KIND_CONVOLUTION,
     KIND_SPACE,
     KIND_CHANNELS,
+    KIND_SCAN,
     KINDS
 } state_kind;
 
@@ -44,10 +48,11 @@ static const struct {
     [KIND_CONVOLUTION] = {MOE_DEVICE_SHORT_CONV, CHANNELS, (KERNEL - 1) * CHANNELS},
     [KIND_SPACE] = {MOE_DEVICE_STATE_SPACE, HEADS *VALUE, STATE},
     [KIND_CHANNELS] = {MOE_DEVICE_CHANNEL_RULE, HEADS *DIM, HEADS *DIM *DIM + 9 * HEADS *DIM},
+    [KIND_SCAN] = {MOE_DEVICE_SELECTIVE_SCAN, WIDE, WIDE *ROWS + (KERNEL - 1) * WIDE},
 };
 
 typedef struct delta_memory {
-    float *mixed, *gates, *conv, *decay, *dt_bias, *convolved, *out, *states[3];
+    float *mixed, *gates, *conv, *decay, *rates, *dt_bias, *convolved, *out, *states[3];
 } delta_memory;
 
 static float *upload_values(moe_device *device, size_t n, uint32_t seed, float scale, float shift)
@@ -67,6 +72,7 @@ static delta_memory make_memory(moe_device *device)
                       .gates = upload_values(device, TOKENS * GATES, 2, 8, 0),
                       .conv = upload_values(device, CHANNELS * KERNEL, 3, 2, 0),
                       .decay = upload_values(device, HEADS, 4, 1, -0.6f),
+                      .rates = upload_values(device, WIDE * ROWS, 6, 1, -0.6f),
                       .dt_bias = upload_values(device, GATES, 5, 1, 0),
                       .convolved = device_alloc(device, TOKENS * SCRATCH * sizeof(float)),
                       .out = device_alloc(device, TOKENS * INNER * sizeof(float))};
@@ -83,6 +89,7 @@ static void free_memory(moe_device *device, delta_memory *m)
     release(device, m->gates, TOKENS * GATES * sizeof(float));
     release(device, m->conv, CHANNELS * KERNEL * sizeof(float));
     release(device, m->decay, HEADS * sizeof(float));
+    release(device, m->rates, WIDE * ROWS * sizeof(float));
     release(device, m->dt_bias, GATES * sizeof(float));
     release(device, m->convolved, TOKENS * SCRATCH * sizeof(float));
     release(device, m->out, TOKENS * INNER * sizeof(float));
@@ -124,6 +131,37 @@ static int run_channels(moe_device *device, const delta_memory *m, const moe_del
     return device->ops->channel_rule(device, &rule, NULL);
 }
 
+/* Time steps, k and q are of the token, not of what the convolution put out: as a device sees it,
+ * these are just other rows. Decays are negative. */
+static int run_scan(moe_device *device, const delta_memory *m, const moe_delta_sequence *s,
+                    uint32_t begin)
+{
+    moe_delta_sequence inputs = *s;
+    inputs.n_silent = 0;
+    inputs.out = m->convolved;
+    moe_short_conv conv = {.n = WIDE,
+                           .conv_kernel = KERNEL,
+                           .conv = m->conv,
+                           .bias = m->conv + 7,
+                           .silu = true,
+                           .tail_at = (size_t)WIDE * ROWS,
+                           .sequences = &inputs,
+                           .n_sequences = 1};
+    moe_selective_scan scan = {.n = WIDE,
+                               .n_rows = ROWS,
+                               .decay = m->rates,
+                               .dt_bias = m->conv + 11,
+                               .skip = m->conv + 13,
+                               .v = m->convolved,
+                               .dt = m->mixed + (size_t)begin * WIDE,
+                               .k = m->gates + (size_t)begin * ROWS,
+                               .q = m->gates + (size_t)TOKENS * ROWS + (size_t)begin * ROWS,
+                               .sequences = s,
+                               .n_sequences = 1};
+    int status = device->ops->short_conv(device, &conv, NULL);
+    return status != MOE_OK ? status : device->ops->selective_scan(device, &scan, NULL);
+}
+
 /* Tokens begin .. begin + n - 1, of which the first n_silent have no output. */
 static int run(moe_device *device, state_kind kind, const delta_memory *m, uint32_t begin,
                uint32_t n, uint32_t n_silent, const float *from, float *to)
@@ -150,6 +188,9 @@ static int run(moe_device *device, state_kind kind, const delta_memory *m, uint3
     }
     if (kind == KIND_CHANNELS) {
         return run_channels(device, m, &s);
+    }
+    if (kind == KIND_SCAN) {
+        return run_scan(device, m, &s, begin);
     }
     moe_delta_rule rule = {.n_head = HEADS,
                            .n_key_head = KEY_HEADS,

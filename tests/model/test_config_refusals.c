@@ -24,7 +24,7 @@ static const refusal refusals[] = {
      "supported are llama, olmoe, qwen2moe, qwen3moe, qwen3next, qwen35moe, lfm2moe, deepseek, "
      "deepseek2, kimi-linear, deepseek32, glm-dsa, "
      "mistral4, glm4moe, qwen3vlmoe, minimax-m2, granitemoe, granitehybrid, "
-     "nemotron_h_moe, ernie4_5-moe, "
+     "nemotron_h_moe, jamba, ernie4_5-moe, "
      "bailingmoe, "
      "bailingmoe2, dots1, "
      "hy_v3, hunyuan-moe, gpt-oss, llama4, exaone-moe, gemma4, phimoe, cohere2moe, mimo2, step35, "

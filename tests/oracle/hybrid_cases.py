@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The table of oracle models with other recurrent layers: short convolutions, state spaces (Mamba-2),
-and delta rules with a decay for each channel.
+selective scans (Mamba-1), and delta rules with a decay for each channel.
 
 As in recurrent_cases.py the long prompts go past six snapshots of a state.
 """
@@ -56,7 +56,17 @@ NEMOTRON = dict(
     chunk_size=64, layer_norm_epsilon=1e-5, rescale_prenorm_residual=False,
     time_step_min=1e-30, time_step_limit=(0.0, float("inf")), num_hidden_layers=None)
 
+def jamba(period, offset, experts, layers):
+    """Attention and experts every so many layers, from an offset on."""
+    return dict(attn_layer_period=period, attn_layer_offset=offset, expert_layer_period=experts[0],
+                expert_layer_offset=experts[1], num_hidden_layers=layers)
+
+
+JAMBA = dict(intermediate_size=24, num_experts=6, num_experts_per_tok=2, mamba_d_state=16, mamba_d_conv=4,
+             mamba_expand=2, mamba_dt_rank=4)
+
 FAMILIES = {
+    "jamba": (hf.JambaConfig, hf.JambaForCausalLM, JAMBA),
     "nemotron_h": (hf.NemotronHConfig, hf.NemotronHForCausalLM, NEMOTRON),
     "kimi_linear": (hf.KimiLinearConfig, hf.KimiLinearForCausalLM, KIMI),
     "granitemoehybrid": (hf.GraniteMoeHybridConfig, hf.GraniteMoeHybridForCausalLM, GRANITE | rope()),
@@ -87,6 +97,12 @@ CASES = [
     FamilyCase("nemotron_h_moe-long", "nemotron_h_moe", "nemotron_h", parts("EMMAEM") | dict(
         mamba_num_heads=6, n_groups=3, ssm_state_size=12, conv_kernel=3, n_routed_experts=8,
         num_experts_per_tok=2, n_group=4, topk_group=2, head_dim=8), 533),
+    FamilyCase("jamba", "jamba", "jamba", jamba(4, 2, (2, 1), 4), 541),
+    FamilyCase("jamba-tied", "jamba", "jamba", TIED | jamba(3, 0, (3, 2), 3) | dict(
+        mamba_expand=3, mamba_d_state=10, mamba_d_conv=3, mamba_conv_bias=False, mamba_dt_rank=5,
+        num_attention_heads=8, num_key_value_heads=1, num_experts=9, num_experts_per_tok=3, rms_norm_eps=1e-6), 542),
+    FamilyCase("jamba-long", "jamba", "jamba", jamba(3, 1, (2, 0), 4) | dict(
+        mamba_d_state=20, mamba_dt_rank=2, num_experts=5, num_experts_per_tok=1), 543),
     FamilyCase("lfm2moe", "lfm2moe", "lfm2_moe", conv("CCAC"), 501),
     FamilyCase("lfm2moe-tied", "lfm2moe", "lfm2_moe", TIED | conv("ACC") | dict(
         tie_embedding=True, conv_L_cache=5, num_dense_layers=2, num_attention_heads=8, num_key_value_heads=1,

@@ -28,6 +28,11 @@ NAMES = {
     "mixer.gate": "ffn_gate_inp", "mixer.fc1_latent_proj": "ffn_latent_down",
     "mixer.fc2_latent_proj": "ffn_latent_up", "mixer.shared_experts.up_proj": "ffn_up_shexp",
     "mixer.shared_experts.down_proj": "ffn_down_shexp",
+    "model.final_layernorm.weight": "output_norm.weight", "input_layernorm": "attn_norm",
+    "pre_ff_layernorm": "ffn_norm", "feed_forward.router": "ffn_gate_inp", "feed_forward.gate_proj": "ffn_gate",
+    "feed_forward.up_proj": "ffn_up", "feed_forward.down_proj": "ffn_down", "mamba.x_proj": "ssm_x",
+    "mamba.dt_proj": "ssm_dt", "mamba.dt_layernorm": "ssm_dt_norm", "mamba.b_layernorm": "ssm_b_norm",
+    "mamba.c_layernorm": "ssm_c_norm",
     "mamba.in_proj": "ssm_in", "mamba.conv1d": "ssm_conv1d", "mamba.out_proj": "ssm_out",
 }
 
@@ -42,6 +47,11 @@ def state_tensors(name, weight, case, c):
     if name == "norm.weight":
         return {"ssm_norm.weight": weight.reshape(getattr(c, "mamba_n_groups", None) or c.n_groups, -1)}
     return None
+
+
+def scan_tensors(name, weight):
+    """Mamba-1: decays of each channel's states."""
+    return {"A_log": {"ssm_a": -np.exp(weight)}, "D": {"ssm_d": weight}}.get(name)
 
 
 def channel_tensors(name, weight):
@@ -63,7 +73,8 @@ def layer_tensors(name, weight, case, c):
     if name.endswith(("expert_bias", "correction_bias")):
         return {"exp_probs_b.bias": weight}
     if name.startswith(("mamba.", "mixer.")):
-        single = state_tensors(name.split(".", 1)[1], weight, case, c)
+        own = name.split(".", 1)[1]
+        single = scan_tensors(own, weight) if case.arch == "jamba" else state_tensors(own, weight, case, c)
         if single:
             return single
     if case.arch == "kimi-linear" and name.startswith("self_attn."):
@@ -158,7 +169,15 @@ def add_nemotron(writer, c, case):
         writer.add_moe_latent_size(c.moe_latent_size)
 
 
-OF_FAMILY = {"nemotron_h_moe": add_nemotron, "kimi-linear": add_kimi, "lfm2moe": add_lfm2, "granitehybrid": add_granite}
+def add_jamba(writer, c, case):
+    writer.add_layer_norm_rms_eps(c.rms_norm_eps)
+    writer.add_ssm_conv_kernel(c.mamba_d_conv)
+    writer.add_ssm_state_size(c.mamba_d_state)
+    writer.add_ssm_inner_size(c.mamba_expand * c.hidden_size)
+    writer.add_ssm_time_step_rank(c.mamba_dt_rank)
+
+
+OF_FAMILY = {"jamba": add_jamba, "nemotron_h_moe": add_nemotron, "kimi-linear": add_kimi, "lfm2moe": add_lfm2, "granitehybrid": add_granite}
 
 
 def write(path, model, case):
