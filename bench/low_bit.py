@@ -3,14 +3,14 @@
 """Perplexity against expert bytes a token, for all lossy modes with the same memory for experts.
 
     python3 low_bit.py COMMAND MODEL TEXT[,TEXT...] [--caches 25,50] [--rows 1] [--chunk 512]
-                       [--types Q2_K,Q3_K] [--calibrate FILE] [--keep FOLDER]
+                       [--types Q2_K,Q3_K] [--settings share=0.5] [--calibrate FILE] [--keep FOLDER]
 
 Calibrates the model in a temporary folder on FILE (default: the demo model's data.py), with
 low-bit copies of each type, and scores the held-out texts. --keep names a folder that stays, whose
 calibrations a later call uses. --rows is how many tokens a pass
 has: expert budgets need several. Prefetch is off: no clock is in the figures.
 Bytes are of experts and copies, read on demand, with those that the comparison with the exact pass
-needs; they count from an empty cache.
+needs; they count from an empty cache, and are the same in every run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ import tempfile
 EMPTY = ["--prefetch", "off", "--warm-start", "off"]
 
 
-def modes(rows: int, types: list[str]) -> list[tuple[str, str, list[str]]]:
+SETTINGS = ("share=0.3 share=0.5 share=0.7 share=0.5,below=0.15 share=0.5,below=0.08 "
+            "share=0.3,below=0.08")
+
+
+def modes(rows: int, types: list[str], settings: list[str]) -> list[tuple[str, str, list[str]]]:
     """Name, type of the copies, options."""
     out = [("off", "", [])]
     for setting in ("on", "max=1,weight=own", "max=16,weight=inherit"):
@@ -34,8 +38,7 @@ def modes(rows: int, types: list[str]) -> list[tuple[str, str, list[str]]]:
         for budget in (12, 16, 24, 32):
             out.append((f"--expert-budget {budget}", "", ["--expert-budget", str(budget)]))
     for name in types:
-        for setting in ("share=0.3", "share=0.5", "share=0.7", "share=0.5,below=0.15",
-                        "share=0.5,below=0.08", "share=0.3,below=0.08"):
+        for setting in settings:
             out.append((f"{name}, --low-bit {setting}", name, ["--low-bit", setting]))
     return out
 
@@ -59,7 +62,7 @@ def table(options: argparse.Namespace, models: dict[str, str], cache: str) -> No
     head = [os.path.splitext(os.path.basename(text))[0] for text in options.texts]
     print("| mode | " + " | ".join(f"{name}: perplexity | KiB a token" for name in head) + " |")
     print("|---|" + "---|---|" * len(head), flush=True)
-    for name, kind, extra in modes(options.rows, options.types):
+    for name, kind, extra in modes(options.rows, options.types, options.settings):
         cells = []
         for text in options.texts:
             result = score(options, models[kind or options.types[0]], text, cache, extra)
@@ -81,6 +84,8 @@ def main() -> None:
     parser.add_argument("texts", type=lambda text: text.split(","))
     parser.add_argument("--caches", default="25,50", type=lambda text: text.split(","))
     parser.add_argument("--types", default="Q2_K", type=lambda text: text.split(","))
+    parser.add_argument("--settings", default=SETTINGS, type=str.split,
+                        help="of --low-bit, between spaces")
     parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--chunk", type=int, default=512)
     parser.add_argument("--keep")
