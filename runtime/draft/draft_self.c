@@ -210,25 +210,11 @@ static int grow_trees(moe_speculation *s, moe_session_draft *const *drafts, size
     return status;
 }
 
-int moe_draft_self_silently(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
-                            moe_error *err)
-{
-    s->is_silent = true;
-    int status = grow_trees(s, drafts, n, err);
-    s->is_silent = false;
-    for (size_t i = 0; i < n; i++) {
-        if (drafts[i]->active) {
-            moe_silent_keep(drafts[i], MOE_DRAFTER_SELF);
-        }
-    }
-    return status;
-}
-
 int moe_draft_self(moe_speculation *s, moe_session_draft *const *drafts, size_t n, moe_error *err)
 {
     uint64_t moves_before = n_moves(s);
     int status = grow_trees(s, drafts, n, err);
-    if (status == MOE_OK) {
+    if (status == MOE_OK && !s->is_silent) {
         cut_point cut = {&s->foresees, cut_drafts(s, drafts, n)};
         moe_expert_store_forget(s->runner->experts, is_still_foreseen, &cut);
     }

@@ -22,12 +22,9 @@ int moe_draft_ngram(const moe_speculation *speculation, moe_session_draft *const
  * so that the length controller knows the value of drafts before any was paid for. */
 int moe_draft_ngram_silently(const moe_speculation *speculation, moe_session_draft *const *drafts,
                              size_t n, moe_error *err);
+/* speculation->is_silent: its passes are all that it costs, and it foresees nothing. */
 int moe_draft_self(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
                    moe_error *err);
-/* Likewise silently: its passes are all that it costs, and it foresees nothing. */
-int moe_draft_self_silently(moe_speculation *speculation, moe_session_draft *const *drafts,
-                            size_t n, moe_error *err);
-
 /* Whether tokens of a silent draft have still to come. */
 bool moe_silent_is_pending(const moe_silent_draft *silent, const moe_draft_line *line);
 /* Makes the session's tree its silent draft; the root alone remains. */

@@ -8,10 +8,14 @@
 #include "runtime/base/moe_assert.h"
 #include "runtime/draft/draft_head.h"
 #include "runtime/draft/drafters.h"
+#include "runtime/draft/length_controller.h"
 #include "runtime/pass/layer_norms.h"
 
 /* Hidden states that stay when a line begins anew: what a first draft sees of the text. */
 #define KEPT_RESTING 32u
+/* ... and of all sequences of a batch together, whose first draft is paid for at once. */
+#define KEPT_BATCH 128u
+#define KEPT_LEAST 4u
 
 static size_t n_embd_of(const moe_head_line *line)
 {
@@ -370,6 +374,12 @@ static int prepare(moe_session_draft *d, moe_speculation *s, moe_error *err)
         d->n_frontier = 0;
         return MOE_OK;
     }
+    uint32_t share = KEPT_BATCH / s->n_writing;
+    uint32_t kept = share > KEPT_LEAST ? share : KEPT_LEAST;
+    if (line->n_entries == line->base && s->n_writing >= MOE_LENGTH_BATCH &&
+        line->first == line->base && line->n_hidden > kept) {
+        begin_anew(line, d->line.n_evaluated, kept);
+    }
     /* Draft again from the last state, if its entry was made for a draft that came to nothing. */
     if (line->n_entries == d->line.n_evaluated) {
         line->n_entries--;
@@ -404,7 +414,7 @@ int moe_draft_by_head(moe_speculation *s, moe_session_draft *const *drafts, size
         status = status == MOE_OK ? run_batch(head, &batch, err) : status;
     }
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
-        if (drafts[i]->active) {
+        if (drafts[i]->active && !s->is_silent) {
             moe_draft_cut(s, drafts[i], NULL);
         }
     }

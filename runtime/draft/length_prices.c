@@ -8,6 +8,7 @@
 #define COST_MEMORY       64u
 #define FETCH_MEMORY      64.0 /* tokens */
 #define LEAST_SAMPLES     2u
+#define MANY_SAMPLES      16u  /* sequences from which on one is enough */
 #define COLD_SAMPLES      8u   /* the first samples of all: caches are cold, so they are not used */
 #define FASTER            0.75 /* two plain samples in a row this far below t_base replace it */
 #define OUTLIER           2.5
@@ -416,7 +417,8 @@ static void forget_slower(moe_length_prices *s, double base, double cost)
 static uint32_t samples_of(uint32_t samples, uint32_t n_sequences)
 {
     uint32_t n = n_sequences < MOE_LENGTH_BATCH ? samples : samples / n_sequences;
-    return n > LEAST_SAMPLES ? n : LEAST_SAMPLES;
+    uint32_t least = n_sequences < MANY_SAMPLES ? LEAST_SAMPLES : 1;
+    return n > least ? n : least;
 }
 
 uint32_t moe_length_prices_first_samples(uint32_t n_sequences)

@@ -60,6 +60,9 @@
 #define REFRESH_CLOSE    12u /* ... where little is won, and an old t_base could hide a loss */
 #define CLOSE            1.15
 #define RATE_MEMORY      64.0
+#define LATE_MEMORY      8.0 /* iterations: what drafting wins now, of a batch */
+#define FIRST_BREADTH    0.4
+#define YOUNG            8u /* iterations ON before what was measured alone counts */
 #define EXPLORE_INTERVAL 16u
 #define PAYS             1.03 /* predicted utility that turns speculation on after a probe */
 #define PROMISING        1.3  /* ... and that allows a probe without waiting */
@@ -80,6 +83,8 @@ typedef enum survival_mode { MODE_OFF, MODE_PROBE, MODE_ON } survival_mode;
 typedef struct survival_state {
     moe_length_prices prices;
     double rate_tokens, rate_cost; /* running means while ON, of an iteration */
+    double late_tokens, late_cost; /* likewise, over fewer of them */
+    double breadth;                /* rows that drafts add, for each sequence, 0 to 1; of a batch */
     survival_mode mode;
     moe_length_account own;
     moe_length_account *account; /* `own`, or one that is shared */
@@ -151,11 +156,18 @@ static double survival_promise(const moe_length_control *control)
 {
     const survival_state *s = control->state;
     if (s->mode == MODE_ON && s->rate_cost > 0) {
-        return s->rate_tokens / s->rate_cost;
+        bool many = control->n_sequences >= MOE_LENGTH_BATCH;
+        double rate = many ? s->late_tokens / s->late_cost : s->rate_tokens / s->rate_cost;
+        /* A probe's drafts are short; of all sequences' drafts the prices promise what is more. */
+        bool young = s->listens && s->n_on < YOUNG && many;
+        double predicted = young ? predicted_utility(control) : 0;
+        return predicted > rate ? predicted : rate;
     }
     bool is_known = s->n_heard >= HEARD || moe_length_prices_guesses(&s->prices);
     bool has_base = control->base != NULL && control->base->cost > 0;
-    return is_known && has_base ? predicted_utility(control) : 0;
+    double promise = is_known && has_base ? predicted_utility(control) : 0;
+    bool some = !s->listens && control->n_sequences >= MOE_LENGTH_BATCH && promise > 1;
+    return some ? 1 + s->breadth * (promise - 1) : promise;
 }
 
 static bool survival_continues(const moe_length_control *control, uint32_t depth,
@@ -376,6 +388,8 @@ static void part_end(moe_length_control *control)
             s->reach = s->listens ? control->options.max_draft : FIRST_REACH;
             s->rate_tokens = s->tokens / s->n_done;
             s->rate_cost = s->cost / s->n_done;
+            s->late_tokens = s->rate_tokens;
+            s->late_cost = s->rate_cost;
         } else {
             turn_off(control, true);
         }
@@ -447,6 +461,11 @@ static void account(moe_length_control *control, const moe_length_iteration *it,
     s->cost += cost;
     s->rate_tokens += (value - s->rate_tokens) / RATE_MEMORY;
     s->rate_cost += (cost - s->rate_cost) / RATE_MEMORY;
+    double rows = it->n_rows > it->n_sequences ? it->n_rows - it->n_sequences : 0;
+    rows = rows < it->n_sequences ? rows / it->n_sequences : 1;
+    s->breadth += (rows - s->breadth) / LATE_MEMORY;
+    s->late_tokens += (value - s->late_tokens) / LATE_MEMORY;
+    s->late_cost += (cost - s->late_cost) / LATE_MEMORY;
     s->n_on += s->mode == MODE_ON;
     if (s->mode == MODE_ON && it->n_emitted > it->n_sequences * s->reach) {
         s->reach *= 2; /* the whole draft was accepted */
@@ -490,6 +509,7 @@ static int survival_create(moe_length_control *control, moe_error *err)
     moe_length_prices_init(&s->prices, &control->options);
     double heard = s->prices.depths[0].seen;
     s->n_heard = heard < HEARD ? (uint32_t)heard : HEARD;
+    s->breadth = FIRST_BREADTH;
     s->wait = FIRST_WAIT;
     s->waited = FIRST_WAIT; /* so that the first probe follows the first baseline */
     return MOE_OK;

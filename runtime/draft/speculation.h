@@ -186,6 +186,7 @@ struct moe_speculation {
     uint32_t *pass_logit_rows;
     moe_state_run *pass_states;
     moe_drafter drafter; /* of this step */
+    bool own_was_first;  /* the model's own draft went before n-grams in this or the last step */
     bool is_silent;      /* the draft under way will not be verified */
     uint32_t n_sharing;  /* sequences whose chains share the draft pass under way; 0: not known */
     moe_speculation_stats stats;

@@ -16,8 +16,8 @@
 /* `auto` drafts with the model itself for so many sessions at least: with a cache it has not paid
  * for fewer (bench/results/speculation.md). */
 #define SELF_LEAST_SESSIONS 4u
-/* ... and before n-grams if that promises so many times as much. */
-#define SELF_FIRST 1.05
+/* ... and before n-grams if that promises so many times as much; likewise with a drafting layer. */
+#define OWN_FIRST 1.05
 
 /* Rows that drafts may take, divided evenly among the sessions that write. */
 static uint32_t rows_for_drafts(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
@@ -100,14 +100,32 @@ static void limit_depth(moe_session_draft *const *drafts, size_t n, uint32_t len
 }
 
 /* Drawn drafts are not listened to: whether one is accepted is drawn as well. */
-static uint32_t listen_length(const moe_speculation *s, moe_session_draft *const *drafts, size_t n)
+static uint32_t listen_length(const moe_speculation *s, moe_drafter kind,
+                              moe_session_draft *const *drafts, size_t n)
 {
     bool pending = s->draws;
     for (size_t i = 0; i < n; i++) {
         const moe_session_draft *d = drafts[i];
-        pending |= d->active && moe_silent_is_pending(&d->silent[MOE_DRAFTER_SELF], &d->line);
+        pending |= d->active && moe_silent_is_pending(&d->silent[kind], &d->line);
     }
-    return pending ? 0 : moe_length_listen(s->control[MOE_DRAFTER_SELF]);
+    return pending ? 0 : moe_length_listen(s->control[kind]);
+}
+
+static int draft_with(moe_speculation *s, moe_drafter kind, moe_session_draft *const *drafts,
+                      size_t n, bool silent, moe_error *err)
+{
+    s->is_silent = silent;
+    int status = kind == MOE_DRAFTER_NGRAM  ? moe_draft_ngram(s, drafts, n, err)
+                 : kind == MOE_DRAFTER_HEAD ? moe_draft_by_head(s, drafts, n, err)
+                 : kind == MOE_DRAFTER_SELF ? moe_draft_self(s, drafts, n, err)
+                                            : s->parts.run_model(s->parts.model, s, drafts, n, err);
+    s->is_silent = false;
+    for (size_t i = 0; i < n && silent; i++) {
+        if (drafts[i]->active) {
+            moe_silent_keep(drafts[i], kind);
+        }
+    }
+    return status;
 }
 
 static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *const *drafts,
@@ -121,8 +139,9 @@ static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *
         return status;
     }
     bool free = n_drafted(drafts, n) == 0;
-    bool silent = free && length == 0 && kind == MOE_DRAFTER_SELF && s->begun[kind];
-    length = silent ? listen_length(s, drafts, n) : length;
+    bool listens = kind == MOE_DRAFTER_SELF || kind == MOE_DRAFTER_HEAD;
+    bool silent = free && length == 0 && listens && s->begun[kind];
+    length = silent ? listen_length(s, kind, drafts, n) : length;
     if (length == 0 || !free) {
         return MOE_OK;
     }
@@ -131,11 +150,7 @@ static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *
         drafts[i]->drafter = kind;
     }
     limit_depth(drafts, n, length);
-    int status = silent                      ? moe_draft_self_silently(s, drafts, n, err)
-                 : kind == MOE_DRAFTER_NGRAM ? moe_draft_ngram(s, drafts, n, err)
-                 : kind == MOE_DRAFTER_SELF  ? moe_draft_self(s, drafts, n, err)
-                 : kind == MOE_DRAFTER_HEAD  ? moe_draft_by_head(s, drafts, n, err)
-                                            : s->parts.run_model(s->parts.model, s, drafts, n, err);
+    int status = draft_with(s, kind, drafts, n, silent, err);
     uint64_t ns = moe_now_ns() - begin;
     s->stats.draft_ns += ns;
     if (!s->by_bytes) {
@@ -144,26 +159,35 @@ static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *
     return status;
 }
 
-/* Drafting from the text is the cheapest, but few sequences of a batch repeat themselves at once.
- */
-static bool self_is_better(const moe_speculation *s)
+static double promise_of(const moe_speculation *s, moe_drafter kind)
 {
-    bool both = s->is_auto && s->use[MOE_DRAFTER_SELF] && s->use[MOE_DRAFTER_NGRAM];
-    if (!both || s->n_writing < SELF_LEAST_SESSIONS) {
-        return false;
-    }
-    double ngram = moe_length_promise(s->control[MOE_DRAFTER_NGRAM]);
-    return !moe_length_rests(s->control[MOE_DRAFTER_NGRAM]) &&
-           moe_length_promise(s->control[MOE_DRAFTER_SELF]) > SELF_FIRST * ngram;
+    return s->use[kind] ? moe_length_promise(s->control[kind]) : 0;
+}
+
+/* The order in which drafters are asked; the first that drafts is the step's. Drafting from the
+ * text is the cheapest, but few sequences of a batch repeat themselves at once: there the model's
+ * own draft goes first where it wins more, the layer's or the restricted model's. True: it does. */
+static bool choose_order(moe_speculation *s, moe_drafter *order)
+{
+    bool batch = s->is_auto && s->n_writing >= SELF_LEAST_SESSIONS;
+    double head = promise_of(s, MOE_DRAFTER_HEAD), self = promise_of(s, MOE_DRAFTER_SELF);
+    bool self_wins = batch && self > head;
+    moe_drafter own = self_wins ? MOE_DRAFTER_SELF : MOE_DRAFTER_HEAD;
+    double most = self_wins ? self : head;
+    bool first =
+        batch && s->use[MOE_DRAFTER_NGRAM] && !moe_length_rests(s->control[MOE_DRAFTER_NGRAM]) &&
+        most * (s->own_was_first ? OWN_FIRST : 1 / OWN_FIRST) > promise_of(s, MOE_DRAFTER_NGRAM);
+    order[0] = first ? own : MOE_DRAFTER_NGRAM;
+    order[1] = first ? MOE_DRAFTER_NGRAM : own;
+    order[2] = self_wins ? MOE_DRAFTER_HEAD : MOE_DRAFTER_SELF;
+    order[3] = MOE_DRAFTER_MODEL;
+    s->own_was_first = first;
+    return first;
 }
 
 int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                           uint32_t n_busy, moe_error *err)
 {
-    /* The first that drafts is the step's drafter. */
-    static const moe_drafter orders[2][MOE_DRAFTERS] = {
-        {MOE_DRAFTER_NGRAM, MOE_DRAFTER_HEAD, MOE_DRAFTER_SELF, MOE_DRAFTER_MODEL},
-        {MOE_DRAFTER_SELF, MOE_DRAFTER_NGRAM, MOE_DRAFTER_HEAD, MOE_DRAFTER_MODEL}};
     uint32_t rows = rows_for_drafts(s, drafts, n, n_busy);
     s->draft_cost = 0.0;
     s->n_draft_passes = 0;
@@ -177,13 +201,14 @@ int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, 
     moe_foresight_reset(&s->foresees);
     int status = s->ahead != NULL ? moe_lookahead_run(s, drafts, n, err) : MOE_OK;
     reset_trees(s, drafts, n, rows);
-    const moe_drafter *order = orders[self_is_better(s)];
+    moe_drafter order[MOE_DRAFTERS];
+    bool own_first = choose_order(s, order);
     bool ends = false;
     for (int i = 0; i < MOE_DRAFTERS && rows > 0 && status == MOE_OK && !ends; i++) {
         status = run_drafter(s, order[i], drafts, n, err);
         bool none = n_drafted(drafts, n) == 0;
         bool plain = s->begun[order[i]] && none && moe_length_wants_plain(s->control[order[i]]);
-        ends = plain || (order == orders[1] && s->n_draft_passes > 0);
+        ends = plain || (own_first && s->n_draft_passes > 0);
     }
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
         if (drafts[i]->active) {
