@@ -88,39 +88,13 @@ static int take_out(void *context, moe_runner *runner, const moe_pass *pass, uin
 
 /* ---- Computing them ---- */
 
-static moe_layer_request plan_request(moe_low_bit *f, const moe_pass *pass, uint32_t layer)
-{
-    const float *weights = f->runner->buffers.chosen_weights;
-    for (uint32_t i = 0; i < f->plan.n_experts; i++) {
-        f->n_rows[i] = f->plan.first[i + 1] - f->plan.first[i];
-        f->gates[i] = 0.0f;
-        for (uint32_t s = f->plan.first[i]; s < f->plan.first[i + 1]; s++) {
-            f->row_scales[s] = weights[f->plan.ranked_slots[s]];
-            f->gates[i] += f->row_scales[s];
-        }
-    }
-    return (moe_layer_request){.layer = layer,
-                               .pass = f->runner->n_passes,
-                               .experts = f->plan.experts,
-                               .n_rows = f->n_rows,
-                               .gates = f->gates,
-                               .n = f->plan.n_experts,
-                               .cancel = {pass->is_cancelled, pass->cancel_user}};
-}
-
 static int run_copies(moe_low_bit *f, uint32_t layer, uint32_t n, uint32_t n_rows, moe_error *err)
 {
     moe_runner *runner = f->runner;
     const moe_model_config *c = runner->config;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t at = f->positions[i];
-        uint32_t begin = f->plan.first[at];
-        moe_expert_work *work = &f->works[i];
-        *work = moe_expert_work_of(runner, layer, f->plan.experts[at], &f->views[i]);
-        work->x_scales = c->gate_scales_input ? f->row_scales + begin : NULL;
-        work->x_index = f->plan.rows + begin;
-        work->out_index = f->plan.ranked_slots + begin;
-        work->n_rows = f->n_rows[at];
+        f->works[i] =
+            moe_plan_work(runner, layer, &f->plan, f->positions[i], f->row_scales, &f->views[i]);
     }
     return runner->device->ops->experts(runner->device, moe_experts_x(runner), n_rows,
                                         c->n_expert_in, f->works, n, runner->buffers.rank_out,
@@ -131,11 +105,14 @@ static int compute_beside(void *context, moe_runner *runner, const moe_pass *pas
                           moe_error *err)
 {
     moe_low_bit *f = context;
-    (void)runner;
     if (f->plan.n_experts == 0) {
         return MOE_OK;
     }
-    moe_layer_request request = plan_request(f, pass, layer);
+    for (uint32_t s = 0; s < f->plan.first[f->plan.n_experts]; s++) {
+        f->row_scales[s] = runner->buffers.chosen_weights[f->plan.ranked_slots[s]];
+    }
+    moe_layer_request request =
+        moe_plan_request(runner, pass, layer, &f->plan, f->n_rows, f->gates);
     int status = moe_expert_store_begin(f->copies, &request, err);
     for (uint32_t n = 1; status == MOE_OK && n > 0;) {
         status = moe_expert_store_next(f->copies, f->positions, f->views, &n, err);

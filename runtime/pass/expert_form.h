@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of a routed expert besides its three matrices: biases, which are resident, and the
- * activation that joins gate and up. */
+/* The parts of a routed expert besides its three matrices (biases, which are resident, and the
+ * activation that joins gate and up), and what a layer's plan asks for and computes. */
 #ifndef MOE_PASS_EXPERT_FORM_H
 #define MOE_PASS_EXPERT_FORM_H
 
@@ -56,12 +56,6 @@ static inline int moe_project_latent(moe_runner *runner, uint32_t layer, uint32_
                                        1, err);
 }
 
-/* Input scales of the plan's rows first, first + 1, ..; NULL if there are none. */
-static inline const float *moe_input_scales(const moe_runner *runner, uint32_t first)
-{
-    return runner->config->gate_scales_input ? runner->buffers.input_scales + first : NULL;
-}
-
 /* The work of an expert of a layer, without its rows. */
 static inline moe_expert_work moe_expert_work_of(const moe_runner *runner, uint32_t layer,
                                                  uint32_t expert, const moe_expert_view *view)
@@ -75,6 +69,44 @@ static inline moe_expert_work moe_expert_work_of(const moe_runner *runner, uint3
         .down_bias = moe_expert_bias(runner, layer, MOE_LAYER_EXPERTS_DOWN_BIAS, expert),
         .activation =
             moe_activation_of(runner->config, runner->config->layers[layer].expert_limit)};
+}
+
+/* The work of a plan's entry; its outputs go to their ranks. scales: of the inputs, in the plan's
+ * order, used if the family's weights scale inputs. */
+static inline moe_expert_work moe_plan_work(const moe_runner *runner, uint32_t layer,
+                                            const moe_layer_plan *plan, uint32_t entry,
+                                            const float *scales, const moe_expert_view *view)
+{
+    uint32_t begin = plan->first[entry];
+    moe_expert_work work = moe_expert_work_of(runner, layer, plan->experts[entry], view);
+    work.x_scales = runner->config->gate_scales_input ? scales + begin : NULL;
+    work.x_index = plan->rows + begin;
+    work.out_index = plan->ranked_slots + begin;
+    work.n_rows = plan->first[entry + 1] - begin;
+    return work;
+}
+
+/* What a plan asks a store for. n_rows and gates ([n_expert]) get each entry's rows and the sum of
+ * their weights, and belong to the request. */
+static inline moe_layer_request moe_plan_request(const moe_runner *runner, const moe_pass *pass,
+                                                 uint32_t layer, const moe_layer_plan *plan,
+                                                 uint32_t *n_rows, float *gates)
+{
+    const float *weights = runner->buffers.chosen_weights;
+    for (uint32_t i = 0; i < plan->n_experts; i++) {
+        n_rows[i] = plan->first[i + 1] - plan->first[i];
+        gates[i] = 0.0f;
+        for (uint32_t s = plan->first[i]; s < plan->first[i + 1]; s++) {
+            gates[i] += weights[plan->ranked_slots[s]];
+        }
+    }
+    return (moe_layer_request){.layer = layer,
+                               .pass = runner->n_passes,
+                               .experts = plan->experts,
+                               .n_rows = n_rows,
+                               .gates = gates,
+                               .n = plan->n_experts,
+                               .cancel = {pass->is_cancelled, pass->cancel_user}};
 }
 
 #endif

@@ -38,14 +38,9 @@ static int run_ready_experts(moe_runner *runner, uint32_t layer, uint32_t n, uin
     uint32_t n_work_rows = 0;
     for (uint32_t i = 0; i < n; i++) {
         MOE_ASSERT(b->positions[i] < plan->n_experts);
-        uint32_t begin = plan->first[b->positions[i]];
-        moe_expert_work *work = &b->works[i];
-        *work = moe_expert_work_of(runner, layer, plan->experts[b->positions[i]], &b->views[i]);
-        work->x_scales = moe_input_scales(runner, begin);
-        work->x_index = plan->rows + begin;
-        work->out_index = plan->ranked_slots + begin;
-        work->n_rows = plan->first[b->positions[i] + 1] - begin;
-        n_work_rows += work->n_rows;
+        b->works[i] =
+            moe_plan_work(runner, layer, plan, b->positions[i], b->input_scales, &b->views[i]);
+        n_work_rows += b->works[i].n_rows;
     }
     MOE_ASSERT(n_work_rows <= n_rows * c->n_expert_used);
     uint64_t begin = moe_now_ns();
@@ -114,20 +109,7 @@ static moe_layer_request plan_layer(moe_runner *runner, const moe_pass *pass, ui
     moe_pass_buffers *b = &runner->buffers;
     moe_layer_plan_build(&b->plan, b->chosen, pass->n_rows, runner->config->n_expert_used);
     place_weights(runner, pass->n_rows);
-    for (uint32_t i = 0; i < b->plan.n_experts; i++) {
-        b->n_rows_of[i] = b->plan.first[i + 1] - b->plan.first[i];
-        b->gates[i] = 0.0f;
-        for (uint32_t s = b->plan.first[i]; s < b->plan.first[i + 1]; s++) {
-            b->gates[i] += b->chosen_weights[b->plan.ranked_slots[s]];
-        }
-    }
-    return (moe_layer_request){.layer = layer,
-                               .pass = runner->n_passes,
-                               .experts = b->plan.experts,
-                               .n_rows = b->n_rows_of,
-                               .gates = b->gates,
-                               .n = b->plan.n_experts,
-                               .cancel = {pass->is_cancelled, pass->cancel_user}};
+    return moe_plan_request(runner, pass, layer, &b->plan, b->n_rows_of, b->gates);
 }
 
 /* Lets hooks work while the next batch of experts is on its way. */

@@ -221,20 +221,16 @@ static void fill_works(moe_runner *runner, uint32_t layer, uint32_t n)
 {
     moe_host_compute *host = runner->host;
     const moe_pass_buffers *b = &runner->buffers;
-    const moe_layer_plan *plan = &b->plan;
     host->n_works = n;
     host->n_out_rows = 0;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t at = b->host_positions[i];
-        uint32_t begin = plan->first[at];
         moe_expert_work *work = &host->works[i];
-        *work = moe_expert_work_of(runner, layer, plan->experts[at], &b->host_views[i]);
-        work->x_scales = moe_input_scales(runner, begin);
-        work->x_index = plan->rows + begin;
+        *work = moe_plan_work(runner, layer, &b->plan, b->host_positions[i], b->input_scales,
+                              &b->host_views[i]);
+        const uint32_t *ranks = work->out_index;
         work->out_index = host->out_index + host->n_out_rows;
-        work->n_rows = plan->first[at + 1] - begin;
         for (uint32_t r = 0; r < work->n_rows; r++) {
-            host->ranked_slots[host->n_out_rows++] = plan->ranked_slots[begin + r];
+            host->ranked_slots[host->n_out_rows++] = ranks[r];
         }
     }
 }
