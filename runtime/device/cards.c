@@ -289,10 +289,14 @@ static uint64_t joint_ticket(uint64_t ticket, uint32_t card)
     return ticket * MOE_MAX_CARDS + card;
 }
 
+static moe_device *device_of_card(moe_device *device, uint32_t card)
+{
+    return card == 0 ? device : device->cards->cards[card].device;
+}
+
 static moe_device *device_of_ticket(moe_device *device, uint64_t ticket)
 {
-    uint32_t card = (uint32_t)(ticket % MOE_MAX_CARDS);
-    return card == 0 ? device : device->cards->cards[card].device;
+    return device_of_card(device, (uint32_t)(ticket % MOE_MAX_CARDS));
 }
 
 static const moe_link_ops *link_of(moe_device *device, const moe_device *owner)
@@ -303,12 +307,11 @@ static const moe_link_ops *link_of(moe_device *device, const moe_device *owner)
 static int cards_copy_begin(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
                             uint64_t *ticket, moe_error *err)
 {
-    moe_cards *cards = device->cards;
-    uint32_t at = n_ranges > 0 ? card_of(cards, ranges[0].dst) : 0;
-    moe_device *owner = at == 0 ? device : cards->cards[at].device;
+    uint32_t card = n_ranges > 0 ? card_of(device->cards, ranges[0].dst) : 0;
+    moe_device *owner = device_of_card(device, card);
     uint64_t own = 0;
     int status = link_of(device, owner)->copy_begin(owner, ranges, n_ranges, &own, err);
-    *ticket = joint_ticket(own, at);
+    *ticket = joint_ticket(own, card);
     return status;
 }
 
@@ -327,12 +330,11 @@ static int cards_copy_wait(moe_device *device, uint64_t ticket, moe_error *err)
 static int cards_save_begin(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
                             uint64_t *ticket, moe_error *err)
 {
-    moe_cards *cards = device->cards;
-    uint32_t at = n_ranges > 0 ? card_of(cards, ranges[0].src) : 0;
-    moe_device *owner = at == 0 ? device : cards->cards[at].device;
+    uint32_t card = n_ranges > 0 ? card_of(device->cards, ranges[0].src) : 0;
+    moe_device *owner = device_of_card(device, card);
     uint64_t own = 0;
     int status = link_of(device, owner)->save_begin(owner, ranges, n_ranges, &own, err);
-    *ticket = joint_ticket(own, at);
+    *ticket = joint_ticket(own, card);
     return status;
 }
 
