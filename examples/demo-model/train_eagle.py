@@ -19,8 +19,7 @@ from gguf import GGMLQuantizationType as QuantType
 
 from eagle_head import TARGET_LAYERS, EagleHead, Features, eagle_parameters
 from optimizer import WEIGHT_DECAY, Muon
-from quantize import quantize
-from train_head import LENGTH, HeadTrainer, argument_parser
+from train_head import LENGTH, HeadTrainer, argument_parser, finish, write_parameters
 
 COUNTED_BATCHES = 64  # of 8 x LENGTH tokens, to choose the draft vocabulary
 
@@ -85,7 +84,6 @@ class EagleTrainer(HeadTrainer):
 
     def write(self, path: Path) -> None:
         c, a = self.model.config, self.arguments
-        moments = self.moments()
         writer = gguf.GGUFWriter(path, "eagle3")
         writer.add_type("model")
         writer.add_name("moe-demo-eagle3")
@@ -106,21 +104,9 @@ class EagleTrainer(HeadTrainer):
         writer.add_uint32("eagle3.target_hidden_size", c.n_embd)
         writer.add_bool("eagle3.norm_before_residual", False)
         writer.add_bool("eagle3.norm_before_fc", False)
-        for name, parameter in eagle_parameters(self.head).items():
-            values = parameter.detach().float().numpy()
-            if parameter.dim() < 2:
-                writer.add_tensor(name, values)
-                continue
-            data = quantize(values, QuantType.IQ4_XS, moments.get(name.split(".")[-2]))
-            writer.add_tensor(name, data, raw_dtype=QuantType.IQ4_XS)
-            restored = gguf.dequantize(data, QuantType.IQ4_XS)
-            parameter.data.copy_(torch.from_numpy(np.array(restored)).view_as(parameter))
+        write_parameters(writer, eagle_parameters(self.head), self.moments())
         writer.add_tensor("d2t", self.head.d2t.numpy(), raw_dtype=QuantType.I64)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        print(f"{path}: {path.stat().st_size} bytes")
+        finish(writer, path)
 
 
 if __name__ == "__main__":

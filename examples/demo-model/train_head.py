@@ -55,6 +55,28 @@ def argument_parser(description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def write_parameters(writer: gguf.GGUFWriter, parameters: dict, moments: dict) -> None:
+    """Adds vectors as they are and matrices in IQ4_XS, weighted by the moments of their inputs. The
+    parameters become what the file has."""
+    for name, parameter in parameters.items():
+        values = parameter.detach().float().numpy()
+        if parameter.dim() < 2:
+            writer.add_tensor(name, values)
+            continue
+        data = quantize(values, QuantType.IQ4_XS, moments.get(name.split(".")[-2]))
+        writer.add_tensor(name, data, raw_dtype=QuantType.IQ4_XS)
+        restored = gguf.dequantize(data, QuantType.IQ4_XS)
+        parameter.data.copy_(torch.from_numpy(np.array(restored)).view_as(parameter))
+
+
+def finish(writer: gguf.GGUFWriter, path: Path) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    print(f"{path}: {path.stat().st_size} bytes")
+
+
 class HeadTrainer:
     def __init__(self, arguments: argparse.Namespace):
         self.arguments = arguments
@@ -178,7 +200,6 @@ class HeadTrainer:
 
     def write(self, path: Path) -> None:
         c = self.model.config
-        moments = self.moments()
         writer = gguf.GGUFWriter(path, ARCHITECTURE)
         writer.add_type("model")
         writer.add_name("moe-demo-head")
@@ -187,20 +208,8 @@ class HeadTrainer:
         writer.add_nextn_predict_layers(1)
         writer.add_embedding_length(c.n_embd)
         writer.add_vocab_size(c.n_vocab)
-        for name, parameter in head_parameters(self.head, c.n_layer).items():
-            values = parameter.detach().float().numpy()
-            if parameter.dim() < 2:
-                writer.add_tensor(name, values)
-                continue
-            data = quantize(values, QuantType.IQ4_XS, moments.get(name.split(".")[-2]))
-            writer.add_tensor(name, data, raw_dtype=QuantType.IQ4_XS)
-            restored = gguf.dequantize(data, QuantType.IQ4_XS)
-            parameter.data.copy_(torch.from_numpy(np.array(restored)).view_as(parameter))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        print(f"{path}: {path.stat().st_size} bytes")
+        write_parameters(writer, head_parameters(self.head, c.n_layer), self.moments())
+        finish(writer, path)
 
     def run(self) -> None:
         end = min(self.arguments.steps, self.step + self.arguments.now)
