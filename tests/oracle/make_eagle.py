@@ -9,9 +9,7 @@ The folder has, besides those of a family's model, head.gguf, and CASE.drafts.np
 states of the model are transformers'. The head is written from the layout's description alone: llama.cpp's
 keys and tensors, and their meaning (fusion of three layers, attention over two normed halves).
 """
-import argparse
 from dataclasses import dataclass
-from pathlib import Path
 
 import gguf
 import numpy as np
@@ -20,6 +18,7 @@ import torch.nn.functional as F
 
 import family_gguf
 import make_families
+from case_loop import chosen_cases
 from family_cases import N_VOCAB, FamilyCase, build
 
 EPS = 1e-5
@@ -201,17 +200,8 @@ def write_head(path, case, w):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    for case in CASES:
-        name = case.model.name
-        if options.only is not None and name not in options.only:
-            continue
-        model, out, w = build(case.model), options.out / name, make_weights(case)
-        out.mkdir(parents=True, exist_ok=True)
+    for case, out in chosen_cases(__doc__, CASES, lambda case: case.model.name):
+        model, w = build(case.model), make_weights(case)
         family_gguf.write(out / "model.gguf", model, case.model)
         make_families.write_prompts(out, model, case.model)
         write_head(out / "head.gguf", case, w)
@@ -219,7 +209,7 @@ def main():
             drafts = drafts_of(case, w, model, [int(i) for i in line.split()])
             np.save(out / f"{number}.drafts.npy", drafts)
         finite = drafts[np.isfinite(drafts)]
-        print(f"{name}: draft logits sd {finite.std():.2f} max {np.abs(finite).max():.1f}", flush=True)
+        print(f"{out.name}: draft logits sd {finite.std():.2f} max {np.abs(finite).max():.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,11 @@ Needs torch, transformers and gguf; what it wrote is in the tree, so the suite n
 are fixed. A prompt is drawn again where rounding could decide: embeddings that differ in their sixth
 digit must give the same logits to three, and the best token must stand apart from the second.
 """
-import argparse
-from pathlib import Path
-
 import numpy as np
 import torch
 
 import family_gguf
+from case_loop import chosen_cases
 from family_cases import CASES, N_VOCAB, build
 from make_oracles import MIN_GREEDY_GAP, greedy, ids_line, logits_of
 
@@ -65,17 +63,10 @@ def write_prompts(out, model, case):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    for case in CASES:
-        if options.only is None or case.name in options.only:
-            model, out = build(case), options.out / case.name
-            out.mkdir(parents=True, exist_ok=True)
-            family_gguf.write(out / "model.gguf", model, case)
-            write_prompts(out, model, case)
+    for case, out in chosen_cases(__doc__, CASES):
+        model = build(case)
+        family_gguf.write(out / "model.gguf", model, case)
+        write_prompts(out, model, case)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,6 @@ position p of the prompt but the last two: the logits of the token after p + 1, 
 state at p and the prompt's token p + 1; and those of the token after p + 2, from the layer's own state and
 the prompt's token p + 2. The layer's keys and values before them come from the prompt alone.
 """
-import argparse
-from pathlib import Path
-
 import numpy as np
 import torch
 from transformers.cache_utils import DynamicCache
@@ -20,6 +17,7 @@ from transformers.modeling_layers import MtpLayer
 import family_cases
 import family_gguf
 import make_families
+from case_loop import chosen_cases
 from family_cases import FamilyCase, build
 from make_oracles import ids_line
 
@@ -91,16 +89,8 @@ def layer_tensors(layer, case, config, index):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    for case in CASES:
-        if options.only is not None and case.name not in options.only:
-            continue
-        model, out = build(case), options.out / case.name
-        out.mkdir(parents=True, exist_ok=True)
+    for case, out in chosen_cases(__doc__, CASES):
+        model = build(case)
         layer = build_layer(model, case.seed)
         family_gguf.nextn_tensors = lambda case, c, _, index, layer=layer: layer_tensors(layer, case, c, index)
         family_gguf.write(out / "model.gguf", model, case)

@@ -9,9 +9,7 @@ one that is not are MIN_INDEX_GAP of the row's largest apart. Of some 3,000 choi
 nearer, so a prompt is mended from its beginning on: the token of the first row that is too near, or whose logits
 move when the embeddings are nudged (an expert's choice), is drawn again.
 """
-import argparse
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,6 +17,7 @@ import torch
 import family_cases
 import family_gguf
 import make_families
+from case_loop import chosen_cases
 from family_cases import N_VOCAB, NO_DENSE, FamilyCase, yarn
 from make_families import MAX_EFFECT, N_TRIALS, NUDGE
 from make_oracles import MIN_GREEDY_GAP, N_GREEDY, greedy, logits_of
@@ -117,21 +116,14 @@ def draw_prompt(model, case, length, rng):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
     family_cases.COMMON |= dict(max_position_embeddings=CONTEXT)
     make_families.PROMPT_LENGTHS = LENGTHS
     make_families.draw_prompt = draw_prompt
-    for case in CASES:
-        if options.only is None or case.name in options.only:
-            model, out = family_cases.build(case), options.out / case.name
-            out.mkdir(parents=True, exist_ok=True)
-            family_gguf.write(out / "model.gguf", model, case)
-            make_families.write_prompts(out, model, case)
-            thin_out(out)
+    for case, out in chosen_cases(__doc__, CASES):
+        model = family_cases.build(case)
+        family_gguf.write(out / "model.gguf", model, case)
+        make_families.write_prompts(out, model, case)
+        thin_out(out)
 
 
 if __name__ == "__main__":

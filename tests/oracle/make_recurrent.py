@@ -4,17 +4,14 @@ prompt only the logits of every eighth position and of the last four are kept.
 
     python3 make_recurrent.py [--only NAME...] [--out DIRECTORY]
 """
-import argparse
-from pathlib import Path
-
 import numpy as np
-import torch
 
 import hybrid_cases
 import hybrid_gguf
 import make_families
 import recurrent_cases
 import recurrent_gguf
+from case_loop import chosen_cases
 from make_oracles import ids_line
 from recurrent_cases import prompt_lengths
 
@@ -33,20 +30,14 @@ def thin_out(out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    for table, writer in ((recurrent_cases, recurrent_gguf), (hybrid_cases, hybrid_gguf)):
-        for case in table.CASES:
-            if options.only is None or case.name in options.only:
-                make_families.PROMPT_LENGTHS = prompt_lengths(case)
-                model, out = table.build(case), options.out / case.name
-                out.mkdir(parents=True, exist_ok=True)
-                writer.write(out / "model.gguf", model, case)
-                make_families.write_prompts(out, model, case)
-                thin_out(out)
+    for case, out in chosen_cases(__doc__, recurrent_cases.CASES + hybrid_cases.CASES):
+        recurrent = case in recurrent_cases.CASES
+        table, writer = (recurrent_cases, recurrent_gguf) if recurrent else (hybrid_cases, hybrid_gguf)
+        make_families.PROMPT_LENGTHS = prompt_lengths(case)
+        model = table.build(case)
+        writer.write(out / "model.gguf", model, case)
+        make_families.write_prompts(out, model, case)
+        thin_out(out)
 
 
 if __name__ == "__main__":
