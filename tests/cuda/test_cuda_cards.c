@@ -38,13 +38,7 @@ static struct {
 
 static moe_engine_options default_options(void)
 {
-    moe_engine_options options;
-    moe_engine_options_init(&options);
-    options.model_path = model_path;
-    options.n_threads = 2;
-    options.prefill_chunk = 8;
-    options.context = 64;
-    return options;
+    return fixture_options(model_path, 8, 64);
 }
 
 static void set_machine(uint32_t nap_us)

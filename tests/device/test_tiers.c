@@ -33,13 +33,7 @@ static struct {
 
 static moe_engine_options default_options(void)
 {
-    moe_engine_options options;
-    moe_engine_options_init(&options);
-    options.model_path = model_path;
-    options.n_threads = 2;
-    options.prefill_chunk = 16;
-    options.context = 64;
-    return options;
+    return fixture_options(model_path, 16, 64);
 }
 
 static moe_session *generate(moe_engine *engine, int32_t *tokens)

@@ -18,16 +18,21 @@ void make_prompt(int32_t *tokens, size_t n, uint32_t n_vocab, uint32_t seed)
     }
 }
 
-moe_engine_options oracle_options(char *path, const char *folder, const char *name)
+moe_engine_options fixture_options(const char *path, uint32_t prefill_chunk, uint32_t context)
 {
     moe_engine_options options;
-    snprintf(path, 1024, "%s/%s/model.gguf", folder, name);
     moe_engine_options_init(&options);
     options.model_path = path;
     options.n_threads = 2;
-    options.prefill_chunk = 64;
-    options.context = 512;
+    options.prefill_chunk = prefill_chunk;
+    options.context = context;
     return options;
+}
+
+moe_engine_options oracle_options(char *path, const char *folder, const char *name)
+{
+    snprintf(path, 1024, "%s/%s/model.gguf", folder, name);
+    return fixture_options(path, 64, 512);
 }
 
 moe_engine *open_engine(const moe_engine_options *options)

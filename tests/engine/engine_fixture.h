@@ -8,6 +8,8 @@
 /* A prompt of ids that look drawn at random, the same for the same seed. */
 void make_prompt(int32_t *tokens, size_t n, uint32_t n_vocab, uint32_t seed);
 
+/* Options for two threads. path must live until the engine is open. */
+moe_engine_options fixture_options(const char *path, uint32_t prefill_chunk, uint32_t context);
 /* Options for FOLDER/NAME/model.gguf: two threads, a context of 512, chunks of 64. path holds 1024
  * bytes and must live until the engine is open. */
 moe_engine_options oracle_options(char *path, const char *folder, const char *name);

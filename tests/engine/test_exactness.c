@@ -32,13 +32,7 @@ static reference expected;
 
 static moe_engine_options default_options(void)
 {
-    moe_engine_options options;
-    moe_engine_options_init(&options);
-    options.model_path = model_path;
-    options.n_threads = 2;
-    options.prefill_chunk = 64;
-    options.context = 512;
-    return options;
+    return fixture_options(model_path, 64, 512);
 }
 
 static void check_session(moe_engine *engine, moe_session *session, size_t n_prompt)
