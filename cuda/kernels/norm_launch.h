@@ -16,7 +16,7 @@ extern "C" {
 typedef struct moe_cuda_fused_norm {
     const float *x;
     const float *added; /* NULL: the norm is of x, and there is no sum */
-    float *sum;         /* may be x or added */
+    float *sum;         /* x + added; may be the same array as x or as added */
     const float *weight;
     float *y;        /* none of the above */
     moe_q8_rows out; /* of y: [n_rows], n_in = n */

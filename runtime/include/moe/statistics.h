@@ -149,8 +149,8 @@ typedef struct moe_engine_stats {
     uint64_t demotions_lost;  /* begun likewise, and given up: a copy failed or was not needed */
     uint64_t demoted_hits;    /* of host_hits: experts that had come back from the device */
     uint64_t bytes_demoted;   /* expert bytes, device to host; bytes_moved_link has none of them */
-    /* Passes begun as passes_recorded, whose first layers counted; from the first layer that missed
-     * an expert on the host went on. passes_missed has none of them. */
+    /* Passes begun as passes_recorded that met an expert which was in no memory: the host served
+     * that layer, or a few, and recordings went on behind it. passes_missed has none of them. */
     uint64_t passes_resumed;
     uint64_t read_in_place;  /* of host_hits: read by the GPU over the link, and not moved */
     uint64_t bytes_in_place; /* expert bytes so read; bytes_moved_link has none of them */
