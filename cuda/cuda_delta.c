@@ -74,3 +74,17 @@ int moe_cuda_op_channel_rule(moe_device *device, const moe_channel_rule *rule, m
     moe_cuda_channel_rule(cuda->stream, &staged, n_tokens);
     return moe_cuda_launched(cuda, "a recurrent layer", err);
 }
+
+int moe_cuda_op_selective_scan(moe_device *device, const moe_selective_scan *scan, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    moe_selective_scan staged = *scan;
+    uint32_t n_tokens;
+    int status = stage_sequences(cuda, scan->sequences, scan->n_sequences, &staged.sequences,
+                                 &n_tokens, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_cuda_selective_scan(cuda->stream, &staged);
+    return moe_cuda_launched(cuda, "a selective scan", err);
+}

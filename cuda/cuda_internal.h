@@ -428,6 +428,7 @@ int moe_cuda_op_delta_rule(moe_device *device, const moe_delta_rule *rule, moe_e
 int moe_cuda_op_short_conv(moe_device *device, const moe_short_conv *conv, moe_error *err);
 int moe_cuda_op_state_space(moe_device *device, const moe_state_space *space, moe_error *err);
 int moe_cuda_op_channel_rule(moe_device *device, const moe_channel_rule *rule, moe_error *err);
+int moe_cuda_op_selective_scan(moe_device *device, const moe_selective_scan *scan, moe_error *err);
 
 /* cuda_resident.c */
 int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts *job,

@@ -173,6 +173,7 @@ static const moe_device_ops cuda_ops = {
     .delta_rule = moe_cuda_op_delta_rule,
     .short_conv = moe_cuda_op_short_conv,
     .state_space = moe_cuda_op_state_space,
+    .selective_scan = moe_cuda_op_selective_scan,
     .channel_rule = moe_cuda_op_channel_rule,
     .greatest = moe_cuda_op_greatest,
 };
@@ -385,15 +386,16 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
     cuda->to_device.cuda = cuda->to_host.cuda = cuda;
     cuda->to_device.first_failed = cuda->to_host.first_failed = UINT64_MAX;
     snprintf(cuda->name, sizeof cuda->name, "cuda:%u %s", index, info.name);
-    cuda->base = (moe_device){
-        .ops = &cuda_ops,
-        .name = cuda->name,
-        .link = &moe_cuda_link_ops,
-        .recording = &moe_cuda_recording_ops,
-        .features = MOE_DEVICE_MASKED_ATTENTION | MOE_DEVICE_EXPERT_FORMS | MOE_DEVICE_LAYER_FORMS |
-                    MOE_DEVICE_DELTA_RULE | MOE_DEVICE_SHORT_CONV | MOE_DEVICE_STATE_SPACE |
-                    MOE_DEVICE_CHANNEL_RULE | MOE_DEVICE_CHOICE | MOE_DEVICE_KV_GROUPS,
-        .queues = true};
+    cuda->base = (moe_device){.ops = &cuda_ops,
+                              .name = cuda->name,
+                              .link = &moe_cuda_link_ops,
+                              .recording = &moe_cuda_recording_ops,
+                              .features = MOE_DEVICE_MASKED_ATTENTION | MOE_DEVICE_EXPERT_FORMS |
+                                          MOE_DEVICE_LAYER_FORMS | MOE_DEVICE_DELTA_RULE |
+                                          MOE_DEVICE_SHORT_CONV | MOE_DEVICE_STATE_SPACE |
+                                          MOE_DEVICE_CHANNEL_RULE | MOE_DEVICE_SELECTIVE_SCAN |
+                                          MOE_DEVICE_CHOICE | MOE_DEVICE_KV_GROUPS,
+                              .queues = true};
     pthread_mutex_init(&cuda->lock, NULL);
     pthread_mutex_init(&cuda->pin_lock, NULL);
     pthread_mutex_init(&cuda->memory_lock, NULL);

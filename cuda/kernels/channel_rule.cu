@@ -5,6 +5,7 @@
  * then the decays, which the first launch computes as a fourth part of a head. */
 #include "cuda/kernels/recurrent_conv.cuh"
 #include "cuda/kernels/recurrent_states.cuh"
+#include "cuda/kernels/short_softplus.cuh"
 
 #define PARTS 4u
 
@@ -16,13 +17,7 @@ __host__ __device__ static inline uint32_t inner_of(const moe_channel_rule &d)
 /* row_decays of cpu/kernels/delta_rule.h. */
 __device__ static inline float decay_of(float x, float rate)
 {
-    float u = moe_device_exp(-(x > -x ? x : -x));
-    float s = u / (2.0f + u);
-    float z = s * s;
-    float p = 1.0f / (2 * MOE_DECAY_TERMS - 1);
-    for (int k = MOE_DECAY_TERMS - 2; k >= 0; k--)
-        p = fmaf(p, z, 1.0f / (float)(2 * k + 1));
-    return moe_device_exp(rate * ((x > 0.0f ? x : 0.0f) + (s + s) * p));
+    return moe_device_exp(rate * moe_short_softplus(x));
 }
 
 /* Blocks: (row of all tokens, part of a head). */

@@ -16,12 +16,14 @@ __global__ __launch_bounds__(SHORT_THREADS) void moe_short_convolve(moe_short_co
     uint32_t channel = blockIdx.y * SHORT_THREADS + threadIdx.x;
     if (channel >= d.n)
         return;
-    moe_conv_shape c = {d.n, d.conv_kernel, 0};
+    moe_conv_shape c = {d.n, d.conv_kernel, d.tail_at};
     uint32_t token;
     const moe_delta_sequence &s = moe_sequence_of(d.sequences, blockIdx.x, &token);
     const float *weights = d.conv + (size_t)channel * d.conv_kernel;
-    float value = moe_convolve(c, s, token, channel, weights, 0.0f);
-    if (token >= s.n_silent)
+    float value =
+        moe_convolve(c, s, token, channel, weights, d.bias != NULL ? d.bias[channel] : 0.0f);
+    value = d.silu ? moe_device_silu(value) : value;
+    if (s.out != NULL && token >= s.n_silent)
         s.out[(size_t)(token - s.n_silent) * d.n + channel] = value;
     moe_keep_tail(c, s, token, channel);
 }

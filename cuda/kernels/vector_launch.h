@@ -132,10 +132,11 @@ void moe_cuda_choose(moe_cuda_stream stream, const moe_position_choice *choice,
 /* As moe_device_ops.delta_rule, the list of sequences in device memory. n_tokens: of all of them;
  * a sequence without tokens keeps no tail. */
 void moe_cuda_delta_rule(moe_cuda_stream stream, const moe_delta_rule *rule, uint32_t n_tokens);
-/* As moe_device_ops.short_conv, state_space and channel_rule, likewise. */
+/* As moe_device_ops.short_conv, state_space, channel_rule and selective_scan, likewise. */
 void moe_cuda_short_conv(moe_cuda_stream stream, const moe_short_conv *conv, uint32_t n_tokens);
 void moe_cuda_state_space(moe_cuda_stream stream, const moe_state_space *space, uint32_t n_tokens);
 void moe_cuda_channel_rule(moe_cuda_stream stream, const moe_channel_rule *rule, uint32_t n_tokens);
+void moe_cuda_selective_scan(moe_cuda_stream stream, const moe_selective_scan *scan);
 
 /* moe_route_edit of runtime/pass/route_edit.h in device memory. */
 typedef struct moe_cuda_route_edit {

@@ -45,7 +45,7 @@ typedef struct moe_delta_rule {
 } moe_delta_rule;
 
 /* A short convolution by the contract of cpu/kernels/delta_rule.h. Of the sequences, `gates` is not
- * used. A device without MOE_DEVICE_SELECTIVE_SCAN takes no `bias`, `silu` and `tail_at`. */
+ * used. */
 typedef struct moe_short_conv {
     uint32_t n; /* channels; of a row of `out` as well */
     uint32_t conv_kernel;
