@@ -35,6 +35,10 @@ static void launch_norms(moe_cuda_device *cuda)
 void moe_cuda_catch_up(moe_cuda_device *cuda)
 {
     const moe_cuda_addition put_off = cuda->addition;
+    const moe_cuda_put_off_sum *sum = &cuda->expert_sum;
+    if (sum->combine.y != NULL) {
+        moe_cuda_combine(cuda->stream, &sum->combine, sum->n_rows);
+    }
     if (put_off.y != NULL) {
         moe_cuda_add(cuda->stream, put_off.a, put_off.b, put_off.y, put_off.n);
     }
@@ -47,15 +51,48 @@ void moe_cuda_catch_up(moe_cuda_device *cuda)
 
 void moe_cuda_drop_put_off(moe_cuda_device *cuda)
 {
+    cuda->expert_sum.combine.y = NULL;
     cuda->addition.y = NULL;
     cuda->heads.n_norms = cuda->heads.n_ropes = 0;
+}
+
+static bool overlap(const float *a, size_t n_a, const float *b, size_t n_b)
+{
+    return (uintptr_t)a < (uintptr_t)b + n_b * sizeof *b &&
+           (uintptr_t)b < (uintptr_t)a + n_a * sizeof *a;
+}
+
+void moe_cuda_sum_experts(moe_cuda_device *cuda, const moe_combine *combine, uint32_t n_rows)
+{
+    if (cuda->recording.under_way && (size_t)combine->n_ranks * combine->n <= MOE_CUDA_FUSED_SUM) {
+        cuda->expert_sum = (moe_cuda_put_off_sum){*combine, n_rows};
+    } else {
+        moe_cuda_combine(cuda->stream, combine, n_rows);
+    }
+}
+
+/* Whether an addition is of the sum that has been put off, and of something else. */
+static bool adds_sum(const moe_cuda_device *cuda, const float *a, const float *b, const float *y,
+                     size_t n)
+{
+    const moe_combine *c = &cuda->expert_sum.combine;
+    const size_t n_rows = cuda->expert_sum.n_rows;
+    if (c->y == NULL || cuda->addition.y != NULL || cuda->heads.n_norms + cuda->heads.n_ropes > 0) {
+        return false;
+    }
+    const float *other = b == c->y ? a : b;
+    const size_t n_outs = n_rows * c->n_ranks * c->n, n_weights = n_rows * c->n_ranks;
+    return (a == c->y || b == c->y) && n == n_rows * c->n && !overlap(other, n, c->y, n) &&
+           !overlap(y, n, c->y, n) && !overlap(y, n, c->outs, n_outs) &&
+           !overlap(y, n, c->weights, n_weights);
 }
 
 int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
                     moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin(cuda, err);
+    const bool of_sum = adds_sum(cuda, a, b, y, n);
+    int status = of_sum ? moe_cuda_begin_heads(cuda, err) : moe_cuda_begin(cuda, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -70,12 +107,6 @@ int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y
 void moe_cuda_forget_rows(moe_cuda_device *cuda)
 {
     cuda->quantized.x = NULL;
-}
-
-static bool overlap(const float *a, size_t n_a, const float *b, size_t n_b)
-{
-    return (uintptr_t)a < (uintptr_t)b + n_b * sizeof *b &&
-           (uintptr_t)b < (uintptr_t)a + n_a * sizeof *a;
 }
 
 void moe_cuda_wrote(moe_cuda_device *cuda, const float *x, size_t n)
@@ -121,13 +152,23 @@ static bool feeds_products(const moe_cuda_device *cuda, const float *x, const fl
 static void take_addition(moe_cuda_device *cuda, size_t n, moe_cuda_fused_norm *job)
 {
     const moe_cuda_addition *put_off = &cuda->addition;
-    if (put_off->y == job->x && put_off->n == n && !overlap(put_off->a, n, job->y, n) &&
-        !overlap(put_off->b, n, job->y, n)) {
-        job->x = put_off->a;
-        job->added = put_off->b;
-        job->sum = put_off->y;
-        moe_cuda_drop_put_off(cuda);
+    const moe_combine *sum = &cuda->expert_sum.combine;
+    if (put_off->y != job->x || put_off->n != n || overlap(put_off->a, n, job->y, n) ||
+        overlap(put_off->b, n, job->y, n)) {
+        return;
     }
+    job->x = put_off->a;
+    job->added = put_off->b;
+    job->sum = put_off->y;
+    if (sum->y != NULL && sum->n == job->n && !overlap(job->y, n, sum->outs, n * sum->n_ranks) &&
+        !overlap(job->y, n, sum->weights, (size_t)job->n_rows * sum->n_ranks)) {
+        job->x = sum->y == put_off->a ? put_off->b : put_off->a;
+        job->added = sum->y;
+        job->combine = *sum;
+    } else if (sum->y != NULL) {
+        moe_cuda_combine(cuda->stream, sum, cuda->expert_sum.n_rows);
+    }
+    moe_cuda_drop_put_off(cuda);
 }
 
 int moe_cuda_begin_heads(moe_cuda_device *cuda, moe_error *err)
@@ -136,11 +177,16 @@ int moe_cuda_begin_heads(moe_cuda_device *cuda, moe_error *err)
     return moe_cuda_enter(cuda, err);
 }
 
+static bool has_sums(const moe_cuda_device *cuda)
+{
+    return cuda->addition.y != NULL || cuda->expert_sum.combine.y != NULL;
+}
+
 static int put_off_norm(moe_cuda_device *cuda, const moe_cuda_put_off_norm *norm, moe_error *err)
 {
     moe_cuda_put_off_heads *h = &cuda->heads;
     int status = moe_cuda_begin_heads(cuda, err);
-    if (status == MOE_OK && (cuda->addition.y != NULL || h->n_ropes > 0 || h->n_norms == 2)) {
+    if (status == MOE_OK && (has_sums(cuda) || h->n_ropes > 0 || h->n_norms == 2)) {
         moe_cuda_catch_up(cuda);
     }
     if (status == MOE_OK) {
@@ -156,7 +202,7 @@ void moe_cuda_turn(moe_cuda_device *cuda, const moe_rope *rope, uint32_t n_rows)
         moe_cuda_rope(cuda->stream, rope, n_rows);
         return;
     }
-    if (cuda->addition.y != NULL || h->n_ropes == 2) {
+    if (has_sums(cuda) || h->n_ropes == 2) {
         moe_cuda_catch_up(cuda);
     }
     h->rope_rows[h->n_ropes] = n_rows;

@@ -170,6 +170,17 @@ typedef struct moe_cuda_addition {
     size_t n;
 } moe_cuda_addition;
 
+/* A sum of experts that has not been launched likewise: it may become part of an addition. */
+typedef struct moe_cuda_put_off_sum {
+    moe_combine combine; /* weights in device memory; y NULL: none */
+    uint32_t n_rows;
+} moe_cuda_put_off_sum;
+
+/* A block of the fused kernel reads all of a row's outputs: beyond so many floats (128 KiB, by
+ * estimate one to three microseconds for one multiprocessor) a kernel of its own, over many
+ * multiprocessors, sums. No GPU has timed the bound. */
+#define MOE_CUDA_FUSED_SUM 32768u
+
 /* Norms of the heads of queries and keys, and then rotary embeddings, that have not been launched
  * likewise: storing the keys may be part of the same kernel. */
 typedef struct moe_cuda_put_off_norm {
@@ -209,6 +220,7 @@ typedef struct moe_cuda_device {
     moe_cuda_step step;
     moe_cuda_recording recording;
     moe_cuda_quantized quantized;
+    moe_cuda_put_off_sum expert_sum; /* its y is a term of the addition, if there is one */
     moe_cuda_addition addition;
     moe_cuda_put_off_heads heads;
 
@@ -293,6 +305,8 @@ void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows,
                          moe_q8_rows *rows);
 int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
                          uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err);
+/* Launches the sum, or puts it off. */
+void moe_cuda_sum_experts(moe_cuda_device *cuda, const moe_combine *combine, uint32_t n_rows);
 int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
                     moe_error *err);
 /* moe_cuda_enter() for operations that end with one of the next two. */

@@ -163,7 +163,7 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
                            .n_ranks = job->route.n_used,
                            .n = job->down.n_out,
                            .y = job->y};
-    moe_cuda_combine(cuda->stream, &combine, job->n_rows);
+    moe_cuda_sum_experts(cuda, &combine, job->n_rows);
     moe_cuda_forget_rows(cuda); /* x may be written now */
     return moe_cuda_launched(cuda, "resident experts", err);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Operations of the device contract that work on single elements or rows. */
+#include "cuda/kernels/combine.cuh"
 #include "cuda/kernels/activation.cuh"
 #include "cuda/kernels/softplus.cuh"
 
@@ -112,23 +113,13 @@ __global__ __launch_bounds__(THREADS) void moe_copy_strided_rows(const float *sr
         dst[blockIdx.x * dst_stride + i] = src[blockIdx.x * src_stride + i];
 }
 
-/* Adds up the rows' experts in rank order; does not read a rank of weight 0. */
 __global__ __launch_bounds__(THREADS) void moe_combine_rows(const float *outs, const float *weights,
                                                             uint32_t n_ranks, uint32_t n, float *y)
 {
     uint32_t i = column();
     if (i >= n)
         return;
-    weights += (size_t)blockIdx.x * n_ranks;
-    outs += (size_t)blockIdx.x * n_ranks * n;
-    float sum = 0.0f;
-#pragma unroll 4
-    for (uint32_t k = 0; k < n_ranks; k++) {
-        float weight = weights[k];
-        if (weight != 0.0f)
-            sum = fmaf(weight, outs[(size_t)k * n + i], sum);
-    }
-    y[(size_t)blockIdx.x * n + i] = sum;
+    y[(size_t)blockIdx.x * n + i] = moe_device_combine(outs, weights, n_ranks, n, blockIdx.x, i);
 }
 
 static uint32_t blocks_of(size_t n)

@@ -11,12 +11,14 @@
 extern "C" {
 #endif
 
-/* sum = x + added; y = norm(sum) * weight, and that quantised too. Rows of n, a multiple of
- * MOE_Q8_BLOCK, without gaps. */
+/* added = the experts' sum; sum = x + added; y = norm(sum) * weight, and that quantised too. Rows
+ * of n, a multiple of MOE_Q8_BLOCK, without gaps. */
 typedef struct moe_cuda_fused_norm {
     const float *x;
-    const float *added; /* NULL: the norm is of x, and there is no sum */
-    float *sum;         /* x + added; may be the same array as x or as added */
+    const float *added;  /* NULL: the norm is of x, and there is no sum */
+    moe_combine combine; /* outs NULL: `added` is there; else its y is `added`, and none of the
+                          * others; weights in device memory */
+    float *sum;          /* x + added; may be the same array as x or as added */
     const float *weight;
     float *y;        /* none of the above */
     moe_q8_rows out; /* of y: [n_rows], n_in = n */

@@ -1,46 +1,60 @@
 /* SPDX-License-Identifier: MIT */
-/* Addition, root-mean-square norm and quantisation of rows as one kernel, a block for each row. The
- * norm is that of rms_norm.cu: sixteen chains of fmaf that nothing may shorten. */
+/* The sum of a row's experts, addition, root-mean-square norm and quantisation as one kernel, a
+ * block for each row. */
+#include "cuda/kernels/combine.cuh"
+#include "cuda/kernels/norm_chain.cuh"
 #include "cuda/kernels/norm_launch.h"
 #include "cuda/kernels/quantize_block.cuh"
 
-#define THREADS 256u
-#define PIECE   4096u /* a multiple of MOE_LANES and of THREADS */
+/* Of a block: for short rows, and at most. */
+#define FEW_THREADS  256u
+#define MOST_THREADS 1024u
+#define LONG_ROW     1024u
 
-__global__ __launch_bounds__(THREADS) void moe_norm_quantize(moe_cuda_fused_norm job)
+/* What is normed: x, or a sum, which it keeps. */
+__device__ static inline float input_of(const moe_cuda_fused_norm &job, size_t row, uint32_t i)
 {
-    __shared__ float piece[PIECE];
+    size_t at = row * job.n + i;
+    float value = job.x[at];
+    if (job.added == NULL)
+        return value;
+    float added;
+    if (job.combine.outs != NULL) {
+        added = moe_device_combine(job.combine.outs, job.combine.weights, job.combine.n_ranks,
+                                   job.n, row, i);
+        job.combine.y[at] = added;
+    } else {
+        added = job.added[at];
+    }
+    return job.sum[at] = value + added;
+}
+
+__global__ __launch_bounds__(MOST_THREADS) void moe_norm_quantize(moe_cuda_fused_norm job)
+{
+    __shared__ float piece[NORM_PIECE];
     __shared__ float inverse;
     const size_t row = (size_t)blockIdx.x * job.n;
-    const float *x = job.x + row;
     float chain = 0.0f;
-    for (uint32_t first = 0; first < job.n; first += PIECE) {
-        uint32_t count = job.n - first < PIECE ? job.n - first : PIECE;
+    for (uint32_t first = 0; first < job.n; first += NORM_PIECE) {
+        uint32_t count = job.n - first < NORM_PIECE ? job.n - first : NORM_PIECE;
         __syncthreads();
-        for (uint32_t i = threadIdx.x; i < count; i += THREADS) {
-            float value = x[first + i];
-            if (job.added != NULL) {
-                value = value + job.added[row + first + i];
-                job.sum[row + first + i] = value;
-            }
-            piece[i] = value;
-        }
+        for (uint32_t i = threadIdx.x; i < count; i += blockDim.x)
+            piece[i] = input_of(job, blockIdx.x, first + i);
         __syncthreads();
-        if (threadIdx.x < MOE_WARP) {
-#pragma unroll 8
-            for (uint32_t i = threadIdx.x % MOE_LANES; i < count; i += MOE_LANES)
-                chain = fmaf(piece[i], piece[i], chain);
-        }
+        if (threadIdx.x < MOE_WARP)
+            chain = moe_norm_chain(piece, count, chain);
     }
     if (threadIdx.x < MOE_WARP) {
         chain = moe_lanes_sum(chain);
         if (threadIdx.x == 0)
-            inverse = 1.0f / sqrtf(chain / (float)job.n + job.eps);
+            inverse = moe_norm_inverse(chain, job.n, job.eps);
     }
     __syncthreads();
     /* A thread reads the elements of a long row that it has written itself. */
-    const float *source = job.n <= PIECE ? piece : job.added != NULL ? job.sum + row : x;
-    for (uint32_t i = threadIdx.x; i < job.out.n_in_padded; i += THREADS) {
+    const float *source = job.n <= NORM_PIECE ? piece
+                          : job.added != NULL ? job.sum + row
+                                              : job.x + row;
+    for (uint32_t i = threadIdx.x; i < job.out.n_in_padded; i += blockDim.x) {
         float value = 0.0f;
         if (i < job.n) {
             value = source[i] * inverse * job.weight[i];
@@ -52,6 +66,7 @@ __global__ __launch_bounds__(THREADS) void moe_norm_quantize(moe_cuda_fused_norm
 
 void moe_cuda_norm_quantize(moe_cuda_stream stream, const moe_cuda_fused_norm *norm)
 {
+    uint32_t threads = norm->n < LONG_ROW ? FEW_THREADS : MOST_THREADS;
     if (norm->n_rows > 0 && norm->n > 0)
-        MOE_LAUNCH(moe_norm_quantize, norm->n_rows, THREADS, 0, stream, *norm);
+        MOE_LAUNCH(moe_norm_quantize, norm->n_rows, threads, 0, stream, *norm);
 }

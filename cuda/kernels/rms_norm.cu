@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Root-mean-square norms of rows, by rms_norm of vector_ops.h.
  *
- * The sum of squares is sixteen chains of fmaf that nothing may shorten. Short rows (a head's norm)
- * take sixteen threads each, which read memory themselves. For a long row, the whole block loads a
- * piece at a time into shared memory, with all loads at once, and sixteen threads add it up there.
+ * Short rows (a head's norm) take sixteen threads each, which read memory themselves. For a long
+ * row, the whole block loads a piece at a time, with all loads at once (norm_chain.cuh).
  */
+#include "cuda/kernels/norm_chain.cuh"
 #include "cuda/kernels/vector_launch.h"
-#include "cuda/kernels/vector_math.cuh"
 
 #define THREADS 256u
-#define PIECE   4096u /* a multiple of MOE_LANES */
 /* Rows up to this length are short: their chains take no longer than a turn of the block would. */
 #define SHORT_ROW    512u
 #define ROWS_A_BLOCK (THREADS / MOE_LANES)
@@ -24,11 +22,6 @@ typedef struct norm_args {
     float eps;
 } norm_args;
 
-__device__ static inline float inverse_of(float sum, const norm_args &args)
-{
-    return 1.0f / sqrtf(sum / (float)args.n + args.eps);
-}
-
 __global__ __launch_bounds__(THREADS) void moe_rms_norm_short(norm_args args)
 {
     uint32_t lane = threadIdx.x % MOE_LANES;
@@ -41,7 +34,7 @@ __global__ __launch_bounds__(THREADS) void moe_rms_norm_short(norm_args args)
 #pragma unroll 8
     for (uint32_t i = lane; i < n; i += MOE_LANES)
         sum = fmaf(x[i], x[i], sum);
-    float inverse = inverse_of(moe_lanes_sum(sum), args);
+    float inverse = moe_norm_inverse(moe_lanes_sum(sum), args.n, args.eps);
 #pragma unroll 8
     for (uint32_t i = lane; i < n; i += MOE_LANES)
         y[i] = x[i] * inverse * args.weight[i];
@@ -49,27 +42,24 @@ __global__ __launch_bounds__(THREADS) void moe_rms_norm_short(norm_args args)
 
 __global__ __launch_bounds__(THREADS) void moe_rms_norm_long(norm_args args)
 {
-    __shared__ float piece[PIECE];
+    __shared__ float piece[NORM_PIECE];
     __shared__ float inverse;
     const float *x = args.x + blockIdx.x * args.stride;
     float *y = args.y + blockIdx.x * args.stride;
     float sum = 0.0f;
-    for (uint32_t first = 0; first < args.n; first += PIECE) {
-        uint32_t count = args.n - first < PIECE ? args.n - first : PIECE;
+    for (uint32_t first = 0; first < args.n; first += NORM_PIECE) {
+        uint32_t count = args.n - first < NORM_PIECE ? args.n - first : NORM_PIECE;
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < count; i += THREADS)
             piece[i] = x[first + i];
         __syncthreads();
-        if (threadIdx.x < MOE_WARP) {
-#pragma unroll 8
-            for (uint32_t i = threadIdx.x % MOE_LANES; i < count; i += MOE_LANES)
-                sum = fmaf(piece[i], piece[i], sum);
-        }
+        if (threadIdx.x < MOE_WARP)
+            sum = moe_norm_chain(piece, count, sum);
     }
     if (threadIdx.x < MOE_WARP) {
         sum = moe_lanes_sum(sum);
         if (threadIdx.x == 0)
-            inverse = inverse_of(sum, args);
+            inverse = moe_norm_inverse(sum, args.n, args.eps);
     }
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < args.n; i += THREADS)

@@ -517,12 +517,15 @@ static void experts_equal_the_reference(void **state)
     check_experts(mixed, true, &random);
 }
 
-/* An addition, the norm of the sum and its quantisation as one kernel: the bits of the three. */
+/* The sum of a row's experts, an addition, the norm of the sum and its quantisation as one kernel:
+ * the bits of the four. Experts of weight 0 are not read. */
 static void norms_quantise(void **state)
 {
     (void)state;
-    enum { ROWS = 3, MOST = 8256 };
-    static const uint32_t lengths[] = {32, 96, 256, 544, 4096, 4128, MOST};
+    enum { ROWS = 3, MOST = 8256, RANKS = 5 };
+    static const uint32_t lengths[] = {32, 96, 256, 544, 1056, 4096, 4128, MOST};
+    static float outs[ROWS * RANKS * MOST], experts_sum[ROWS * MOST];
+    float weights[ROWS * RANKS];
     static float x[ROWS * MOST], added[ROWS * MOST], weight[MOST], got[ROWS * MOST];
     static float expected[ROWS * MOST], sum[ROWS * MOST];
     moe_matmul_kernels reference;
@@ -530,9 +533,9 @@ static void norms_quantise(void **state)
     moe_matmul_kernels_init(&reference, 0);
     moe_vector_kernels_init(&vector, 0);
     uint64_t random = 9;
-    for (uint32_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
-        uint32_t n = lengths[i / 2];
-        bool adds = i % 2 == 1;
+    for (uint32_t i = 0; i < 3 * sizeof lengths / sizeof *lengths; i++) {
+        uint32_t n = lengths[i / 3];
+        bool adds = i % 3 > 0, combines = i % 3 == 2;
         void *memory, *expected_memory;
         moe_cuda_fused_norm norm = {.x = x,
                                     .added = adds ? added : NULL,
@@ -548,12 +551,31 @@ static void norms_quantise(void **state)
         fill(FILL_PLAIN, x, ROWS * n, &random);
         fill(FILL_PLAIN, added, ROWS * n, &random);
         fill(FILL_PLAIN, weight, n, &random);
+        fill(FILL_PLAIN, weights, ROWS * RANKS, &random);
+        fill(FILL_PLAIN, outs, (size_t)ROWS * RANKS * n, &random);
+        for (uint32_t r = 0; r < ROWS && combines; r++) {
+            memset(added + r * n, 0, n * sizeof *added);
+            for (uint32_t k = 0; k < RANKS; k++) {
+                float *out = &outs[((size_t)r * RANKS + k) * n];
+                if (k == r) {
+                    weights[r * RANKS + k] = 0;
+                    out[0] = NAN;
+                } else {
+                    vector.axpy(weights[r * RANKS + k], out, added + r * n, n);
+                }
+            }
+        }
         for (uint32_t j = 0; j < ROWS * n; j++)
             sum[j] = adds ? x[j] + added[j] : x[j];
         for (uint32_t r = 0; r < ROWS; r++)
             vector.rms_norm(sum + r * n, weight, expected + r * n, n, 1e-6f);
         reference.quantize_rows(expected, n, ROWS, n, &expected_q8, 0);
+        if (combines) {
+            norm.added = experts_sum;
+            norm.combine = (moe_combine){outs, weights, RANKS, n, experts_sum};
+        }
         moe_cuda_norm_quantize(NULL, &norm);
+        assert_true(!combines || memcmp(experts_sum, added, ROWS * n * sizeof *added) == 0);
         assert_memory_equal(x, sum, ROWS * n * sizeof *x);
         assert_memory_equal(got, expected, ROWS * n * sizeof *got);
         size_t padded = (size_t)ROWS * norm.out.n_in_padded;
