@@ -82,7 +82,7 @@ typedef struct moe_cuda_parcel {
  * such steps are recorded as graphs (cuda_recording.c). */
 typedef struct moe_cuda_steady {
     moe_cuda_block block; /* empty: there are no recordings of such steps */
-    uint32_t max_pages;   /* of a group that rows may see */
+    uint32_t max_pages;   /* KV pages that a group of rows can attend to, at most */
     uint32_t n_groups;    /* of their tables of pages */
     size_t pages_at;
     size_t recordings_at, recordings_used; /* arrays that belong to recordings */

@@ -41,7 +41,7 @@ static void convolve_lanes(const moe_conv_args *a)
     }
 }
 
-/* By the series of decays of rows. */
+/* log(1 + e^x), by the terms that the reference sums (moe_softplus). */
 static inline l16 softplus_of(l16 x)
 {
     l16 u = l16_exp(l16_negate(l16_max(x, l16_negate(x))));

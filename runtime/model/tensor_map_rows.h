@@ -47,7 +47,7 @@ typedef enum moe_dim {
     MOE_DIM_SCAN_PROJECTED,
     MOE_DIM_SCAN_RANK,
     MOE_DIM_SCAN_STATE,
-    MOE_DIM_SCAN_PARTS, /* what is projected from a scan's convolution */
+    MOE_DIM_SCAN_PARTS, /* rank of the step and twice the state, which a scan projects */
     MOE_DIM_COUNT
 } moe_dim;
 

@@ -71,8 +71,8 @@ static inline moe_expert_work moe_expert_work_of(const moe_runner *runner, uint3
             moe_activation_of(runner->config, runner->config->layers[layer].expert_limit)};
 }
 
-/* The work of a plan's entry; its outputs go to their ranks. scales: of the inputs, in the plan's
- * order, used if the family's weights scale inputs. */
+/* The work of a plan's entry; its outputs go to their ranks. scales: the factors of the inputs, in
+ * the plan's order; read only of families whose router weights multiply inputs. */
 static inline moe_expert_work moe_plan_work(const moe_runner *runner, uint32_t layer,
                                             const moe_layer_plan *plan, uint32_t entry,
                                             const float *scales, const moe_expert_view *view)

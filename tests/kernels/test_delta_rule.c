@@ -2,12 +2,10 @@
 /* The short convolution and the rules of states: every instruction set against the reference bit
  * by bit, the reference against double precision, and tokens taken together against tokens taken
  * one by one. With --bench: time of a token. */
-#include "cpu/kernels/delta_rule.h"
-#include "vector_test_util.h"
+#include "state_rules.h"
 
-#define MAX_TOKENS 9
+#define MAX_TOKENS STATE_RULES_TOKENS
 #define ROUNDS     300
-#define GUARD      16
 
 typedef enum rule_kind { RULE_DELTA, RULE_CHANNELS, RULE_SPACE, RULES } rule_kind;
 
@@ -20,10 +18,7 @@ typedef struct delta_case {
     float state[MOE_DELTA_MAX_KEY_DIM * MOE_DELTA_COLUMNS];
 } delta_case;
 
-typedef struct delta_result {
-    float state[MOE_DELTA_MAX_KEY_DIM * MOE_DELTA_COLUMNS + GUARD];
-    float out[MAX_TOKENS * MOE_DELTA_COLUMNS + GUARD];
-} delta_result;
+static delta_case the_case;
 
 static void make_case(delta_case *c, uint64_t *seed, test_kind kind)
 {
@@ -63,85 +58,40 @@ static void make_case(delta_case *c, uint64_t *seed, test_kind kind)
     }
 }
 
-static void run_rule(const moe_vector_kernels *k, rule_kind rule, const moe_delta_args *args)
+static state_case make_rule_case(uint64_t *seed, test_kind kind)
 {
-    (rule == RULE_DELTA      ? k->delta_columns
-     : rule == RULE_CHANNELS ? k->channel_columns
-                             : k->space_columns)(args);
+    delta_case *c = &the_case;
+    make_case(c, seed, kind);
+    return (state_case){.state = c->state,
+                        .n_rows = c->args.key_dim,
+                        .n = c->args.n,
+                        .n_tokens = c->args.n_tokens,
+                        .n_silent = c->args.n_silent};
 }
 
-static void run_case(const moe_vector_kernels *k, const delta_case *c, delta_result *r)
+static void run_tokens(const moe_vector_kernels *k, uint32_t first, uint32_t n, uint32_t n_silent,
+                       float *state, float *out)
 {
+    const delta_case *c = &the_case;
     moe_delta_args args = c->args;
-    memset(r, 0x55, sizeof *r);
-    memcpy(r->state, c->state, (size_t)args.key_dim * args.n * sizeof(float));
-    args.state = r->state;
-    args.out = r->out;
-    run_rule(k, c->rule, &args);
-}
-
-static void assert_same_results(const char *level, const delta_case *c, const delta_result *a,
-                                const delta_result *b)
-{
-    uint32_t n = c->args.n, n_state = c->args.key_dim * n;
-    uint32_t n_out = (c->args.n_tokens - c->args.n_silent) * MOE_DELTA_COLUMNS;
-    test_assert_same("state", level, a->state, b->state, n_state + GUARD);
-    test_assert_same("out", level, a->out, b->out, n_out + GUARD);
-}
-
-static void delta_of_every_level(void **state)
-{
-    (void)state;
-    static delta_case c;
-    static delta_result expected, got;
-    test_level levels[3];
-    uint32_t n_levels = test_levels(levels);
-    uint64_t seed = 41;
-    for (uint32_t round = 0; round < ROUNDS; round++) {
-        make_case(&c, &seed, (test_kind)(round % TEST_KINDS));
-        for (uint32_t l = 0; l < n_levels; l++) {
-            moe_vector_kernels k;
-            moe_vector_kernels_init(&k, levels[l].features);
-            run_case(&k, &c, l == 0 ? &expected : &got);
-            if (l > 0)
-                assert_same_results(levels[l].name, &c, &expected, &got);
-        }
-    }
-}
-
-static void tokens_one_by_one(void **state)
-{
-    (void)state;
-    static delta_case c;
-    static delta_result expected, got;
-    moe_vector_kernels k;
-    moe_vector_kernels_init(&k, moe_cpu_features());
-    uint64_t seed = 43;
-    for (uint32_t round = 0; round < 50; round++) {
-        make_case(&c, &seed, TEST_PLAIN);
-        run_case(&k, &c, &expected);
-        memset(&got, 0x55, sizeof got);
-        memcpy(got.state, c.state, (size_t)c.args.key_dim * c.args.n * sizeof(float));
-        for (uint32_t t = 0; t < c.args.n_tokens; t++) {
-            moe_delta_args one = c.args;
-            one.n_tokens = 1;
-            one.n_silent = t < c.args.n_silent;
-            one.q = c.q[t];
-            one.k = c.k[t];
-            one.v = c.v[t];
-            one.decay = &c.decay[c.rule == RULE_CHANNELS ? t * c.args.decay_stride : t];
-            one.beta = &c.beta[t];
-            one.state = got.state;
-            one.out = got.out + (one.n_silent ? 0 : t - c.args.n_silent) * MOE_DELTA_COLUMNS;
-            run_rule(&k, c.rule, &one);
-        }
-        assert_same_results("one by one", &c, &expected, &got);
-    }
+    args.n_tokens = n;
+    args.n_silent = n_silent;
+    args.q = c->q[first];
+    args.k = c->k[first];
+    args.v = c->v[first];
+    args.decay += c->rule == RULE_CHANNELS ? first * args.decay_stride : first;
+    args.beta += first;
+    args.state = state;
+    args.out = out;
+    (c->rule == RULE_DELTA      ? k->delta_columns
+     : c->rule == RULE_CHANNELS ? k->channel_columns
+                                : k->space_columns)(&args);
 }
 
 /* A column of the case as the models define it, in double precision: the output of token t. */
-static double exact_token(const delta_case *c, uint32_t t, uint32_t column, double *s)
+static double exact_token(uint32_t t, uint32_t column, double *s)
 {
+    const delta_case *c = &the_case;
     double memory = 0.0, out = c->rule == RULE_SPACE ? c->args.skip * c->v[t][column] : 0.0;
     for (uint32_t i = 0; i < c->args.key_dim; i++) {
         s[i] *= c->decay[c->rule == RULE_CHANNELS ? t * c->args.decay_stride + i : t];
@@ -154,35 +104,33 @@ static double exact_token(const delta_case *c, uint32_t t, uint32_t column, doub
     return out;
 }
 
+static const state_rule delta = {
+    .make = make_rule_case, .run = run_tokens, .exact = exact_token, .tolerance = 1e-3};
+
+static void delta_of_every_level(void **state)
+{
+    (void)state;
+    state_rule_test_levels(&delta, 41, ROUNDS);
+}
+
+static void tokens_one_by_one(void **state)
+{
+    (void)state;
+    state_rule_test_one_by_one(&delta, 43, 50);
+}
+
 static void reference_is_right(void **state)
 {
     (void)state;
-    static delta_case c;
-    static delta_result got;
-    moe_vector_kernels k;
-    moe_vector_kernels_init(&k, 0);
-    uint64_t seed = 47;
-    for (uint32_t round = 0; round < 90; round++) {
-        make_case(&c, &seed, TEST_PLAIN);
-        c.args.n_silent = 0;
-        run_case(&k, &c, &got);
-        for (uint32_t column = 0; column < c.args.n; column++) {
-            double s[MOE_DELTA_MAX_KEY_DIM];
-            for (uint32_t i = 0; i < c.args.key_dim; i++)
-                s[i] = c.state[i * c.args.n + column];
-            for (uint32_t t = 0; t < c.args.n_tokens; t++) {
-                double out = exact_token(&c, t, column, s);
-                test_assert_near("out", out, got.out[t * MOE_DELTA_COLUMNS + column], 1e-4, 1e-3);
-            }
-        }
-    }
+    state_rule_test_reference(&delta, 47, 90);
 }
 
 static void convolution(void **state)
 {
     (void)state;
     enum { N = 300 };
-    static float x[MOE_DELTA_MAX_TAPS][N], w[MOE_DELTA_MAX_TAPS * N], b[N], y[2][N + GUARD];
+    static float x[MOE_DELTA_MAX_TAPS][N], w[MOE_DELTA_MAX_TAPS * N], b[N],
+        y[2][N + STATE_RULES_GUARD];
     test_level levels[3];
     uint32_t n_levels = test_levels(levels);
     uint64_t seed = 53;
@@ -209,7 +157,7 @@ static void convolution(void **state)
                                   .y = y[l > 0]};
             k.convolve(&args);
             if (l > 0)
-                test_assert_same("convolve", levels[l].name, y[0], y[1], n + GUARD);
+                test_assert_same("convolve", levels[l].name, y[0], y[1], n + STATE_RULES_GUARD);
         }
         for (uint32_t i = 0; i < n && round % TEST_KINDS == TEST_PLAIN; i++) {
             double c = bias != NULL ? bias[i] : 0.0;
@@ -235,7 +183,7 @@ static void decays_of_rows(void **state)
 {
     (void)state;
     enum { N = 70 };
-    static float f[N], bias[N], y[2][N + GUARD];
+    static float f[N], bias[N], y[2][N + STATE_RULES_GUARD];
     test_level levels[3];
     uint32_t n_levels = test_levels(levels);
     uint64_t seed = 61;
@@ -252,7 +200,7 @@ static void decays_of_rows(void **state)
             memset(y[l > 0], 0x55, sizeof y[0]);
             k.row_decays(f, bias, rate, y[l > 0], n);
             if (l > 0)
-                test_assert_same("row_decays", levels[l].name, y[0], y[1], n + GUARD);
+                test_assert_same("row_decays", levels[l].name, y[0], y[1], n + STATE_RULES_GUARD);
         }
         for (uint32_t i = 0; i < n && round % TEST_KINDS == TEST_PLAIN; i++) {
             double x = f[i] + bias[i];
@@ -265,31 +213,26 @@ static void decays_of_rows(void **state)
 static void bench(void)
 {
     enum { DIM = 128, HEADS = 32, TOKENS = 8, REPEATS = 200 };
-    static delta_case c;
     test_level levels[3];
     uint32_t n_levels = test_levels(levels);
     uint64_t seed = 59;
-    make_case(&c, &seed, TEST_PLAIN);
-    c.args.key_dim = DIM;
-    c.args.n = MOE_DELTA_COLUMNS;
-    c.args.n_tokens = TOKENS;
-    c.args.n_silent = 0;
+    make_case(&the_case, &seed, TEST_PLAIN);
+    the_case.args.key_dim = DIM;
+    the_case.args.n = MOE_DELTA_COLUMNS;
     for (uint32_t i = 0; i < n_levels * RULES; i++) {
-        static delta_result r;
+        static state_result r;
         static const char *const names[RULES] = {"delta", "channels", "space"};
         uint32_t l = i / RULES;
         moe_vector_kernels k;
         moe_vector_kernels_init(&k, levels[l].features);
-        c.rule = (rule_kind)(i % RULES);
-        run_case(&k, &c, &r);
-        c.args.state = r.state;
-        c.args.out = r.out;
+        the_case.rule = (rule_kind)(i % RULES);
+        memcpy(r.state, the_case.state, sizeof the_case.state);
         uint64_t begin = test_cpu_ns();
         for (uint32_t repeat = 0; repeat < REPEATS; repeat++)
-            run_rule(&k, c.rule, &c.args);
+            run_tokens(&k, 0, TOKENS, 0, r.state, r.out);
         double ns = (double)(test_cpu_ns() - begin) / (REPEATS * TOKENS);
         printf("%-10s %-8s %8.0f ns a token and block of %u x %u; %u heads of %u: %.1f us\n",
-               levels[l].name, names[c.rule], ns, DIM, MOE_DELTA_COLUMNS, HEADS, DIM,
+               levels[l].name, names[the_case.rule], ns, DIM, MOE_DELTA_COLUMNS, HEADS, DIM,
                ns * HEADS * DIM / MOE_DELTA_COLUMNS / 1000.0);
     }
 }
