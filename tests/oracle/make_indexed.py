@@ -34,6 +34,9 @@ CASES = [
     FamilyCase("deepseek32-long-yarn", "deepseek32", "deepseek_v32", CHOOSING | dict(
         num_hidden_layers=3, n_group=3, topk_group=2, index_topk=48, index_n_heads=5)
         | yarn(64.0, mscale=1.0, mscale_all_dim=1.0), 127),
+    FamilyCase("glm-dsa-long", "glm-dsa", "glm_moe_dsa", CHOOSING | dict(
+        num_hidden_layers=3, first_k_dense_replace=0, index_topk=56, index_n_heads=6,
+        indexer_types=["full", "shared", "full"]), 135),
 ]
 
 
