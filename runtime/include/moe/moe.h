@@ -230,8 +230,10 @@ typedef struct moe_engine_options {
     /* Of MOE_SPECULATE_MODEL: a file with the same vocabulary. Of _MTP and _AUTO: a file with a
      * drafting layer or an EAGLE-3 head for this model, or NULL. Else NULL. */
     const char *draft_model;
-    uint32_t draft_max;  /* most tokens drafted in a row, 1..63; 0: 8 */
-    uint32_t tree_nodes; /* drafted nodes of a tree, 1..511; 0: chains */
+    uint32_t draft_max; /* most tokens drafted in a row, 1..63; 0: 8 */
+    /* Drafted nodes of a tree, 1..511; 0: chains. With recurrent layers, whose state does not
+     * branch, moe_engine_open returns MOE_ERR_UNSUPPORTED unless this is 0. */
+    uint32_t tree_nodes;
     moe_acceptance acceptance;
     /* Lookahead: before a session's next token is evaluated, a draft on resident experts runs that
      * token and lookahead - 1 further ones, 1..16 in all, and tells the cache policy which experts
