@@ -68,12 +68,24 @@ uint32_t moe_expert_cache_access(moe_expert_cache *cache, uint32_t key,
  */
 uint32_t moe_expert_cache_prefetch(moe_expert_cache *cache, uint32_t key,
                                    const moe_policy_access *access, uint32_t *evicted);
+/* Like an access to a key that is not resident, which is given this slot: an empty one, or that of
+ * a key without pins, which is evicted. Both are of the key's domain. */
+void moe_expert_cache_take(moe_expert_cache *cache, uint32_t slot, uint32_t key,
+                           const moe_policy_access *access);
+/* Names up to n slots of the layer's domain that could be taken so: empty ones first, then those of
+ * the experts that the policy would evict, in its order. Changes nothing that is resident. Returns
+ * how many. */
+uint32_t moe_expert_cache_nominate(moe_expert_cache *cache, uint32_t layer, uint32_t n,
+                                   uint32_t *slots);
+/* The number of a layer's domain; MOE_SLOT_NONE for a layer without experts. */
+uint32_t moe_expert_cache_domain_of(const moe_expert_cache *cache, uint32_t layer);
 /* For a load that failed or was cancelled: the key leaves its slot and loses its pins. */
 void moe_expert_cache_drop(moe_expert_cache *cache, uint32_t key);
 
 /* Pins a resident key, which is then never a victim. Pins nest. */
 void moe_expert_cache_pin(moe_expert_cache *cache, uint32_t key);
 void moe_expert_cache_unpin(moe_expert_cache *cache, uint32_t key);
+bool moe_expert_cache_is_pinned(const moe_expert_cache *cache, uint32_t key);
 
 void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
 

@@ -208,6 +208,40 @@ uint32_t moe_expert_cache_prefetch(moe_expert_cache *cache, uint32_t key,
     return slot;
 }
 
+/* Takes a free slot off its domain's stack. */
+static void leave_stack(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t slot)
+{
+    uint32_t *stack = &cache->free_slots[domain->first_slot];
+    for (uint32_t i = 0; i < domain->n_free; i++) {
+        if (stack[i] == slot) {
+            stack[i] = stack[--domain->n_free];
+            return;
+        }
+    }
+    MOE_ASSERT(!"the slot is on the stack");
+}
+
+void moe_expert_cache_take(moe_expert_cache *cache, uint32_t slot, uint32_t key,
+                           const moe_policy_access *access)
+{
+    moe_cache_domain *domain = moe_cache_domain_of(cache, key);
+    MOE_ASSERT(domain != NULL && cache->slot_of_key[key] == MOE_SLOT_NONE);
+    MOE_ASSERT(slot >= domain->first_slot && slot - domain->first_slot < domain->n_slots);
+    uint32_t victim = cache->key_of_slot[slot];
+    uint32_t evicted;
+    if (victim != MOE_KEY_NONE) {
+        cache->stats.evictions++;
+        cache->stats.prefetch_wasted += cache->prefetched[victim];
+        make_absent(cache, domain, victim);
+    }
+    leave_stack(cache, domain, slot); /* and on top of it */
+    cache->free_slots[domain->first_slot + domain->n_free++] = slot;
+    uint32_t given = give_slot(cache, domain, key, access, &evicted);
+    MOE_ASSERT(given == slot && evicted == MOE_KEY_NONE);
+    (void)given;
+    cache->stats.misses++;
+}
+
 void moe_expert_cache_drop(moe_expert_cache *cache, uint32_t key)
 {
     moe_cache_domain *domain = moe_cache_domain_of(cache, key);
@@ -402,19 +436,6 @@ static uint32_t coldest_run(moe_expert_cache *cache, const moe_cache_domain *dom
     }
     cache->stats.policy_faults++;
     return find_run(s, false);
-}
-
-/* Takes a free slot off its domain's stack. */
-static void leave_stack(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t slot)
-{
-    uint32_t *stack = &cache->free_slots[domain->first_slot];
-    for (uint32_t i = 0; i < domain->n_free; i++) {
-        if (stack[i] == slot) {
-            stack[i] = stack[--domain->n_free];
-            return;
-        }
-    }
-    MOE_ASSERT(!"the slot is on the stack");
 }
 
 bool moe_expert_cache_close(moe_expert_cache *cache, uint32_t d, uint32_t n_run, uint32_t *first)

@@ -71,12 +71,13 @@ static bool allocate(moe_expert_cache *cache)
     cache->slot_of_key = moe_calloc(n_keys, sizeof *cache->slot_of_key);
     cache->pins = moe_calloc(n_keys, sizeof *cache->pins);
     cache->prefetched = moe_calloc(n_keys, sizeof *cache->prefetched);
+    cache->named = moe_calloc(n_keys, sizeof *cache->named);
     cache->key_of_slot = moe_calloc(n_slots, sizeof *cache->key_of_slot);
     cache->free_slots = moe_calloc(n_slots, sizeof *cache->free_slots);
     cache->closed = moe_calloc(n_slots, sizeof *cache->closed);
     if (cache->domain_of_layer == NULL || cache->slot_of_key == NULL || cache->pins == NULL ||
-        cache->prefetched == NULL || cache->key_of_slot == NULL || cache->free_slots == NULL ||
-        cache->closed == NULL) {
+        cache->prefetched == NULL || cache->named == NULL || cache->key_of_slot == NULL ||
+        cache->free_slots == NULL || cache->closed == NULL) {
         return false;
     }
     for (uint32_t key = 0; key < n_keys; key++) {
@@ -242,6 +243,7 @@ void moe_expert_cache_destroy(moe_expert_cache **cache_ptr)
     free(cache->closed);
     free(cache->pins);
     free(cache->prefetched);
+    free(cache->named);
     free(cache);
     *cache_ptr = NULL;
 }

@@ -57,6 +57,7 @@ struct moe_expert_cache {
     bool *closed;         /* [n_slots] out of use: holds no key and is not on the free stack */
     uint32_t *pins;       /* [n_keys] */
     bool *prefetched;     /* [n_keys] given a slot ahead of demand and not used since */
+    bool *named;          /* [n_keys] while victims are nominated; else false */
     uint32_t n_resident;
     uint64_t n_changes;
     moe_expert_cache_stats stats;

@@ -12,6 +12,7 @@ typedef struct routed_rows {
     moe_cuda_product *list;
     uint32_t *index;
     moe_cuda_buddy_stats *stats;
+    moe_cuda_fetches fetches;
 } routed_rows;
 
 /* Uses scratch where the job gives no place. The layers of a recording share it. */
@@ -26,6 +27,8 @@ static int place_rows(moe_cuda_device *cuda, const moe_resident_experts *job, ro
                    3 * moe_cuda_parcel_room(n, sizeof(float)) +
                    moe_cuda_parcel_room(3 * n, sizeof(moe_cuda_product)) +
                    moe_cuda_parcel_room(2 * n, sizeof(uint32_t)) +
+                   moe_cuda_parcel_room(n, sizeof(moe_cuda_fetch)) +
+                   moe_cuda_parcel_room(1, sizeof(uint32_t)) +
                    moe_cuda_parcel_room(1, sizeof(moe_cuda_buddy_stats));
     int status = moe_cuda_scratch_begin(cuda, bytes, &parcel, err);
     if (status != MOE_OK) {
@@ -43,6 +46,8 @@ static int place_rows(moe_cuda_device *cuda, const moe_resident_experts *job, ro
                                              : chosen;
     rows->list = moe_cuda_parcel_put(&parcel, NULL, 3 * n, sizeof(moe_cuda_product), NULL);
     rows->index = moe_cuda_parcel_put(&parcel, NULL, 2 * n, sizeof(uint32_t), NULL);
+    rows->fetches.list = moe_cuda_parcel_put(&parcel, NULL, n, sizeof(moe_cuda_fetch), NULL);
+    rows->fetches.n = moe_cuda_parcel_put(&parcel, NULL, 1, sizeof(uint32_t), NULL);
     rows->stats = moe_cuda_parcel_put(&parcel, NULL, 1, sizeof(moe_cuda_buddy_stats), NULL);
     return MOE_OK;
 }
@@ -149,6 +154,8 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
                                        .out = job->outs,
                                        .n_missing = stops ? job->n_missing : NULL,
                                        .stop = job->stop,
+                                       .keep = job->keep,
+                                       .fetches = row.fetches,
                                        .n_multiprocessors = cuda->n_multiprocessors};
     for (int p = 0; p < 3; p++) {
         experts.biases[p] = job->biases[p];

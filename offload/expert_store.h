@@ -77,8 +77,9 @@ typedef struct moe_expert_store_stats {
     uint64_t hits, misses, evictions; /* of the device's slots */
     uint64_t host_hits, host_misses;  /* of the misses: in host memory; on disk */
     uint64_t host_computed;           /* of the host hits: computed on the host, not moved */
-    uint64_t read_in_place;           /* of the host hits: read there by the device, not moved */
+    uint64_t read_in_place;           /* of the host hits: read there by kernels, not moved */
     uint64_t bytes_in_place;          /* expert bytes of those */
+    uint64_t kept;                    /* of those read in place: kept on the device */
     /* Experts that left the device's slots and were copied to host slots; begun, and lost; and the
      * host hits on those. */
     uint64_t demoted, demotions_lost, demoted_hits;
@@ -124,6 +125,22 @@ typedef struct moe_expert_slot_sizes {
 int moe_expert_store_sizes(const moe_tensor_map *map, bool has_link, moe_expert_slot_sizes *sizes,
                            moe_error *err);
 
+#define MOE_MOST_OFFERS MOE_MAX_SPARES /* slots that are offered to a pass at once */
+
+/* A device slot that a pass may fill by itself, and the expert that is in it. */
+typedef struct moe_slot_offer {
+    uint32_t slot;
+    uint32_t key;             /* MOE_KEY_NONE: the slot is empty */
+    moe_expert_address place; /* of the slot */
+    moe_expert_address home;  /* of the expert, in host memory that the device reads */
+} moe_slot_offer;
+
+/* An expert that a pass has read over the link and kept in a slot. */
+typedef struct moe_kept_expert {
+    uint32_t expert;
+    const moe_slot_offer *offer;
+} moe_kept_expert;
+
 /* What a layer of a pass needs. The arrays must live until next() has handed over all experts. */
 typedef struct moe_layer_request {
     uint32_t layer;
@@ -136,6 +153,8 @@ typedef struct moe_layer_request {
     /* [n_expert] by moe_expert_store_reach(): the layer has been computed, and experts that were
      * reached in host memory are neither moved nor handed over; or NULL. */
     const uint8_t *reach;
+    const moe_kept_expert *kept; /* [n_kept] of those reached in host memory */
+    uint32_t n_kept;
     bool verifies; /* verifies a draft that foresees; for the statistics */
     /* For drafts: [n_keep] experts of this layer that stay from the layer's end on, in place of
      * those of an earlier draft; NULL: no change. */
@@ -226,9 +245,21 @@ uint64_t moe_expert_store_settle(moe_expert_store *store);
  * what is under way goes to slots of experts that are not reached. in_place: also in host slots. */
 void moe_expert_store_reach(moe_expert_store *store, uint32_t layer, bool in_place, uint8_t *reach,
                             moe_expert_address *addresses);
-/* Begins to move experts that were read in place, for later passes: those that find an empty slot,
- * and of those that were so read twice in a few passes one for four readings. Call between two
- * layers. */
+/* Offers up to n slots of the layer's domain for experts that a pass reads over the link: empty
+ * ones, then those that the policy would give up. Experts without a copy in host memory that the
+ * device reads are left out and count towards n, since they cannot leave so. Returns how many. An
+ * offer holds as reach() does; one that is not taken up costs nothing. */
+uint32_t moe_expert_store_offer(moe_expert_store *store, uint32_t layer, uint32_t n,
+                                moe_slot_offer *offers);
+/* Whether an offer still holds, in a later pass. */
+bool moe_expert_store_offer_holds(const moe_expert_store *store, const moe_slot_offer *offer);
+/* For an offer that a failed pass may have taken up: what is in the slot is not known. */
+void moe_expert_store_lose_offer(moe_expert_store *store, const moe_slot_offer *offer);
+/* The number of a layer's domain: layers of one number share slots. Less than n_layer. */
+uint32_t moe_expert_store_domain_of(const moe_expert_store *store, uint32_t layer);
+/* Begins to move experts that were read in place and not kept, for later passes: those that find an
+ * empty slot, and of those that were so read twice in a few passes one for four readings. Call
+ * between two layers. */
 void moe_expert_store_promote(moe_expert_store *store, uint64_t pass);
 /* The statistics' host_hits. */
 uint64_t moe_expert_store_host_hits(const moe_expert_store *store);

@@ -314,10 +314,11 @@ void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats 
     moe_mover_get_stats(store->mover, &moves);
     *stats = (moe_expert_store_stats){
         .hits = cache.hits,
-        .misses = cache.misses + store->n_host_computed + store->n_in_place,
+        .misses = cache.misses + store->n_host_computed + store->n_in_place - store->n_kept,
         .host_computed = store->n_host_computed,
         .read_in_place = store->n_in_place,
         .bytes_in_place = store->bytes_in_place,
+        .kept = store->n_kept,
         .host_hits = host.hits,
         .host_misses = host.misses,
         .demoted = moves.n_saves,

@@ -3,9 +3,10 @@
  * carries out alone: no host slot changes while such a pass runs, because this thread requests all
  * moves and waits for the pass.
  *
- * Reading in place takes as many bytes over the link as a move, and leaves no copy behind. What is
- * read again soon is therefore moved, beside the passes that follow, as far as that adds little to
- * the link's bytes: counted and not timed, so that runs repeat themselves. */
+ * Reading in place takes as many bytes over the link as a move. Where the store has offered slots
+ * (expert_store_keep.c), the pass keeps what it reads; elsewhere it leaves no copy behind. What is
+ * read again soon is then moved, beside the passes that follow, as far as that adds little to the
+ * link's bytes: counted and not timed, so that runs repeat themselves. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,8 +65,7 @@ static bool is_aligned(const uint8_t *const *data)
     return bits % READ_ALIGNMENT == 0;
 }
 
-/* Where an expert lies in host memory that the device can read; NULL: nowhere. */
-static const uint8_t *const *find_in_host(moe_expert_store *store, uint32_t key)
+const uint8_t *const *moe_store_find_in_host(moe_expert_store *store, uint32_t key)
 {
     if (store->host == NULL || !moe_host_tier_has(store->host, key)) {
         return NULL;
@@ -82,6 +82,18 @@ static const uint8_t *const *find_in_host(moe_expert_store *store, uint32_t key)
     }
     const uint8_t *const *data = moe_host_tier_data(store->host, key);
     return *readable == READABLE && is_aligned(data) ? data : NULL;
+}
+
+void moe_store_fill_address(const moe_expert_store *store, uint32_t key, const uint8_t *const *data,
+                            bool over_link, moe_expert_address *address)
+{
+    const moe_tensor_map *map = store->options.map;
+    const moe_expert_ref *expert = &map->layers[key / map->n_expert].experts[key % map->n_expert];
+    bool no_gate = expert->parts[MOE_EXPERT_GATE].size == 0;
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        address->parts[p] = data[no_gate && p == MOE_EXPERT_GATE ? MOE_EXPERT_UP : p];
+    }
+    address->over_link = over_link;
 }
 
 void moe_expert_store_reach(moe_expert_store *store, uint32_t layer, bool in_place, uint8_t *reach,
@@ -101,12 +113,11 @@ void moe_expert_store_reach(moe_expert_store *store, uint32_t layer, bool in_pla
             }
             data = on_device;
             reach[e] = MOE_REACH_DEVICE;
-        } else if (in_place && (data = find_in_host(store, key)) != NULL) {
+        } else if (in_place && (data = moe_store_find_in_host(store, key)) != NULL) {
             reach[e] = MOE_REACH_HOST;
         }
-        bool no_gate = map->layers[layer].experts[e].parts[MOE_EXPERT_GATE].size == 0;
-        for (int p = 0; p < MOE_EXPERT_PARTS && data != NULL; p++) {
-            addresses[e].parts[p] = data[no_gate && p == MOE_EXPERT_GATE ? MOE_EXPERT_UP : p];
+        if (data != NULL) {
+            moe_store_fill_address(store, key, data, reach[e] == MOE_REACH_HOST, &addresses[e]);
         }
     }
 }
@@ -130,6 +141,33 @@ static bool is_worth_moving(moe_expert_store *store, uint32_t key, uint64_t pass
     return true;
 }
 
+/* The slot that a pass has put the expert in, or NULL. */
+static const moe_slot_offer *find_kept(const moe_layer_request *request, uint32_t expert)
+{
+    for (uint32_t i = 0; i < request->n_kept; i++) {
+        if (request->kept[i].expert == expert) {
+            return request->kept[i].offer;
+        }
+    }
+    return NULL;
+}
+
+/* The request's expert at this position, read over the link, is in a slot now. */
+static void note_kept(moe_expert_store *store, uint32_t position, const moe_slot_offer *offer)
+{
+    uint8_t *buffers[MOE_EXPERT_PARTS];
+    uint32_t key = store->keys[position];
+    MOE_ASSERT(moe_expert_cache_key_of(store->cache, offer->slot) == offer->key);
+    MOE_ASSERT(!moe_expert_cache_is_pinned(store->cache, offer->key));
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        buffers[p] = moe_slot_arena_buffer(&store->arena, offer->slot, p);
+    }
+    moe_mover_reset(store->mover, offer->slot);
+    moe_expert_cache_take(store->cache, offer->slot, key, &store->accesses[position]);
+    moe_mover_adopt(store->mover, offer->slot, buffers);
+    store->n_kept++;
+}
+
 void moe_store_note_in_place(moe_expert_store *store)
 {
     const moe_layer_request *request = &store->request;
@@ -145,6 +183,11 @@ void moe_store_note_in_place(moe_expert_store *store)
         store->n_in_place++;
         store->bytes_in_place +=
             moe_expert_ref_bytes(&map->layers[request->layer].experts[request->experts[i]]);
+        const moe_slot_offer *offer = find_kept(request, request->experts[i]);
+        if (offer != NULL) {
+            note_kept(store, i, offer);
+            continue;
+        }
         store->n_unmoved += store->n_unmoved < READS_A_MOVE * MOE_MOST_PROMOTED;
         if (store->n_promoted < MOE_MOST_PROMOTED && is_worth_moving(store, key, request->pass)) {
             store->promoted[store->n_promoted++] = key;

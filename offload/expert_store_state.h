@@ -84,6 +84,7 @@ struct moe_expert_store {
 
     /* Experts that the device has read in host memory. */
     uint64_t n_in_place, bytes_in_place;
+    uint64_t n_kept;
     uint64_t *place_pass; /* [n_layer * n_expert] 1 + the last pass that did so; 0: none */
     uint32_t *promoted;   /* [MOE_MOST_PROMOTED] keys to move to the device when the pass ends */
     uint32_t n_promoted;
@@ -163,6 +164,12 @@ void moe_store_release_kept(moe_expert_store *store);
 void moe_store_stop_warming(moe_expert_store *store);
 /* Notes the request's experts that the device has read in host memory, and marks them handled. */
 void moe_store_note_in_place(moe_expert_store *store);
+/* Where an expert lies in host memory that the device can read, as aligned as kernels need it;
+ * NULL: nowhere. */
+const uint8_t *const *moe_store_find_in_host(moe_expert_store *store, uint32_t key);
+/* Writes where the parts of a layer's expert are. */
+void moe_store_fill_address(const moe_expert_store *store, uint32_t key, const uint8_t *const *data,
+                            bool over_link, moe_expert_address *address);
 int moe_store_init_place(moe_expert_store *store, moe_error *err);
 void moe_store_free_place(moe_expert_store *store);
 int moe_store_init_draft(moe_expert_store *store, moe_error *err);

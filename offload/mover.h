@@ -12,6 +12,8 @@
  *    |                         mover takes it     +------> COPYING ------+ |
  *    +<------------------------- reset of READY or FAILED -----------------+
  *
+ * An ABSENT slot is READY at once where a kernel has filled it (adopt).
+ *
  * No wait is endless. A wait gives up when neither disk nor link has moved a byte for the I/O
  * time-out, or when the waiting step is cancelled. A request under way stays LOADING or COPYING,
  * since its memory may still be written to. If its bytes arrive after all, it becomes READY and the
@@ -106,6 +108,9 @@ bool moe_mover_close(moe_mover **mover);
 
 /* The slot must be ABSENT. */
 void moe_mover_submit(moe_mover *mover, uint32_t slot, const moe_move *move);
+/* An ABSENT slot becomes READY: a kernel has copied the expert to buffers of the device. */
+void moe_mover_adopt(moe_mover *mover, uint32_t slot,
+                     uint8_t *const device_buffers[MOE_EXPERT_PARTS]);
 /* Makes a QUEUED or STAGED request as urgent as cause; does nothing in other states. */
 void moe_mover_raise(moe_mover *mover, uint32_t slot, moe_move_cause cause);
 /* Cancels a QUEUED or STAGED request, whose slot becomes ABSENT, and returns true; otherwise false.

@@ -303,6 +303,20 @@ void moe_mover_reset(moe_mover *mover, uint32_t slot)
     moe_mover_set_state(&mover->slots[slot], MOE_SLOT_ABSENT);
 }
 
+void moe_mover_adopt(moe_mover *mover, uint32_t slot,
+                     uint8_t *const device_buffers[MOE_EXPERT_PARTS])
+{
+    MOE_ASSERT(slot < mover->n_slots && mover->device != NULL);
+    MOE_ASSERT(moe_mover_get_state(&mover->slots[slot]) == MOE_SLOT_ABSENT);
+    moe_mover_slot *s = &mover->slots[slot];
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        s->move.device_buffers[p] = device_buffers[p];
+    }
+    s->in_memory = true;
+    s->status = MOE_OK;
+    moe_mover_set_state(s, MOE_SLOT_READY);
+}
+
 int moe_mover_last_error(moe_mover *mover, uint32_t *slot, moe_error *err)
 {
     pthread_mutex_lock(&mover->lock);

@@ -125,7 +125,8 @@ static inline bool moe_mover_is_edge(moe_slot_state from, moe_slot_state to)
 {
     switch (from) {
     case MOE_SLOT_ABSENT:
-        return to == MOE_SLOT_QUEUED || to == MOE_SLOT_STAGED || to == MOE_SLOT_ABSENT;
+        return to == MOE_SLOT_QUEUED || to == MOE_SLOT_STAGED || to == MOE_SLOT_ABSENT ||
+               to == MOE_SLOT_READY; /* adopted */
     case MOE_SLOT_QUEUED:
         return to == MOE_SLOT_LOADING || to == MOE_SLOT_ABSENT;
     case MOE_SLOT_LOADING:

@@ -1,18 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* What the routers of a few rows have chosen, as products that read each expert once: an expert's
  * rows are one product of each matrix, in place of its first pick. The pass stops here if an expert
- * is in no memory that the device reads. */
+ * is in no memory that the device reads. Experts in host memory are given spare slots of the
+ * device, by one thread, in the order of the picks. */
 #include "cuda/kernels/product_launch.h"
 #include "cuda/kernels/route.cuh"
 
-#define THREADS ROUTE_THREADS
-#define MOST    (MOE_CUDA_CHOSEN_ROWS * MOE_ROUTER_MAX_USED)
+#define THREADS     ROUTE_THREADS
+#define MOST        (MOE_CUDA_CHOSEN_ROWS * MOE_ROUTER_MAX_USED)
+#define NOT_FETCHED 0xffffu
 
 typedef struct picks {
     uint32_t experts[MOST]; /* n_expert: none */
     uint32_t first[MOST];   /* the first pick of the same expert; n_picks: none */
     uint32_t n_missing;
     bool runs, is_first;
+    /* Where experts are kept: */
+    uint16_t spare[MOST]; /* of a pick: the number of its expert's spare, behind the range's first;
+                           * or NOT_FETCHED */
+    bool over_link[MOST];
+    bool used[MOE_MAX_SPARES]; /* of the spares from the range's first on */
 } picks;
 
 /* Decides by the number of missing picks. One thread. */
@@ -52,6 +59,98 @@ __device__ static inline void put_products(const moe_cuda_chosen_experts &expert
         experts.list[p * n + i] = products[p];
 }
 
+/* Whether an expert of this layer has been chosen. */
+__device__ static inline bool is_chosen(const picks *p, uint32_t n, uint64_t expert)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < n; i++)
+        is = is || p->experts[i] == expert;
+    return is;
+}
+
+/* Notes which spares this layer needs as they are, and which picks are over the link. */
+__device__ static inline void note_spares(const moe_cuda_chosen_experts &experts, picks *p,
+                                          uint32_t n, uint32_t next, uint32_t end)
+{
+    const moe_resident_keep &keep = experts.keep;
+    for (uint32_t i = threadIdx.x; i < end - next; i += THREADS) {
+        moe_expert_spare *spare = &keep.spares[next + i];
+        const uint64_t at = (uint64_t)(uintptr_t)spare->entry - (uint64_t)(uintptr_t)keep.table;
+        const bool here = at / sizeof(moe_expert_address) < experts.n_expert;
+        bool used = spare->used != 0;
+        if (here && !used && is_chosen(p, n, at / sizeof(moe_expert_address)))
+            spare->used = used = true;
+        p->used[i] = used;
+    }
+    for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
+        const uint32_t expert = p->experts[i];
+        p->spare[i] = NOT_FETCHED;
+        p->over_link[i] =
+            p->first[i] == i && expert < experts.n_expert && keep.table[expert].over_link != 0;
+    }
+}
+
+/* Gives spares to experts. One thread. */
+__device__ static inline void take_spares(const moe_cuda_chosen_experts &experts, picks *p,
+                                          uint32_t n, uint32_t next, uint32_t end)
+{
+    const moe_resident_keep &keep = experts.keep;
+    uint32_t at = next, n_fetched = 0;
+    for (uint32_t i = 0; i < n && at < end; i++) {
+        if (!p->over_link[i])
+            continue;
+        for (; at < end && p->used[at - next]; at++)
+            keep.taken[at] = MOE_SPARE_UNTAKEN;
+        if (at < end) {
+            keep.taken[at] = keep.first_key + p->experts[i];
+            p->spare[i] = (uint16_t)(at++ - next);
+            n_fetched++;
+        }
+    }
+    keep.range->next = at;
+    *experts.fetches.n = n_fetched;
+}
+
+/* Lists the copies, and changes the table. */
+__device__ static inline void list_fetches(const moe_cuda_chosen_experts &experts, const picks *p,
+                                           uint32_t n, uint32_t next)
+{
+    const moe_resident_keep &keep = experts.keep;
+    for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
+        uint32_t at = 0;
+        if (p->spare[i] == NOT_FETCHED)
+            continue;
+        for (uint32_t j = 0; j < i; j++)
+            at += p->spare[j] != NOT_FETCHED;
+        const moe_expert_spare *spare = &keep.spares[next + p->spare[i]];
+        moe_expert_address *own = &keep.table[p->experts[i]];
+        experts.fetches.list[at].from = *own;
+        experts.fetches.list[at].to = spare->slot;
+        if (spare->entry != NULL)
+            *spare->entry = spare->home;
+        *own = spare->slot;
+    }
+}
+
+/* All threads of the block. */
+__device__ static inline void keep_chosen(const moe_cuda_chosen_experts &experts, picks *p,
+                                          uint32_t n)
+{
+    const uint32_t next = experts.keep.range->next, end = experts.keep.range->end;
+    __syncthreads(); /* all have read `next` */
+    if (p->runs)
+        note_spares(experts, p, n, next, end);
+    __syncthreads();
+    if (threadIdx.x == 0 && p->runs)
+        take_spares(experts, p, n, next, end);
+    if (threadIdx.x == 0 && !p->runs)
+        *experts.fetches.n = 0;
+    __syncthreads();
+    if (p->runs)
+        list_fetches(experts, p, n, next);
+    __syncthreads();
+}
+
 /* By one block. */
 __device__ static inline void list_picks(const moe_cuda_chosen_experts &experts, picks &p)
 {
@@ -78,6 +177,8 @@ __device__ static inline void list_picks(const moe_cuda_chosen_experts &experts,
         p.first[i] = p.experts[i] < experts.n_expert ? first : n;
     }
     __syncthreads();
+    if (experts.keep.spares != NULL)
+        keep_chosen(experts, &p, n);
     for (uint32_t i = threadIdx.x; p.is_first && i < experts.stop.n; i += THREADS) {
         experts.stop.kept[0][i] = experts.stop.inputs[0][i];
         experts.stop.kept[1][i] = experts.stop.inputs[1][i];

@@ -10,6 +10,7 @@
 #define MOE_CUDA_PRODUCT_LAUNCH_H
 
 #include "cpu/kernels/quant_rows.h"
+#include "cuda/kernels/transfer_launch.h"
 #include "cuda/kernels/vector_launch.h"
 #include "runtime/base/dtype.h"
 #include "runtime/device/device.h"
@@ -177,21 +178,23 @@ typedef struct moe_cuda_chosen_experts {
     const float *biases[3];
     size_t bias_stride[3];
     moe_activation activation;
-    const float *x;         /* [n_rows][n_in] */
-    moe_q8_rows x_q8;       /* of x; read if a gate or an up is quantised */
-    moe_cuda_product *list; /* [3 * n_rows * n_used], scratch */
-    uint32_t *index;        /* [2 * n_rows * n_used], scratch */
-    float *gate_out;        /* [n_rows * n_used][n_ff], scratch */
-    float *up_out;          /* likewise */
-    void *h_q8_memory;      /* moe_q8_rows_bytes(n_rows * n_used, n_ff), scratch */
-    float *out;             /* [n_rows * n_used][down.n_out] */
-    uint32_t *n_missing;    /* out: how many picks are not resident; or NULL */
-    moe_resident_stop stop; /* stopped may be NULL */
+    const float *x;           /* [n_rows][n_in] */
+    moe_q8_rows x_q8;         /* of x; read if a gate or an up is quantised */
+    moe_cuda_product *list;   /* [3 * n_rows * n_used], scratch */
+    uint32_t *index;          /* [2 * n_rows * n_used], scratch */
+    float *gate_out;          /* [n_rows * n_used][n_ff], scratch */
+    float *up_out;            /* likewise */
+    void *h_q8_memory;        /* moe_q8_rows_bytes(n_rows * n_used, n_ff), scratch */
+    float *out;               /* [n_rows * n_used][down.n_out] */
+    uint32_t *n_missing;      /* out: how many picks are not resident; or NULL */
+    moe_resident_stop stop;   /* stopped may be NULL */
+    moe_resident_keep keep;   /* spares may be NULL; else the table is `addresses` */
+    moe_cuda_fetches fetches; /* scratch of keeping */
     uint32_t n_multiprocessors;
 } moe_cuda_chosen_experts;
 
-/* The first step of the next function alone: routes, fills `list`, n_missing, and what stops the
- * pass. */
+/* The first step of the next function alone: routes, fills `list`, n_missing, what stops the pass,
+ * and which experts are fetched, for moe_cuda_fetch_experts() to carry out. */
 void moe_cuda_list_chosen(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts);
 void moe_cuda_chosen_experts_run(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts);
 

@@ -361,6 +361,9 @@ void moe_cuda_chosen_experts_run(moe_cuda_stream stream, const moe_cuda_chosen_e
     uint32_t n = experts->n_rows * experts->n_used;
     uint32_t n_ff = experts->gate.n_out;
     moe_cuda_list_chosen(stream, experts);
+    if (experts->keep.spares != NULL)
+        moe_cuda_fetch_experts(stream, &experts->fetches, n, experts->keep.bytes,
+                               experts->n_multiprocessors);
     if (experts->gate.type == experts->up.type) {
         run_chosen(stream, experts, 0, 2 * n, &experts->gate, &experts->x_q8);
     } else {

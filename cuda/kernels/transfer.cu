@@ -4,6 +4,9 @@
  * the next kernel needs would wait behind megabytes of experts. A kernel waits for nothing but its
  * own stream.
  *
+ * Experts that a pass reads over the link go to slots of the device in the same way: which ones,
+ * only the device knows, and the kernels that follow need them.
+ *
  * What counts is how many bytes are on their way at once, since the link answers after a
  * microsecond or more: a thread asks for all of its units before it stores the first. */
 #include "cuda/kernels/transfer_launch.h"
@@ -50,4 +53,65 @@ void moe_cuda_transfer(moe_cuda_stream stream, void *dst, const void *src, size_
         launch<uint32_t>(stream, dst, src, bytes);
     else
         launch<uint8_t>(stream, dst, src, bytes);
+}
+
+/* ---- Experts ---- */
+
+/* An expert's parts as pieces of up to THREADS * UNITS units, those of the first part first. */
+typedef struct fetch_pieces {
+    size_t bytes[3];
+    uint32_t n[3];
+    uint32_t n_expert; /* of all parts */
+} fetch_pieces;
+
+/* Copies units first .. of n, and the bytes behind the last. */
+__device__ static inline void copy_piece(uint8_t *dst, const uint8_t *src, size_t bytes,
+                                         uint32_t piece)
+{
+    const unit16 *from = (const unit16 *)src;
+    unit16 *to = (unit16 *)dst;
+    const size_t n = bytes / sizeof(unit16);
+    const size_t first = (size_t)piece * THREADS * UNITS + threadIdx.x;
+    unit16 units[UNITS];
+#pragma unroll
+    for (uint32_t u = 0; u < UNITS; u++)
+        if (first + u * THREADS < n)
+            units[u] = from[first + u * THREADS];
+#pragma unroll
+    for (uint32_t u = 0; u < UNITS; u++)
+        if (first + u * THREADS < n)
+            to[first + u * THREADS] = units[u];
+    const size_t last = n * sizeof(unit16) + threadIdx.x;
+    if (piece == 0 && last < bytes)
+        dst[last] = src[last];
+}
+
+__global__ __launch_bounds__(THREADS) void moe_fetch(moe_cuda_fetches fetches, fetch_pieces pieces)
+{
+    const uint32_t n = *fetches.n * pieces.n_expert;
+    for (uint32_t i = blockIdx.x; i < n; i += gridDim.x) {
+        const moe_cuda_fetch *fetch = &fetches.list[i / pieces.n_expert];
+        uint32_t piece = i % pieces.n_expert;
+        uint32_t part = 0;
+        while (piece >= pieces.n[part])
+            piece -= pieces.n[part++];
+        copy_piece((uint8_t *)fetch->to.parts[part], (const uint8_t *)fetch->from.parts[part],
+                   pieces.bytes[part], piece);
+    }
+}
+
+void moe_cuda_fetch_experts(moe_cuda_stream stream, const moe_cuda_fetches *fetches,
+                            uint32_t n_most, const size_t bytes[3], uint32_t n_multiprocessors)
+{
+    fetch_pieces pieces = {};
+    for (int p = 0; p < 3; p++) {
+        const size_t piece_bytes = THREADS * UNITS * sizeof(unit16);
+        pieces.bytes[p] = bytes[p];
+        pieces.n[p] = (uint32_t)((bytes[p] + piece_bytes - 1) / piece_bytes);
+        pieces.n_expert += pieces.n[p];
+    }
+    const size_t n = (size_t)n_most * pieces.n_expert;
+    if (n > 0)
+        MOE_LAUNCH(moe_fetch, (uint32_t)(n < n_multiprocessors ? n : n_multiprocessors), THREADS, 0,
+                   stream, *fetches, pieces);
 }

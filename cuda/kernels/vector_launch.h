@@ -211,7 +211,10 @@ static_assert(sizeof(moe_kv_layout) == 64 && offsetof(moe_kv_layout, k_row_bytes
 static_assert(sizeof(moe_delta_sequence) == 64 && offsetof(moe_delta_sequence, n_tokens) == 32 &&
                   offsetof(moe_delta_sequence, from) == 40,
               "sequences of recurrent layers");
-static_assert(sizeof(moe_expert_address) == 24, "the table of a recorded pass");
+static_assert(sizeof(moe_expert_address) == 32 && offsetof(moe_expert_address, over_link) == 24 &&
+                  sizeof(moe_expert_spare) == 80 && offsetof(moe_expert_spare, entry) == 64 &&
+                  sizeof(moe_spare_range) == 8,
+              "the table of a recorded pass");
 static_assert(sizeof(moe_greatest) == 8 && offsetof(moe_greatest, share) == 4,
               "downloaded as they are");
 static_assert(sizeof(moe_cuda_buddy_stats) == 32, "counters of the kernels");

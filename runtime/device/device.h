@@ -449,8 +449,38 @@ typedef enum moe_resident_fill {
 
 /* Where an expert's parts are: gate, up, down. Undefined if it is not resident. */
 typedef struct moe_expert_address {
-    const void *parts[3]; /* device */
+    const void *parts[3];
+    uint64_t over_link; /* 0: device memory; 1: the host's */
 } moe_expert_address;
+
+/* A slot that a pass may overwrite with an expert that it would read over the link. */
+typedef struct moe_expert_spare {
+    moe_expert_address slot;   /* where the parts go */
+    moe_expert_address home;   /* in host memory, the expert that the slot has */
+    moe_expert_address *entry; /* where the table says that this one is; NULL: the slot is empty */
+    uint64_t used;             /* in and out: 1: the pass has used it, so the slot stays as it is */
+} moe_expert_spare;
+
+/* Spares that some layers share, in the order in which they are to be taken. */
+typedef struct moe_spare_range {
+    uint32_t next, end; /* their numbers; next: in and out */
+} moe_spare_range;
+
+#define MOE_SPARE_UNTAKEN UINT32_MAX
+#define MOE_MAX_SPARES    256u
+
+/* How a layer keeps what it reads over the link: an expert goes to the next spare slot, once, and
+ * is read from there. The table then says so of it and of the expert that was there. While there
+ * is no spare, experts are read where they are. All pointers are device memory. */
+typedef struct moe_resident_keep {
+    moe_expert_spare *spares;  /* of all layers; NULL: nothing is kept */
+    moe_spare_range *range;    /* the layer's */
+    uint32_t *taken;           /* out: of each spare that the range has passed: first_key + the
+                                * expert that is there now, or MOE_SPARE_UNTAKEN */
+    moe_expert_address *table; /* the layer's addresses */
+    uint32_t first_key;
+    size_t bytes[3]; /* of the parts; 0: lies where another one does */
+} moe_resident_keep;
 
 /* Lossy: buddies replace a missing pick before anything else does, by the rules of
  * runtime/lossy/buddy.h, without novelty and the random baseline. */
@@ -504,6 +534,7 @@ typedef struct moe_resident_experts {
     float *outs;         /* scratch: [n_rows * n_used][down.n_out] */
     float *y;            /* out: [n_rows][down.n_out] */
     moe_resident_stop stop;
+    moe_resident_keep keep; /* only where a missing expert stops the pass */
 } moe_resident_experts;
 
 /* Operations recorded once and replayed in later steps with other inputs. The user numbers

@@ -370,11 +370,13 @@ int moe_feed_forward_serve(moe_runner *runner, const moe_pass *pass, uint32_t la
 }
 
 int moe_feed_forward_note(moe_runner *runner, const moe_pass *pass, uint32_t layer,
-                          const uint8_t *reach, moe_error *err)
+                          const moe_played_layer *played, moe_error *err)
 {
     moe_pass_buffers *b = &runner->buffers;
     moe_layer_request request = ask_for_layer(runner, pass, layer);
-    request.reach = reach;
+    request.reach = played->reach;
+    request.kept = played->kept;
+    request.n_kept = played->n_kept;
     int status = moe_expert_store_begin(runner->experts, &request, err);
     for (uint32_t n = 1; status == MOE_OK && n > 0;) {
         status = moe_expert_store_next(runner->experts, b->positions, b->views, &n, err);

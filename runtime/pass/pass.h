@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "offload/expert_store.h"
 #include "offload/layer_plan.h"
 #include "runtime/device/device.h"
 #include "runtime/model/model_config.h"
@@ -234,11 +235,17 @@ int moe_feed_forward_end(moe_runner *runner, const moe_pass *pass, uint32_t laye
  * Does not prefetch for the next layer and calls no hook. */
 int moe_feed_forward_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                            moe_error *err);
-/* For a layer that the device has carried out alone, whose edited choices are in the buffers:
- * updates the store as the second part would. reach: where the device has read each expert
- * (moe_expert_reach); NULL: all of the layer's experts are resident. */
+/* Where the device has read the experts of a layer that it has carried out alone. */
+typedef struct moe_played_layer {
+    const uint8_t *reach; /* [n_expert] moe_expert_reach; NULL: all of the layer's are resident */
+    const moe_kept_expert *kept; /* [n_kept] as in moe_layer_request */
+    uint32_t n_kept;
+} moe_played_layer;
+
+/* For such a layer, whose edited choices are in the buffers: updates the store as the second part
+ * would. */
 int moe_feed_forward_note(moe_runner *runner, const moe_pass *pass, uint32_t layer,
-                          const uint8_t *reach, moe_error *err);
+                          const moe_played_layer *played, moe_error *err);
 /* Logs what the device refuses to record. */
 void moe_pass_tell_refusal(const moe_runner *runner, const char *consequence,
                            const moe_error *reason);

@@ -39,6 +39,9 @@
 #define ROUND_TRIP_NS 20e3
 /* Weight of the newest pass among the numbers of experts that passes need from host memory. */
 #define NEWEST_WEIGHT 0.125
+/* Slots that a pass is offered, by that average. */
+#define OFFERS_A_HIT 2.0
+#define OFFERS_MORE  16.0
 
 typedef struct moe_recorded_pass {
     moe_pass_hook hook;
@@ -187,6 +190,9 @@ static int serve_layer(void *user, moe_runner *runner, uint32_t layer, moe_error
         experts.biases[p] = bias->data;
         experts.bias_bytes[p] = bias->row_bytes;
     }
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        experts.keep.bytes[p] = r->parts->map->layers[layer].experts[0].parts[p].size;
+    }
     if (r->kind != MOE_RECORDED_EXACT) { /* an exact pass's weights are the router's */
         experts.renormalise = r->parts->rules->mixing[layer].renormalise;
     }
@@ -309,18 +315,18 @@ static bool edit_again(const moe_recorded_pass *r, const moe_pass *pass)
 }
 
 /* Reports the layers that have been played, up to `end`, as if the host had routed them. */
-static int make_up_for(const moe_recorded_pass *r, const moe_pass *pass, uint32_t end,
-                       moe_error *err)
+static int make_up_for(moe_recorded_pass *r, const moe_pass *pass, uint32_t end, moe_error *err)
 {
     const moe_model_config *c = r->runner->config;
     int status = MOE_OK;
     for (uint32_t l = r->first; l < end && status == MOE_OK; l++) {
         if (moe_layer_has_experts(c, l)) {
             moe_recorded_results results = moe_recorded_table_results(&r->table, l);
+            moe_played_layer played = {.reach = r->in_place ? moe_recorded_table_reach(&r->table, l)
+                                                            : NULL};
             show_choice(r, &results);
-            status = moe_feed_forward_note(
-                r->runner, pass, l, r->in_place ? moe_recorded_table_reach(&r->table, l) : NULL,
-                err);
+            played.kept = moe_recorded_table_take_kept(&r->table, r->runner, l, &played.n_kept);
+            status = moe_feed_forward_note(r->runner, pass, l, &played, err);
         }
     }
     return status;
@@ -353,6 +359,13 @@ static uint32_t next_tail(const moe_recorded_pass *r, uint32_t layer)
     return refused || next >= n_layer ? n_layer : next;
 }
 
+/* How many slots a pass is offered for what it reads over the link: more than most fill. */
+static uint32_t offers_wanted(const moe_recorded_pass *r)
+{
+    const double n = OFFERS_A_HIT * r->host_hits + OFFERS_MORE;
+    return n < MOE_MOST_OFFERS ? (uint32_t)n : MOE_MOST_OFFERS;
+}
+
 /* Plays the tail at r->first. If there is none, the host goes on to the end, and r->first is
  * n_layer. */
 static int play_tail(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
@@ -360,7 +373,8 @@ static int play_tail(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
     bool fits;
     moe_error reason = {""};
     const uint32_t n_layer = r->runner->config->n_layer;
-    moe_recorded_reach by = {.in_place = r->in_place, .first = r->first};
+    moe_recorded_reach by = {
+        .in_place = r->in_place, .first = r->first, .n_offers = offers_wanted(r)};
     int status = moe_recorded_table_refresh(&r->table, r->runner, &by, err);
     if (status != MOE_OK) {
         return status;
@@ -375,7 +389,11 @@ static int play_tail(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
                               &reason);
         return moe_pass_resume(r->runner, pass, &rest, err);
     }
-    return status != MOE_OK ? moe_fail(err, status, "%s", reason.message) : MOE_OK;
+    if (status != MOE_OK) {
+        moe_recorded_table_forget(&r->table, r->runner);
+        return moe_fail(err, status, "%s", reason.message);
+    }
+    return MOE_OK;
 }
 
 /* Serves the layer that stopped what was played, and those up to the next tail, `gap` layers behind
@@ -406,7 +424,15 @@ static int take_played(moe_recorded_pass *r, const moe_pass *pass, uint32_t *end
             moe_draft_note_routes(r->parts->speculation, pass, l);
         }
     }
-    return status != MOE_OK ? status : make_up_for(r, pass, *end, err);
+    if (status == MOE_OK) {
+        status = make_up_for(r, pass, *end, err);
+    }
+    if (status == MOE_OK) {
+        moe_recorded_table_settle(&r->table);
+    } else {
+        moe_recorded_table_forget(&r->table, r->runner);
+    }
+    return status;
 }
 
 /* An exact pass's: whatever the device has not computed, the host does. */
@@ -536,7 +562,8 @@ static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bo
     r->first = 0;
     moe_recorded_reach by = {.confined = is_draft ? r->parts->speculation : NULL,
                              .may_change = is_draft && r->parts->speculation->draft_experts > 0,
-                             .in_place = r->in_place};
+                             .in_place = r->in_place,
+                             .n_offers = offers_wanted(r)};
     int status = moe_recorded_table_refresh(&r->table, runner, &by, err);
     if (status != MOE_OK) {
         return status;
@@ -553,6 +580,7 @@ static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bo
         return MOE_OK;
     }
     if (status != MOE_OK) {
+        moe_recorded_table_forget(&r->table, r->runner);
         return moe_fail(err, status, "%s", reason.message);
     }
     *done = true;
@@ -592,6 +620,19 @@ static double most_in_place(const moe_recorded_parts *parts)
     return n * ROUND_TRIP_NS / link_ns;
 }
 
+/* Whether the device has a slot for every expert, so that none is read elsewhere. */
+static bool all_fit(const moe_recorded_parts *parts)
+{
+    const moe_model_config *c = parts->runner->config;
+    moe_expert_store_stats stats;
+    uint64_t n = 0;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        n += moe_layer_has_experts(c, l) ? c->n_expert : 0;
+    }
+    moe_expert_store_get_stats(parts->runner->experts, &stats);
+    return stats.n_slots >= n;
+}
+
 static int open_one(moe_recorded_passes *passes, moe_recorded_kind kind, moe_error *err)
 {
     const moe_recorded_parts *parts = &passes->parts;
@@ -611,7 +652,9 @@ static int open_one(moe_recorded_passes *passes, moe_recorded_kind kind, moe_err
     r->stride = (c->n_layer + MOST_TAILS - 1) / MOST_TAILS;
     const bool exact = kind == MOE_RECORDED_EXACT;
     moe_recorded_table_options options = {
-        .stops = exact, .max_rows = exact ? r->runner->device->recording->max_rows : 1};
+        .stops = exact,
+        .keeps = exact && parts->read_in_place != MOE_SWITCH_OFF && !all_fit(parts),
+        .max_rows = exact ? r->runner->device->recording->max_rows : 1};
     if (kind == MOE_RECORDED_DRAFT) {
         options.affinity = parts->speculation->affinity;
     }

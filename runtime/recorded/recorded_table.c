@@ -40,7 +40,11 @@ static void lay_out(moe_recorded_table *t, const moe_model_config *c,
     t->max_rows = o->max_rows;
     t->n_rows = 1;
     t->layer_bytes = moe_align64(n * (sizeof(moe_expert_address) + sizeof(bool)));
-    t->results_at = c->n_layer * t->layer_bytes;
+    t->keeps = o->keeps;
+    t->spares_at = c->n_layer * t->layer_bytes;
+    t->ranges_at = t->spares_at + (o->stops ? MOE_MOST_OFFERS * sizeof *t->spares : 0);
+    t->taken_at = t->ranges_at + (o->stops ? moe_align64(c->n_layer * sizeof *t->ranges) : 0);
+    t->results_at = t->taken_at + (o->stops ? MOE_MOST_OFFERS * sizeof(uint32_t) : 0);
     t->results_bytes = results_words(c, o->max_rows, t->max_buddies > 0) * sizeof(uint32_t);
     t->stops = o->stops;
     t->stop_at = t->results_at + moe_align64(t->results_bytes);
@@ -90,9 +94,16 @@ int moe_recorded_table_open(moe_recorded_table *t, moe_device *device,
     lay_out(t, config, options);
     t->table = moe_calloc(config->n_layer, t->layer_bytes);
     t->fresh = moe_calloc(1, t->layer_bytes);
-    t->results = moe_calloc(1, t->results_bytes);
+    t->results = moe_calloc(1, t->results_at - t->ranges_at + t->results_bytes);
     t->reach = moe_calloc(config->n_layer, config->n_expert);
-    if (t->table == NULL || t->fresh == NULL || t->results == NULL || t->reach == NULL) {
+    t->offers = moe_calloc(MOE_MOST_OFFERS, sizeof *t->offers);
+    /* The ranges are sent behind the spares. */
+    t->spares =
+        moe_calloc(1, MOE_MOST_OFFERS * sizeof *t->spares + config->n_layer * sizeof *t->ranges);
+    t->ranges = moe_calloc(config->n_layer, sizeof *t->ranges);
+    t->kept = moe_calloc(MOE_MOST_OFFERS, sizeof *t->kept);
+    if (t->table == NULL || t->fresh == NULL || t->results == NULL || t->reach == NULL ||
+        t->offers == NULL || t->spares == NULL || t->ranges == NULL || t->kept == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for passes of the device alone");
     }
     void *memory;
@@ -101,9 +112,10 @@ int moe_recorded_table_open(moe_recorded_table *t, moe_device *device,
         return status;
     }
     t->memory = memory;
-    status = ops->upload(device, t->memory, t->table, t->results_at, err);
+    status = ops->upload(device, t->memory, t->table, t->spares_at, err);
     if (status == MOE_OK) { /* layers without experts have no results */
-        status = ops->upload(device, t->memory + t->results_at, t->results, t->results_bytes, err);
+        status = ops->upload(device, t->memory + t->ranges_at, t->results,
+                             t->results_at - t->ranges_at + t->results_bytes, err);
     }
     if (status == MOE_OK && options->affinity != NULL) {
         status = ops->upload(device, t->memory + t->substitutes_at, options->affinity,
@@ -122,6 +134,10 @@ void moe_recorded_table_close(moe_recorded_table *t, moe_device *device)
     free(t->fresh);
     free(t->results);
     free(t->reach);
+    free(t->offers);
+    free(t->spares);
+    free(t->ranges);
+    free(t->kept);
     *t = (moe_recorded_table){0};
 }
 
@@ -168,14 +184,138 @@ static bool refresh_layer(moe_recorded_table *t, moe_runner *runner, uint32_t la
     return true;
 }
 
+/* ---- What passes keep ---- */
+
+static moe_expert_address *entry_in(const moe_recorded_table *t, uint8_t *memory, uint32_t key)
+{
+    const uint32_t n_expert = t->config->n_expert;
+    return (moe_expert_address *)(memory + key / n_expert * t->layer_bytes) + key % n_expert;
+}
+
+/* The number of the first spare in use. */
+static uint32_t first_spare(const moe_recorded_table *t)
+{
+    return MOE_MOST_OFFERS - t->n_offers;
+}
+
+static bool offers_hold(const moe_recorded_table *t, const moe_runner *runner)
+{
+    bool hold = true;
+    for (uint32_t i = 0; i < t->n_offers; i++) {
+        hold = hold && moe_expert_store_offer_holds(runner->experts, &t->offers[i]);
+    }
+    return hold;
+}
+
+/* Asks the store for slots: of each domain as many as is its share of the layers. */
+static void ask_for_offers(moe_recorded_table *t, moe_runner *runner, uint32_t n)
+{
+    const moe_model_config *c = t->config;
+    uint32_t n_layers = 0;
+    memset(t->ranges, 0, c->n_layer * sizeof *t->ranges);
+    t->n_offers = 0;
+    for (uint32_t l = 0; l < c->n_layer; l++) { /* `end` counts layers at first */
+        if (moe_layer_has_experts(c, l)) {
+            t->ranges[moe_expert_store_domain_of(runner->experts, l)].end++;
+            n_layers++;
+        }
+    }
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        if (!moe_layer_has_experts(c, l)) {
+            continue;
+        }
+        moe_spare_range *range = &t->ranges[moe_expert_store_domain_of(runner->experts, l)];
+        uint32_t room = MOE_MOST_OFFERS - t->n_offers;
+        uint32_t wanted = (n * range->end + n_layers - 1) / n_layers;
+        if (range->next != 0 || range->end == 0) {
+            continue; /* a layer before has asked for this domain */
+        }
+        uint32_t got = moe_expert_store_offer(runner->experts, l, wanted < room ? wanted : room,
+                                              t->offers + t->n_offers);
+        *range = (moe_spare_range){1 + t->n_offers, 1 + t->n_offers + got};
+        t->n_offers += got;
+    }
+    for (uint32_t d = 0; d < c->n_layer; d++) {
+        if (t->ranges[d].next != 0) {
+            t->ranges[d].next += first_spare(t) - 1;
+            t->ranges[d].end += first_spare(t) - 1;
+        }
+    }
+}
+
+static int send_offers(moe_recorded_table *t, moe_runner *runner, moe_error *err)
+{
+    const uint32_t first = first_spare(t);
+    const size_t at = t->spares_at + first * sizeof *t->spares;
+    uint8_t *ranges = (uint8_t *)(t->spares + MOE_MOST_OFFERS);
+    for (uint32_t i = 0; i < t->n_offers; i++) {
+        const moe_slot_offer *offer = &t->offers[i];
+        t->spares[first + i] = (moe_expert_spare){
+            .slot = offer->place,
+            .home = offer->home,
+            .entry = offer->key != MOE_KEY_NONE ? entry_in(t, t->memory, offer->key) : NULL};
+    }
+    memcpy(ranges, t->ranges, t->config->n_layer * sizeof *t->ranges);
+    return runner->device->ops->upload(runner->device, t->memory + at, t->spares + first,
+                                       t->ranges_at - at + t->config->n_layer * sizeof *t->ranges,
+                                       err);
+}
+
+const moe_kept_expert *moe_recorded_table_take_kept(moe_recorded_table *t, moe_runner *runner,
+                                                    uint32_t layer, uint32_t *n)
+{
+    const uint32_t n_expert = t->config->n_expert;
+    *n = 0;
+    if (!t->keeps || t->n_offers == 0) {
+        return t->kept;
+    }
+    const uint32_t d = moe_expert_store_domain_of(runner->experts, layer);
+    const moe_spare_range *passed = (const moe_spare_range *)t->results + d;
+    const uint32_t *taken = (const uint32_t *)(t->results + (t->taken_at - t->ranges_at));
+    for (uint32_t i = t->ranges[d].next; i < passed->next; i++) {
+        if (taken[i] == MOE_SPARE_UNTAKEN || taken[i] / n_expert != layer) {
+            continue;
+        }
+        const moe_slot_offer *offer = &t->offers[i - first_spare(t)];
+        if (offer->key != MOE_KEY_NONE) {
+            *entry_in(t, t->table, offer->key) = offer->home;
+            t->reach[offer->key] = MOE_REACH_HOST;
+        }
+        *entry_in(t, t->table, taken[i]) = offer->place;
+        t->kept[(*n)++] = (moe_kept_expert){taken[i] % n_expert, offer};
+    }
+    return t->kept;
+}
+
+void moe_recorded_table_settle(moe_recorded_table *t)
+{
+    const moe_spare_range *passed = (const moe_spare_range *)t->results;
+    for (uint32_t d = 0; d < t->config->n_layer && t->n_offers > 0; d++) {
+        t->ranges[d].next = passed[d].next;
+    }
+}
+
+void moe_recorded_table_forget(moe_recorded_table *t, moe_runner *runner)
+{
+    for (uint32_t i = 0; i < t->n_offers; i++) {
+        moe_expert_store_lose_offer(runner->experts, &t->offers[i]);
+    }
+    if (t->n_offers > 0) {
+        memset(t->table, UINT8_MAX, t->config->n_layer * t->layer_bytes);
+    }
+    t->n_offers = 0;
+    t->has_version = false;
+}
+
 int moe_recorded_table_refresh(moe_recorded_table *t, moe_runner *runner,
                                const moe_recorded_reach *by, moe_error *err)
 {
     uint64_t version = moe_expert_store_settle(runner->experts);
     size_t first = t->config->n_layer;
     size_t end = 0;
+    const bool keeps = t->keeps && by->in_place;
     if (t->has_version && version == t->version && by->in_place == t->was_in_place &&
-        !by->may_change) {
+        !by->may_change && (!keeps || offers_hold(t, runner))) {
         return MOE_OK;
     }
     for (uint32_t l = by->first; l < t->config->n_layer; l++) {
@@ -190,6 +330,10 @@ int moe_recorded_table_refresh(moe_recorded_table *t, moe_runner *runner,
                      ? runner->device->ops->upload(runner->device, t->memory + at, t->table + at,
                                                    (end - first) * t->layer_bytes, err)
                      : MOE_OK;
+    if (status == MOE_OK && keeps) {
+        ask_for_offers(t, runner, by->n_offers);
+        status = send_offers(t, runner, err);
+    }
     t->version = version;
     t->was_in_place = by->in_place;
     t->has_version = status == MOE_OK && by->first == 0;
@@ -217,7 +361,7 @@ static moe_recorded_results places(const moe_recorded_table *t, uint8_t *results
 
 moe_recorded_results moe_recorded_table_results(const moe_recorded_table *t, uint32_t layer)
 {
-    return places(t, t->results, layer);
+    return places(t, t->results + (t->results_at - t->ranges_at), layer);
 }
 
 static uint32_t first_with_experts(const moe_model_config *c, uint32_t layer)
@@ -265,6 +409,14 @@ void moe_recorded_table_fill(const moe_recorded_table *t, const moe_runner *runn
                                         .kept = {kept, kept + n_kept},
                                         .n = t->n_rows * c->n_embd};
     }
+    if (t->keeps) {
+        job->keep.spares = (moe_expert_spare *)(t->memory + t->spares_at);
+        job->keep.range = (moe_spare_range *)(t->memory + t->ranges_at) +
+                          moe_expert_store_domain_of(runner->experts, layer);
+        job->keep.taken = (uint32_t *)(t->memory + t->taken_at);
+        job->keep.table = (moe_expert_address *)table;
+        job->keep.first_key = layer * c->n_expert;
+    }
     if (t->has_affinity) {
         job->affinity = (const uint16_t *)substitutes + (size_t)layer * c->n_expert * c->n_expert;
     }
@@ -280,5 +432,6 @@ void moe_recorded_table_fill(const moe_recorded_table *t, const moe_runner *runn
 int moe_recorded_table_download(moe_recorded_table *t, moe_device *device, moe_error *err)
 {
     size_t bytes = results_words(t->config, t->n_rows, t->max_buddies > 0) * sizeof(uint32_t);
-    return device->ops->download(device, t->results, t->memory + t->results_at, bytes, err);
+    return device->ops->download(device, t->results, t->memory + t->ranges_at,
+                                 t->results_at - t->ranges_at + bytes, err);
 }

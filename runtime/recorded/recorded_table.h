@@ -2,12 +2,12 @@
 /* The inputs and results, in the device's memory, of a pass that the device carries out alone:
  *
  *    | where each expert's parts are, [n_expert] | which are resident, [n_expert] |  x n_layer
- *    | missing picks, picks, weights | probabilities, edited choices (with buddies) |
- *    | whether a layer has stopped the pass, and the x and norm that it began with  |
- *    | affinities, or buddies                                                       |
+ *    | slots that the pass may fill, and which of them the next one is, and what has been put there
+ * | | missing picks, picks, weights | probabilities, edited choices (with buddies) | | whether a
+ * layer has stopped the pass, and the x and norm that it began with  | | affinities, or buddies |
  *
- * The third line exists for passes that the host may go on with, the last one if stand-ins are
- * looked up. */
+ * The second line and the fourth exist for passes that the host may go on with, the last one if
+ * stand-ins are looked up. */
 #ifndef MOE_RECORDED_RECORDED_TABLE_H
 #define MOE_RECORDED_RECORDED_TABLE_H
 
@@ -23,7 +23,8 @@ typedef struct moe_recorded_table_options {
     const moe_buddy_list *buddies; /* [n_layer] or NULL */
     uint32_t max_buddies;          /* the most buddies that one expert has */
     bool stops;                    /* the host may go on from a layer that misses an expert */
-    uint32_t max_rows;             /* of a pass; 1 unless it stops */
+    bool keeps;        /* it stops, and may keep what it reads in host memory; changes no size */
+    uint32_t max_rows; /* of a pass; 1 unless it stops */
 } moe_recorded_table_options;
 
 /* The results of a pass: places on the host, or on the device. */
@@ -41,15 +42,21 @@ typedef struct moe_recorded_table {
     size_t bytes;
     size_t layer_bytes;
     size_t results_at, results_bytes, stop_at, substitutes_at;
-    bool has_affinity, stops;
+    size_t spares_at, ranges_at, taken_at;
+    bool has_affinity, stops, keeps;
     uint32_t max_rows;
-    uint32_t n_rows;      /* of the pass that runs: set by its owner, 1 at first */
-    uint32_t max_buddies; /* 0: none */
-    uint8_t *table;       /* [n_layer][layer_bytes], equal to the device's copy */
-    uint8_t *fresh;       /* of one layer */
-    uint8_t *reach;       /* [n_layer][n_expert] moe_expert_reach */
-    uint8_t *results;     /* of the last pass */
-    uint64_t version;     /* the store's, when the table was made */
+    uint32_t n_rows;          /* of the pass that runs: set by its owner, 1 at first */
+    uint32_t max_buddies;     /* 0: none */
+    uint8_t *table;           /* [n_layer][layer_bytes], equal to the device's copy */
+    uint8_t *fresh;           /* of one layer */
+    uint8_t *reach;           /* [n_layer][n_expert] moe_expert_reach */
+    uint8_t *results;         /* of the last pass; from ranges_at on */
+    moe_slot_offer *offers;   /* [n_offers] what the pass may fill: the last of the spares */
+    moe_expert_spare *spares; /* [MOE_MOST_OFFERS] equal to the device's, but for `used` */
+    moe_spare_range *ranges;  /* [n_layer], of domains: from the first that is not noted on */
+    moe_kept_expert *kept;    /* [MOE_MOST_OFFERS] of one layer */
+    uint32_t n_offers;
+    uint64_t version; /* the store's, when the table was made */
     bool has_version;
     bool was_in_place;
 } moe_recorded_table;
@@ -71,6 +78,7 @@ typedef struct moe_recorded_reach {
     bool in_place;  /* experts in host memory count as resident, if the device can read them there
                      */
     uint32_t first; /* layers before are not needed */
+    uint32_t n_offers; /* how many slots to offer, of a table that keeps */
 } moe_recorded_reach;
 
 /* Brings changed layers up to date, in one copy. */
@@ -79,6 +87,13 @@ int moe_recorded_table_refresh(moe_recorded_table *table, moe_runner *runner,
 /* Where the device can read the layer's experts since the last refresh (moe_expert_reach); host,
  * [n_expert]. */
 const uint8_t *moe_recorded_table_reach(const moe_recorded_table *table, uint32_t layer);
+/* What the last pass has kept in a layer; *n: how many. Changes the table as the device has. Once
+ * for each layer, in their order; settle() says that all have been noted. */
+const moe_kept_expert *moe_recorded_table_take_kept(moe_recorded_table *table, moe_runner *runner,
+                                                    uint32_t layer, uint32_t *n);
+void moe_recorded_table_settle(moe_recorded_table *table);
+/* After a pass that has failed: nobody knows what it kept. */
+void moe_recorded_table_forget(moe_recorded_table *table, moe_runner *runner);
 /* Which experts of the layer were resident at the last refresh; host, [n_expert]. */
 const bool *moe_recorded_table_residents(const moe_recorded_table *table, uint32_t layer);
 /* Brings x and norm back that the layer began with which stopped the pass. */

@@ -470,6 +470,51 @@ static void test_policy_names(void **state)
     moe_policy_release(&plugin);
 }
 
+/* Slots that are named ahead: empty ones, then distinct unpinned ones in the order in which LRU
+ * evicts; to take one evicts what it had, as an access would have. */
+static void test_named_and_taken(void **state)
+{
+    (void)state;
+    const uint32_t n_slots = 8;
+    const moe_policy *policy;
+    for (uint32_t i = 0; (policy = moe_policy_at(i)) != NULL; i++) {
+        moe_expert_cache *cache = make_cache(policy, false, NULL, 1, &n_slots);
+        uint32_t slots[N_KEYS], evicted, pinned = 2;
+        bool hit, is_lru = strcmp(policy->name, "lru") == 0;
+        for (uint32_t key = 0; key < n_slots - 2; key++) {
+            moe_policy_access access = {.n_rows = 1, .next_use = 1 + key};
+            (void)moe_expert_cache_access(cache, key, &access, &hit, &evicted);
+        }
+        moe_expert_cache_pin(cache, pinned);
+        assert_int_equal(moe_expert_cache_nominate(cache, 0, 5, slots), 5);
+        for (uint32_t k = 0; k < 5; k++) {
+            uint32_t key = moe_expert_cache_key_of(cache, slots[k]);
+            assert_true((key == MOE_KEY_NONE) == (k < 2) && key != pinned);
+            assert_true(!is_lru || k < 2 || key == (k < 4 ? k - 2 : 3));
+            for (uint32_t other = 0; other < k; other++) {
+                assert_int_not_equal(slots[k], slots[other]);
+            }
+        }
+        assert_int_equal(moe_expert_cache_nominate(cache, 0, N_KEYS, slots), n_slots - 1);
+        for (uint32_t n = 0; n < n_slots - 1; n++) { /* the last first: the order is the caller's */
+            moe_expert_cache_stats before, after;
+            uint32_t slot = slots[n_slots - 2 - n], key = N_KEYS - 1 - n;
+            uint32_t victim = moe_expert_cache_key_of(cache, slot);
+            moe_policy_access access = {.pass = 1, .layer = N_LAYER - 1, .n_rows = 1};
+            moe_expert_cache_get_stats(cache, &before);
+            moe_expert_cache_take(cache, slot, key, &access);
+            moe_expert_cache_get_stats(cache, &after);
+            assert_int_equal(moe_expert_cache_find(cache, key), slot);
+            assert_int_equal(moe_expert_cache_find(cache, victim), MOE_SLOT_NONE);
+            assert_int_equal(after.evictions - before.evictions, victim != MOE_KEY_NONE);
+            assert_int_equal(after.misses - before.misses, 1);
+            assert_true(moe_expert_cache_is_sane(cache));
+        }
+        assert_int_equal(moe_expert_cache_find(cache, pinned), 2);
+        moe_expert_cache_destroy(&cache);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -482,6 +527,7 @@ int main(void)
         cmocka_unit_test(test_faulty_policy),
         cmocka_unit_test(test_refused_options),
         cmocka_unit_test(test_policy_names),
+        cmocka_unit_test(test_named_and_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

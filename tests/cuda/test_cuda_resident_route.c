@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Routing edited on the device against the host's editors, bit by bit: the draft on resident
  * experts and buddies of missing ones, over random routings, residents and options. And the list of
- * products that the chosen become. */
+ * products that the chosen become, and what they fetch over the link. */
 #include "cuda/kernels/product_launch.h"
 #include "runtime/lossy/buddy.h"
 #include "runtime/draft/draft_route.h"
@@ -413,6 +413,173 @@ static void the_first_miss_stops_the_pass(void **state)
     }
 }
 
+/* ---- What is kept of what is read over the link ---- */
+
+enum { KEEP_SPARES = 14, KEEP_BYTES = 16 * 1024 + 72, KEEP_SLOTS = 2 * LIST_EXPERTS + KEEP_SPARES };
+static const size_t keep_bytes[3] = {0, KEEP_BYTES, 53};
+
+typedef struct keep_case {
+    list_case list;
+    /* Addresses of this layer's experts, and of another's. */
+    moe_expert_address table[2 * LIST_EXPERTS];
+    moe_expert_spare spares[KEEP_SPARES];
+    moe_spare_range range;
+    uint32_t taken[KEEP_SPARES], n_fetches;
+    moe_cuda_fetch fetches[LIST_ROWS * LIST_USED];
+} keep_case;
+
+/* A slot holds two parts; a slot of number n has bytes that depend on n. */
+static uint8_t keep_memory[KEEP_SLOTS][2][KEEP_BYTES + 8] __attribute__((aligned(64)));
+
+static moe_expert_address keep_address(uint32_t slot, bool over_link)
+{
+    uint8_t *first = keep_memory[slot][0], *second = keep_memory[slot][1];
+    return (moe_expert_address){{first, first, second}, over_link};
+}
+
+static uint32_t keep_slot_of(const moe_expert_address *address)
+{
+    return (uint32_t)((const uint8_t *)address->parts[1] - keep_memory[0][0]) /
+           sizeof keep_memory[0];
+}
+
+static void random_keep(uint64_t *seed, uint32_t round, keep_case *k)
+{
+    memset(k, 0, sizeof *k);
+    k->list.n_rows = 1 + round % LIST_ROWS;
+    choose_listed(seed, &k->list);
+    for (uint32_t s = 0; s < KEEP_SLOTS; s++)
+        memset(keep_memory[s], (int)(1 + s), sizeof keep_memory[s]);
+    for (uint32_t e = 0; e < 2 * LIST_EXPERTS; e++)
+        k->table[e] = keep_address(e, test_below(seed, 2));
+    for (uint32_t i = 0; i < KEEP_SPARES; i++) {
+        const uint32_t e = (i * 5 + round) % (2 * LIST_EXPERTS); /* distinct */
+        k->spares[i].slot = keep_address(2 * LIST_EXPERTS + i, false);
+        k->taken[i] = 77;
+        if (k->table[e].over_link || test_below(seed, 4) == 0)
+            continue; /* an empty slot */
+        k->spares[i].home = keep_address(e, true);
+        k->spares[i].entry = &k->table[e];
+        k->spares[i].used = test_below(seed, 4) == 0;
+    }
+    k->range.next = test_below(seed, 3);
+    k->range.end = KEEP_SPARES - test_below(seed, 10);
+}
+
+static void run_keep(keep_case *k, bool misses)
+{
+    static float x[LIST_N], kept[LIST_N];
+    list_case *c = &k->list;
+    c->resident[c->chosen[0] % LIST_EXPERTS] = !misses;
+    moe_cuda_chosen_experts job = {
+        .chosen = c->chosen,
+        .addresses = k->table,
+        .resident = c->resident,
+        .n_expert = LIST_EXPERTS,
+        .n_used = LIST_USED,
+        .n_rows = c->n_rows,
+        .gate.n_out = LIST_FF,
+        .x = c->x,
+        .list = c->list,
+        .index = c->index,
+        .gate_out = c->gate,
+        .up_out = c->up,
+        .out = c->out,
+        .n_missing = &c->n_missing,
+        .stop = {.stopped = &c->stopped, .begins = true, .inputs = {x, x}, .kept = {kept, kept}},
+        .keep = {.spares = k->spares,
+                 .range = &k->range,
+                 .taken = k->taken,
+                 .table = k->table,
+                 .first_key = 3 * LIST_EXPERTS,
+                 .bytes = {keep_bytes[0], keep_bytes[1], keep_bytes[2]}},
+        .fetches = {k->fetches, &k->n_fetches}};
+    moe_cuda_list_chosen(NULL, &job);
+    moe_cuda_fetch_experts(NULL, &job.fetches, c->n_rows * LIST_USED, keep_bytes, 3);
+}
+
+static bool is_picked(const keep_case *k, const moe_expert_address *entry)
+{
+    for (uint32_t i = 0; i < k->list.n_rows * LIST_USED; i++)
+        if (entry != NULL && entry == &k->table[k->list.chosen[i] % LIST_EXPERTS] &&
+            k->list.chosen[i] != MOE_EXPERT_NONE)
+            return true;
+    return false;
+}
+
+/* Pick by pick: what a spare is taken for, by the rules of moe_resident_keep. */
+static uint32_t expected_keep(keep_case *k, uint8_t first_bytes[KEEP_SLOTS])
+{
+    uint32_t n = 0;
+    for (uint32_t i = k->range.next; i < k->range.end; i++)
+        k->spares[i].used |= is_picked(k, k->spares[i].entry);
+    for (uint32_t i = 0; i < k->list.n_rows * LIST_USED; i++) {
+        const uint32_t e = k->list.chosen[i];
+        if (e == MOE_EXPERT_NONE || !k->table[e].over_link)
+            continue;
+        while (k->range.next < k->range.end && k->spares[k->range.next].used)
+            k->taken[k->range.next++] = MOE_SPARE_UNTAKEN;
+        if (k->range.next == k->range.end)
+            continue;
+        moe_expert_spare *spare = &k->spares[k->range.next];
+        k->taken[k->range.next++] = 3 * LIST_EXPERTS + e;
+        first_bytes[keep_slot_of(&spare->slot)] = first_bytes[keep_slot_of(&k->table[e])];
+        if (spare->entry != NULL)
+            *spare->entry = spare->home;
+        k->table[e] = spare->slot;
+        n++;
+    }
+    return n;
+}
+
+static void experts_over_the_link_are_kept(void **state)
+{
+    (void)state;
+    static keep_case k, expected;
+    uint64_t seed = 11;
+    uint32_t n_kept = 0, n_left = 0, n_passed_over = 0;
+    for (uint32_t round = 0; round < 120; round++) {
+        uint8_t bytes[KEEP_SLOTS];
+        const bool misses = round % 10 == 9;
+        random_keep(&seed, round, &k);
+        k.list.chosen[0] = round % LIST_EXPERTS;
+        for (uint32_t s = 0; s < KEEP_SLOTS; s++)
+            bytes[s] = (uint8_t)(1 + s);
+        expected = k;
+        for (uint32_t i = 0; i < KEEP_SPARES; i++) /* entries of its own */
+            if (k.spares[i].entry != NULL)
+                expected.spares[i].entry = expected.table + (k.spares[i].entry - k.table);
+        uint32_t n = misses ? 0 : expected_keep(&expected, bytes);
+        run_keep(&k, misses);
+        assert_int_equal(k.list.n_missing > 0, misses);
+        assert_int_equal(k.n_fetches, n);
+        assert_memory_equal(&k.range, &expected.range, sizeof k.range);
+        assert_memory_equal(k.taken, expected.taken, sizeof k.taken);
+        assert_memory_equal(k.table, expected.table, sizeof k.table);
+        for (uint32_t i = 0; i < KEEP_SPARES; i++) {
+            assert_int_equal(k.spares[i].used, expected.spares[i].used);
+            n_passed_over += k.taken[i] == MOE_SPARE_UNTAKEN;
+        }
+        for (uint32_t s = 0; s < KEEP_SLOTS; s++) {
+            const uint8_t *first = keep_memory[s][0], *second = keep_memory[s][1];
+            for (size_t b = 0; b < KEEP_BYTES; b++)
+                assert_int_equal(first[b], bytes[s]);
+            for (size_t b = 0; b < keep_bytes[2]; b++)
+                assert_int_equal(second[b], bytes[s]);
+            assert_int_equal(first[KEEP_BYTES], 1 + s); /* nothing behind them */
+            assert_int_equal(second[keep_bytes[2]], 1 + s);
+        }
+        for (uint32_t i = 0; i < k.list.n_rows * LIST_USED && !misses; i++)
+            if (k.list.list[i].n_rows > 0) {
+                const moe_expert_address *at = &k.table[k.list.chosen[i]];
+                assert_ptr_equal(k.list.list[i].weights, at->parts[0]);
+                n_left += at->over_link != 0;
+            }
+        n_kept += n;
+    }
+    assert_true(n_kept > 100 && n_left > 20 && n_passed_over > 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +588,7 @@ int main(void)
         cmocka_unit_test(each_pick_is_a_row_of_its_expert),
         cmocka_unit_test(a_row_is_routed_and_listed_at_once),
         cmocka_unit_test(the_first_miss_stops_the_pass),
+        cmocka_unit_test(experts_over_the_link_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

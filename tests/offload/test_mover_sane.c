@@ -210,7 +210,7 @@ static void test_edges(void **state)
     (void)state;
     static const char *const edges[] = {
         /* A  Q  L  S  C  R  F */
-        "ABSENT  11.1...", "QUEUED  1.1....", "LOADING ...1.11", "STAGED  1...1..",
+        "ABSENT  11.1.1.", "QUEUED  1.1....", "LOADING ...1.11", "STAGED  1...1..",
         "COPYING .....11", "READY   1......", "FAILED  1......",
     };
     for (int from = MOE_SLOT_ABSENT; from <= MOE_SLOT_FAILED; from++) {

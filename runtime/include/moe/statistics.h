@@ -152,7 +152,7 @@ typedef struct moe_engine_stats {
     /* Passes begun as passes_recorded that met an expert which was in no memory: the host served
      * that layer, or a few, and recordings went on behind it. passes_missed has none of them. */
     uint64_t passes_resumed;
-    uint64_t read_in_place;  /* of host_hits: read by the GPU over the link, and not moved */
+    uint64_t read_in_place;  /* of host_hits: read by kernels of the GPU, and kept there or not */
     uint64_t bytes_in_place; /* expert bytes so read; bytes_moved_link has none of them */
     /* How long opening took until the plan was made (header, vocabulary, sidecar, device), then
      * until memory was there, then until the resident weights were read and checked; and their

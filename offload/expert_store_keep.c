@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* Slots of the device that a pass fills by itself. Before the pass the store offers those that its
+ * policy would give up next; while it runs the device copies experts there that it meets in host
+ * memory, and says afterwards which. The store then does what it would have done for a move
+ * (expert_store_place.c): the expert that was in the slot is evicted, and the other one has it.
+ *
+ * Only experts that host memory has too may leave so, as there is nobody to save their bytes. */
+#include <string.h>
+
+#include "offload/expert_store_state.h"
+
+uint32_t moe_expert_store_domain_of(const moe_expert_store *store, uint32_t layer)
+{
+    return moe_expert_cache_domain_of(store->cache, layer);
+}
+
+uint32_t moe_expert_store_offer(moe_expert_store *store, uint32_t layer, uint32_t n,
+                                moe_slot_offer *offers)
+{
+    uint32_t slots[MOE_MOST_OFFERS];
+    uint32_t n_offers = 0;
+    if (store->host == NULL || store->options.keep_nothing) {
+        return 0;
+    }
+    n = n < MOE_MOST_OFFERS ? n : MOE_MOST_OFFERS;
+    n = moe_expert_cache_nominate(store->cache, layer, n, slots);
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t *buffers[MOE_EXPERT_PARTS];
+        const uint8_t *const *home = NULL;
+        moe_slot_offer *offer = &offers[n_offers];
+        *offer = (moe_slot_offer){.slot = slots[i],
+                                  .key = moe_expert_cache_key_of(store->cache, slots[i])};
+        for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+            buffers[p] = moe_slot_arena_buffer(&store->arena, slots[i], p);
+        }
+        /* Any expert of the layer: all of the domain have parts of one size. */
+        moe_store_fill_address(store, moe_store_key(store, layer, 0),
+                               (const uint8_t *const *)buffers, false, &offer->place);
+        if (offer->key != MOE_KEY_NONE) {
+            home = moe_mover_state(store->mover, slots[i]) == MOE_SLOT_READY
+                       ? moe_store_find_in_host(store, offer->key)
+                       : NULL;
+            if (home == NULL) {
+                continue;
+            }
+            moe_store_fill_address(store, offer->key, home, true, &offer->home);
+        }
+        n_offers++;
+    }
+    return n_offers;
+}
+
+bool moe_expert_store_offer_holds(const moe_expert_store *store, const moe_slot_offer *offer)
+{
+    return moe_expert_cache_key_of(store->cache, offer->slot) == offer->key &&
+           (offer->key == MOE_KEY_NONE ? !moe_expert_cache_is_closed(store->cache, offer->slot)
+                                       : !moe_expert_cache_is_pinned(store->cache, offer->key));
+}
+
+void moe_expert_store_lose_offer(moe_expert_store *store, const moe_slot_offer *offer)
+{
+    if (offer->key != MOE_KEY_NONE && moe_expert_store_offer_holds(store, offer)) {
+        moe_store_drop_key(store, offer->key, offer->slot);
+    }
+}
