@@ -40,8 +40,9 @@
 /* Weight of the newest pass among the numbers of experts that passes need from host memory. */
 #define NEWEST_WEIGHT 0.125
 /* Slots that a pass is offered, by that average. */
-#define OFFERS_A_HIT 2.0
-#define OFFERS_MORE  16.0
+#define OFFERS_A_HIT    2.0
+#define OFFERS_MORE     16.0
+#define OFFERS_OF_SLOTS 0.75 /* of the device's slots at most */
 
 typedef struct moe_recorded_pass {
     moe_pass_hook hook;
@@ -359,11 +360,15 @@ static uint32_t next_tail(const moe_recorded_pass *r, uint32_t layer)
     return refused || next >= n_layer ? n_layer : next;
 }
 
-/* How many slots a pass is offered for what it reads over the link: more than most fill. */
+/* How many slots a pass is offered for what it reads over the link: more than most passes fill. A
+ * pass of many rows, whose misses would fill most slots, gets none: what it gave up for its first
+ * layers it would miss in its last ones. */
 static uint32_t offers_wanted(const moe_recorded_pass *r)
 {
-    const double n = OFFERS_A_HIT * r->host_hits + OFFERS_MORE;
-    return n < MOE_MOST_OFFERS ? (uint32_t)n : MOE_MOST_OFFERS;
+    const double misses = OFFERS_A_HIT * r->host_hits;
+    const bool fills = misses > OFFERS_OF_SLOTS * (double)r->runner->plan->expert_slots;
+    const double n = misses + OFFERS_MORE;
+    return fills ? 0 : n < MOE_MOST_OFFERS ? (uint32_t)n : MOE_MOST_OFFERS;
 }
 
 /* Plays the tail at r->first. If there is none, the host goes on to the end, and r->first is
