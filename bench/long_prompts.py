@@ -3,21 +3,22 @@
 """What a token costs behind ever longer texts: layers with a window, recurrent ones, full ones.
 
     python3 long_prompts.py COMMAND [--folder /tmp] [--from 1024] [--to 65536] [--out table.md]
-                            [--models windows,gpt-oss,recurrent,qwen3.5] [-t 2] [--cpu]
+                            [--models windows,gpt-oss,recurrent,qwen3.5] [-t 2] [--cpu [--prompts-only]]
 
 Writes small models with random weights (true_shape.py) and runs `bench decode` on each with prompts of
 every length, twice as long each time. A prompt's cost at a depth is that of its second half: the
 difference of two runs, by the tokens between them. Decoding is measured behind the whole prompt. With --cpu
-both are CPU times, and that of decoding is the difference of two runs, of which one writes hardly any.
+both are CPU times, and that of decoding is the difference of two runs, of which one writes hardly any; with
+--prompts-only too, that one alone runs.
 
     windows     4 layers, all of which see the last 128 positions
     gpt-oss     4 layers, every other of which does; the others see everything
     recurrent   3 layers of the gated delta rule, none that sees everything
     qwen3.5     these 3, and 1 that does
 
-Ratios are to the first depth. Where layers see everything, what decoding costs more than there is theirs:
-it is told for one of them and 1,000 positions. `planned` is what `plan` says that the process takes with
-such a context, `peak` what it took; the rest of the plan is the same at every depth.
+Ratios are to the first depth. Where layers see everything, what decoding (with --prompts-only, a prompt)
+costs more than there is theirs: it is told for one of them and 1,000 positions. `planned` is what `plan` says
+that the process takes with such a context, `peak` what it took; the rest of the plan is the same at every depth.
 """
 
 from __future__ import annotations
@@ -72,6 +73,10 @@ def bench(command: str, path: Path, depth: int, n: int, budget: int,
     return json.loads(text), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def sizes_of(plan: dict, found: dict) -> dict:
+    return {"kv": plan["kv_cache_bytes"], "planned": plan["total_bytes"], "peak": found["peak_rss_bytes"]}
+
+
 def run(command: str, path: Path, depth: int, options: argparse.Namespace) -> dict:
     """The budget is what the plan says, and 1 MiB: `bench` then does not measure the memory's bandwidth, for
     which it would take 512 MiB."""
@@ -80,8 +85,11 @@ def run(command: str, path: Path, depth: int, options: argparse.Namespace) -> di
         [command, "plan", "-m", str(path), "-c", str(depth + written + 1), "-t", str(options.threads),
          "--speculate", "off", "--json"], check=True, capture_output=True).stdout)
     budget = plan["total_bytes"] + MIB
+    if options.prompts_only:
+        found, cpu_s = bench(command, path, depth, FEW, budget, options)
+        return sizes_of(plan, found) | {"prompt_s": cpu_s / options.repeat}
     found, cpu_s = bench(command, path, depth, written, budget, options)
-    result = {"kv": plan["kv_cache_bytes"], "planned": plan["total_bytes"], "peak": found["peak_rss_bytes"]}
+    result = sizes_of(plan, found)
     if options.cpu:
         prompt_s = bench(command, path, depth, FEW, budget, options)[1]
         return result | {"prompt_s": prompt_s / options.repeat,
@@ -98,13 +106,18 @@ def measure(name: str, options: argparse.Namespace) -> list[str]:
         found = run(options.command, path, depth, options)
         prompt_ms = 1e3 * (found["prompt_s"] - before[1]) / (depth - before[0])
         before = (depth, found["prompt_s"])
-        first = first or (prompt_ms, found["decode_ms"], depth)
+        first = first or (prompt_ms, found.get("decode_ms"), depth)
+        decode = ["", ""]
+        if not options.prompts_only:
+            decode = [f"{found['decode_ms']:.3f}", f"{found['decode_ms'] / first[1]:.2f}"]
         of_full = ""
         if FULL_LAYERS[name] and depth > first[2]:
-            thousands = (depth - first[2]) / 1000 * FULL_LAYERS[name]
-            of_full = f"{1e3 * (found['decode_ms'] - first[1]) / thousands:.1f}"
+            more = prompt_ms - first[0] if options.prompts_only else found["decode_ms"] - first[1]
+            # A prompt's second half lies behind three quarters of the depth, on average.
+            share = 0.75 if options.prompts_only else 1.0
+            of_full = f"{1e6 * more / (share * (depth - first[2]) * FULL_LAYERS[name]):.1f}"
         rows.append(f"| {name} | {depth:,} | {prompt_ms:.3f} | {prompt_ms / first[0]:.2f} | "
-                    f"{found['decode_ms']:.3f} | {found['decode_ms'] / first[1]:.2f} | {of_full} | "
+                    f"{decode[0]} | {decode[1]} | {of_full} | "
                     f"{found['kv'] / MIB:.2f} | {found['planned'] / MIB:.1f} | {found['peak'] / MIB:.1f} |")
         print(rows[-1], flush=True)
         depth *= 2
@@ -119,12 +132,16 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--from", type=int, default=1024, dest="first")
     parser.add_argument("--to", type=int, default=65536, dest="last")
-    parser.add_argument("--repeat", type=int, default=1, help="the fastest of so many runs counts")
+    parser.add_argument("--repeat", type=int, default=1,
+                        help="the fastest of so many runs counts, of CPU times the mean")
     parser.add_argument("--cpu", action="store_true",
                         help="CPU time, of one thread best (-t 1): for a machine that others use, too")
+    parser.add_argument("--prompts-only", action="store_true", help="with --cpu: decode next to nothing")
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("--out")
     options = parser.parse_args()
+    if options.prompts_only and not options.cpu:
+        parser.error("--prompts-only goes with --cpu")
     lines = ["| model | depth | prompt, ms a token | ratio | decode, ms a token | ratio | µs of a full layer for "
              "1,000 positions | KV cache and states, MiB | planned, MiB | peak, MiB |",
              "|---|---|---|---|---|---|---|---|---|---|"]
