@@ -10,7 +10,8 @@
  * The draft is the model restricted to resident experts (like the self draft). It rolls: while its
  * tokens prove right, each step adds one token at its end; when one is wrong, it starts again from
  * the text. The draft of position p is stored at p + 1, so that it never overwrites what a pass
- * stores for the text; passes later write the real keys and values there.
+ * stores for the text; passes later write the real keys and values there. Recurrent layers start
+ * from the session's state, which the draft only reads, and take the line's rows from its log.
  *
  * The draft runs before each pass, or (overlapping) in pieces while a pass waits for experts, which
  * costs no time if the pieces are shorter than the waits (lookahead_pieces.c). Its rows survive
@@ -23,6 +24,9 @@
 #include "runtime/pass/runner.h"
 
 #define MOE_MOST_AHEAD 15u
+/* Room for so many lines in the log of recurrent layers: a line's rows move along in it as the text
+ * goes on, and at its end back to the beginning. */
+#define MOE_AHEAD_LOG_LINES 2u
 /* Rows of a draft that runs in pieces; of more sessions some wait for the next one. */
 #define MOE_AHEAD_PIECE_ROWS 4u
 
@@ -46,6 +50,9 @@ struct moe_ahead_line {
     /* The number of the draft pass under way that computes tokens[n]; 0: none does. */
     uint64_t running;
     uint32_t path[MOE_MOST_AHEAD + 1]; /* where tokens[i] is stored */
+    /* Recurrent layers: the row of the session's log that has the inputs of tokens[0]. The state
+     * before it is the session's. */
+    uint32_t log_first;
 };
 
 /* A row of a draft pass. */
@@ -68,6 +75,7 @@ typedef struct moe_ahead_pieces {
 
 struct moe_lookahead {
     uint32_t n_ahead; /* tokens beyond the current one */
+    uint32_t log_at;  /* where the lines' part of a log begins */
     bool overlaps;    /* the draft runs in pieces */
     moe_ahead_pieces pieces;
     moe_lookahead_chances chances;

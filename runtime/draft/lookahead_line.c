@@ -59,6 +59,7 @@ static void drop_first(moe_ahead_line *line)
     memmove(line->tokens, line->tokens + 1, MOE_MOST_AHEAD * sizeof line->tokens[0]);
     line->tokens[MOE_MOST_AHEAD] = first;
     line->first++;
+    line->log_first++;
     line->n--;
 }
 
@@ -101,10 +102,11 @@ static uint32_t n_intact(const moe_session_draft *d)
 }
 
 /* Sets the token that the line goes on with, if it is not known. */
-static void choose_next(moe_ahead_line *line, uint32_t at, int32_t token)
+static void choose_next(const moe_speculation *s, moe_ahead_line *line, uint32_t at, int32_t token)
 {
     if (line->n == 0) {
         line->first = at;
+        line->log_first = s->ahead->log_at;
         line->next = token;
         line->next_confidence = 1;
     } else if (line->next == MOE_TOKEN_NONE) {
@@ -148,7 +150,7 @@ void moe_ahead_follow_text(moe_speculation *s, moe_session_draft *d)
         line->running = 0;
     }
     if (line->running == 0) {
-        choose_next(line, at, d->line.tokens[at]);
+        choose_next(s, line, at, d->line.tokens[at]);
     }
     for (uint32_t i = 1; i < line->n + (line->running != 0); i++) {
         d->line.tokens[line->first + i] = line->tokens[i].token;
@@ -165,12 +167,32 @@ static bool can_go_on(const moe_speculation *s, const moe_session_draft *d)
            (line->n == 0 || !moe_draft_is_end(s, line->next));
 }
 
+/* Makes the log of recurrent layers writable, with room for the line's rows. A session that has no
+ * log yet has no rows either, and one with lookahead is never parked. */
+static int reserve_log(moe_speculation *s, moe_session_draft *d, moe_error *err)
+{
+    moe_ahead_line *line = d->ahead;
+    const uint32_t n_line = s->ahead->n_ahead + 1;
+    const uint32_t end = s->ahead->log_at + MOE_AHEAD_LOG_LINES * n_line;
+    int status = moe_state_table_reserve(s->runner->states, d->states, err);
+    if (status != MOE_OK || d->states->log == NULL) {
+        return status;
+    }
+    if (line->log_first + n_line > end) {
+        status = moe_state_table_move_log(s->runner->states, d->states, line->log_first,
+                                          s->ahead->log_at, line->n + (line->running != 0), err);
+        line->log_first = s->ahead->log_at;
+    }
+    return status;
+}
+
 int moe_ahead_reserve(moe_speculation *s, moe_session_draft *d, moe_error *err)
 {
     uint32_t most = s->ahead->n_ahead + SHIFT;
     most = most < d->line.left ? most : d->line.left;
-    return moe_kv_table_reserve(s->runner->kv, d->kv, d->line.n_evaluated,
-                                d->ahead->first + most + 1, err);
+    int status = moe_kv_table_reserve(s->runner->kv, d->kv, d->line.n_evaluated,
+                                      d->ahead->first + most + 1, err);
+    return status == MOE_OK ? reserve_log(s, d, err) : status;
 }
 
 uint32_t moe_ahead_collect(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
@@ -210,6 +232,7 @@ void moe_ahead_place_row(moe_speculation *s, uint32_t r)
                                  .stored = line->first + at->index + SHIFT,
                                  .path = line->path,
                                  .path_first = line->first};
+    s->pass_states[r] = moe_state_table_draft_row(at->draft->states, r, line->log_first, at->index);
 }
 
 bool moe_ahead_take_logits(uint32_t row, const float *logits, void *user)

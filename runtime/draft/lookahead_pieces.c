@@ -85,6 +85,8 @@ static bool begin(moe_speculation *s)
                          .tokens = s->pass_tokens,
                          .kv_rows = s->pass_kv,
                          .depths = s->pass_depths,
+                         .state_runs = s->pass_states,
+                         .n_state_runs = n,
                          .logit_rows = s->pass_logit_rows,
                          .n_logit_rows = n,
                          .on_logits = moe_ahead_take_logits,

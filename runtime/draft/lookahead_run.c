@@ -76,6 +76,8 @@ static int run_rows(moe_speculation *s, uint32_t n_rows, moe_error *err)
                      .tokens = s->pass_tokens,
                      .kv_rows = s->pass_kv,
                      .depths = s->pass_depths,
+                     .state_runs = s->pass_states,
+                     .n_state_runs = n_rows,
                      .logit_rows = s->pass_logit_rows,
                      .n_logit_rows = n_rows,
                      .on_logits = moe_ahead_take_logits,

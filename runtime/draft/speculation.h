@@ -223,6 +223,8 @@ bool moe_speculation_by_bytes(const moe_engine_options *options);
 uint32_t moe_speculation_piece_rows(const moe_engine_options *options, const moe_device *device);
 /* Rows that a session's chain may have in a pass, including the root; 0: no drafts. */
 uint32_t moe_speculation_chain_rows(const moe_engine_options *options);
+/* Rows of a session's log of recurrent layers: the chain's, and behind them lookahead's. */
+uint32_t moe_speculation_log_rows(const moe_engine_options *options);
 /* Whether these options may lead to a self draft, and to one with a table of affinities. */
 bool moe_speculation_may_self(const moe_engine_options *options, bool *has_affinity);
 /* How many experts of each layer stay from the beginning on: those of draft pin hot-global; else 0.

@@ -367,10 +367,16 @@ static int open_costs(moe_speculation *s, moe_error *err)
 }
 
 _Static_assert(MOE_MOST_DRAFT + 1 <= MOE_MOST_LOGGED, "a chain and its root have room in a log");
+_Static_assert(MOE_MOST_AHEAD + 1 <= MOE_MOST_LOGGED, "so has a line of lookahead");
 
 uint32_t moe_speculation_chain_rows(const moe_engine_options *o)
 {
     return is_off(o) ? 0 : 1 + (o->draft_max != 0 ? o->draft_max : DEFAULT_DRAFT_MAX);
+}
+
+uint32_t moe_speculation_log_rows(const moe_engine_options *o)
+{
+    return moe_speculation_chain_rows(o) + MOE_AHEAD_LOG_LINES * o->lookahead;
 }
 
 static int check_layers(const moe_speculation *s, const moe_engine_options *o, moe_error *err)
@@ -380,11 +386,6 @@ static int check_layers(const moe_speculation *s, const moe_engine_options *o, m
                         "options.tree_nodes of %u cannot act: this model has recurrent layers, "
                         "whose state does not branch; without it chains are drafted",
                         o->tree_nodes);
-    }
-    if (o->lookahead > 0 && s->runner->states->state_bytes > 0) {
-        return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "options.lookahead cannot act: this model has recurrent layers, and a "
-                        "draft that rolls on cannot take their state back");
     }
     return MOE_OK;
 }
@@ -402,6 +403,9 @@ static int open_parts(moe_speculation *s, const moe_engine_options *o, moe_error
     }
     if (status == MOE_OK && o->lookahead > 0) {
         status = moe_lookahead_open(&s->ahead, s, o, err);
+    }
+    if (status == MOE_OK && s->ahead != NULL) {
+        s->ahead->log_at = moe_speculation_chain_rows(o);
     }
     if (status == MOE_OK) {
         status = choose_fill(s, o, err);

@@ -234,7 +234,7 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
     engine->kv.n_beyond = rows_beyond(engine, o);
     if (status == MOE_OK) {
         status = moe_state_pool_init(&engine->states, engine->device, &engine->config,
-                                     moe_speculation_chain_rows(o), err);
+                                     moe_speculation_log_rows(o), err);
     }
     return status != MOE_OK ? status : moe_engine_open_head(engine, o, err);
 }

@@ -142,10 +142,11 @@ typedef struct moe_row_id {
 typedef struct moe_state_run {
     uint32_t first_row;
     uint32_t n_rows;
-    uint32_t n_logged; /* rows of the log between `from` and the first row: a draft's ancestors */
-    const void *from;  /* device: the state before all of them; NULL: of an empty sequence */
-    void *to;          /* device: out, the state after the last row; NULL: not wanted */
-    /* Device: inputs of rows since `from`, from row 0 on; this pass appends its rows after the
+    uint32_t n_logged;  /* rows of the log between `from` and the first row: a draft's ancestors */
+    uint32_t log_first; /* where they begin in the log */
+    const void *from;   /* device: the state before all of them; NULL: of an empty sequence */
+    void *to;           /* device: out, the state after the last row; NULL: not wanted */
+    /* Device: inputs of rows since `from`, from log_first on; this pass appends its rows after the
      * n_logged. NULL: not wanted, and n_logged is 0. */
     void *log;
 } moe_state_run;

@@ -38,6 +38,7 @@ static const float *state_at(const void *state, const moe_state_layout *at)
 
 static float *log_row(const moe_state_run *run, const moe_state_layout *at, uint32_t row)
 {
+    row += run->log_first;
     return (float *)((uint8_t *)run->log + at->log_offset + row * at->row_bytes);
 }
 

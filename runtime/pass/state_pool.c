@@ -14,7 +14,7 @@
 int moe_state_pool_init(moe_state_pool *pool, moe_device *device, const moe_model_config *config,
                         uint32_t n_log_rows, moe_error *err)
 {
-    *pool = (moe_state_pool){.device = device};
+    *pool = (moe_state_pool){.device = device, .n_layer = config->n_layer};
     pool->layers = moe_calloc(config->n_layer, sizeof *pool->layers);
     if (pool->layers == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the layout of layers' states");
@@ -134,6 +134,37 @@ moe_state_run moe_state_table_run(moe_state_table *t, uint32_t first_row, uint32
         run.log = logs && t->log != NULL ? t->log->memory : NULL;
     }
     return run;
+}
+
+moe_state_run moe_state_table_draft_row(const moe_state_table *t, uint32_t row, uint32_t log_first,
+                                        uint32_t n_logged)
+{
+    moe_state_run run = {.first_row = row, .n_rows = 1};
+    if (t->log != NULL) {
+        run.from = t->current != NULL ? t->current->memory : NULL;
+        run.log = t->log->memory;
+        run.log_first = log_first;
+        run.n_logged = n_logged;
+    }
+    return run;
+}
+
+int moe_state_table_move_log(const moe_state_pool *pool, const moe_state_table *t, uint32_t from,
+                             uint32_t to, uint32_t n, moe_error *err)
+{
+    MOE_ASSERT(t->log != NULL && (from >= to + n || to >= from + n));
+    int status = MOE_OK;
+    for (uint32_t l = 0; l < pool->n_layer && status == MOE_OK; l++) {
+        const moe_state_layout *at = &pool->layers[l];
+        if (at->bytes > 0) {
+            uint8_t *rows = (uint8_t *)t->log->memory + at->log_offset;
+            size_t n_floats = at->row_bytes / sizeof(float);
+            status = pool->device->ops->copy_rows(
+                pool->device, (const float *)(rows + from * at->row_bytes), n_floats,
+                (float *)(rows + to * at->row_bytes), n_floats, n_floats, n, err);
+        }
+    }
+    return status;
 }
 
 /* Of the snapshots and one more after them, the one whose removal leaves them spaced most evenly.

@@ -35,7 +35,8 @@ typedef struct moe_state_layout {
 
 typedef struct moe_state_pool {
     moe_device *device;
-    moe_state_layout *layers;  /* [n_layer] */
+    moe_state_layout *layers; /* [n_layer] */
+    uint32_t n_layer;
     size_t state_bytes;        /* 0: no layer has a state, and the functions below do nothing */
     size_t log_bytes;          /* 0: no drafts */
     moe_memory_border *border; /* grants states */
@@ -59,7 +60,7 @@ typedef struct moe_state_table {
     bool begins_turn; /* current is where a turn begins */
 } moe_state_table;
 
-/* n_log_rows: most drafted rows in one pass, including the root; 0: there are no drafts. */
+/* n_log_rows: of a session's log; 0: there are no drafts. */
 int moe_state_pool_init(moe_state_pool *pool, moe_device *device, const moe_model_config *config,
                         uint32_t n_log_rows, moe_error *err);
 void moe_state_pool_free(moe_state_pool *pool);
@@ -72,6 +73,13 @@ int moe_state_table_reserve(moe_state_pool *pool, moe_state_table *table, moe_er
 /* Describes a session's rows to a pass; drafts log theirs. Call after moe_state_table_reserve(). */
 moe_state_run moe_state_table_run(moe_state_table *table, uint32_t first_row, uint32_t n_rows,
                                   bool logs);
+/* Describes one row of a draft that no pass of the text takes over, behind n_logged rows of the log
+ * from log_first on. Changes nothing. */
+moe_state_run moe_state_table_draft_row(const moe_state_table *table, uint32_t row,
+                                        uint32_t log_first, uint32_t n_logged);
+/* Copies n rows of the log from row `from` to row `to`, from which they are n apart or more. */
+int moe_state_table_move_log(const moe_state_pool *pool, const moe_state_table *table,
+                             uint32_t from, uint32_t to, uint32_t n, moe_error *err);
 /* Call when the pass has succeeded: `next` is the state at this position. */
 void moe_state_table_commit(moe_state_pool *pool, moe_state_table *table, uint32_t position);
 /* Goes back to the latest state of at most n tokens; returns how many it has seen. */

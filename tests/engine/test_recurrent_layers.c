@@ -461,16 +461,120 @@ static void trees_are_refused(void **state)
     assert_non_null(strstr(error.message, "recurrent"));
 }
 
-static void lookahead_is_refused(void **state)
+/* Writes the prompt's text in a session of its own. */
+static moe_session *write_text(moe_engine *engine, const int32_t *expected)
+{
+    int32_t prompt[N_PROMPT];
+    int32_t got[N_GREEDY];
+    make_looping_prompt(prompt);
+    moe_session *session = greedy_session(engine);
+    feed(session, prompt, N_PROMPT);
+    write_greedy(engine, session, got);
+    assert_memory_equal(got, expected, sizeof got);
+    return session;
+}
+
+/* Lookahead's stats of writing the text. Its experts are in memory before if all fit: of those that
+ * have still to come the draft knows nothing. */
+static moe_speculation_stats write_ahead(moe_engine *engine, const int32_t *expected)
+{
+    moe_session *session = write_text(engine, expected);
+    moe_session_close(&session);
+    engine->speculation->stats = (moe_speculation_stats){0};
+    session = write_text(engine, expected);
+    moe_session_close(&session);
+    return engine->speculation->stats;
+}
+
+/* A fork has no log yet, and a timeline that is cut has a line of another text. */
+static void cut_and_fork_ahead(moe_engine *engine, const int32_t *expected)
+{
+    int32_t other[N_GREEDY];
+    moe_session *session = write_text(engine, expected);
+    moe_session *fork;
+    assert_int_equal(moe_session_truncate(session, N_PROMPT + 20, NULL), MOE_OK);
+    assert_int_equal(moe_session_fork(&fork, session, NULL), MOE_OK);
+    feed(session, expected + 20, 1);
+    feed(fork, expected + 20, 1);
+    decode(engine, fork, other, N_GREEDY - 21);
+    assert_memory_equal(other, expected + 21, (N_GREEDY - 21) * sizeof *other);
+    moe_session *both[] = {session, fork};
+    moe_session_truncate(fork, N_PROMPT + 40, NULL);
+    feed(fork, expected + 40, 1);
+    for (uint32_t i = 0; i < 12; i++) {
+        step(engine, both, 2);
+        toy_check_states(session);
+        toy_check_states(fork);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t n = (uint32_t)moe_session_n_tokens(both[i]) - N_PROMPT;
+        assert_true(n >= 30);
+        assert_memory_equal(moe_session_tokens(both[i]) + N_PROMPT, expected,
+                            (n < N_GREEDY ? n : N_GREEDY) * sizeof *expected);
+        moe_session_close(&both[i]);
+    }
+}
+
+/* How many tokens of the text a draft of the model itself says before they come: all but the first,
+ * the last, whose step has not come, and those at which a draft ends. */
+static uint32_t n_foreseen(const moe_engine *engine, const int32_t *expected)
+{
+    const moe_tokenizer *tokenizer = engine->speculation->parts.tokenizer;
+    uint32_t n = 0;
+    for (uint32_t i = 1; i + 1 < N_GREEDY; i++) {
+        n += tokenizer == NULL || !moe_tokenizer_is_end(tokenizer, expected[i]);
+    }
+    return n;
+}
+
+/* The text stays. With its experts in memory the draft is the model: every token of it stands, over
+ * several ends of the log. */
+static void lookahead_rolls_on(void **state)
 {
     (void)state;
-    moe_engine_options options = toy_options(64, 1);
-    options.lookahead = 4;
-    moe_engine *engine;
-    moe_error error;
-    assert_int_equal(moe_engine_open(&engine, &options, &error), MOE_ERR_UNSUPPORTED);
-    assert_non_null(strstr(error.message, "lookahead"));
-    assert_non_null(strstr(error.message, "recurrent"));
+    static const struct {
+        uint32_t lookahead;
+        double share;
+        moe_speculate speculate;
+        moe_switch overlap;
+    } ways[] = {{4, 1.0, MOE_SPECULATE_OFF, MOE_SWITCH_OFF},
+                {16, 1.0, MOE_SPECULATE_OFF, MOE_SWITCH_OFF},
+                {4, 0.5, MOE_SPECULATE_OFF, MOE_SWITCH_OFF},
+                {6, 0.5, MOE_SPECULATE_OFF, MOE_SWITCH_ON},
+                {4, 0.6, MOE_SPECULATE_NGRAM, MOE_SWITCH_OFF}};
+    int32_t prompt[N_PROMPT];
+    int32_t expected[N_GREEDY];
+    moe_engine *engine = open_toy(64, 1);
+    moe_session *session = greedy_session(engine);
+    make_looping_prompt(prompt);
+    feed(session, prompt, N_PROMPT);
+    write_greedy(engine, session, expected);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    for (uint32_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        moe_engine_options options = toy_options(64, 2);
+        options.lookahead = ways[i].lookahead;
+        options.expert_cache_share = ways[i].share;
+        options.speculate = ways[i].speculate;
+        lab_of(&options)->lookahead_overlap = ways[i].overlap;
+        engine = open_engine(&options);
+        moe_speculation_stats ahead = write_ahead(engine, expected);
+        if (ways[i].share == 1.0) {
+            assert_int_equal(ahead.lookahead_tokens, n_foreseen(engine, expected));
+            assert_int_equal(ahead.lookahead_stood, ahead.lookahead_tokens);
+            /* One a token, and rows that are drafted again at a border of pages. */
+            assert_true(ahead.lookahead_passes <= N_GREEDY + options.lookahead * options.lookahead);
+        } else if (ways[i].overlap == MOE_SWITCH_OFF) {
+            assert_true(ahead.lookahead_passes > 0);
+        }
+        cut_and_fork_ahead(engine, expected);
+        if (ways[i].share == 1.0) {
+            assert_int_equal(engine->speculation->stats.lookahead_stood,
+                             engine->speculation->stats.lookahead_tokens);
+        }
+        assert_true(moe_memory_border_check(&engine->border));
+        moe_engine_close(&engine);
+    }
 }
 
 /* ---- Memory ---- */
@@ -555,7 +659,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(scoring_that_is_stopped), cmocka_unit_test(passes_that_fail),
         cmocka_unit_test(rejected_drafts),         cmocka_unit_test(trees_are_refused),
         cmocka_unit_test(memory_as_planned),       cmocka_unit_test(snapshots_shorten_replays),
-        cmocka_unit_test(caches_and_devices),      cmocka_unit_test(lookahead_is_refused),
+        cmocka_unit_test(caches_and_devices),      cmocka_unit_test(lookahead_rolls_on),
     };
     if (argc < 2 || !toy_take_models(argc - 2, argv + 2)) {
         fprintf(stderr, "usage: %s ORACLE-FOLDER [MODEL OTHER-MODEL DRAFT-MODEL]\n", argv[0]);

@@ -94,6 +94,7 @@ static void begin_state(const moe_state_run *run, const moe_state_layout *at, fl
 
 static float *log_row(const moe_state_run *run, const moe_state_layout *at, uint32_t row)
 {
+    row += run->log_first;
     return (float *)((uint8_t *)run->log + at->log_offset + row * at->row_bytes);
 }
 
