@@ -31,6 +31,7 @@
 #define DEVIATIONS_SEEN    2.0
 #define DEVIATIONS_GUESSED 1.0
 #define MANY_SEQUENCES     8.0
+#define LEFT_TO_CHANCE     0.08 /* in t_base: beyond what may be lost, of an unlucky pass */
 #define REST_DECAY         0.96 /* of what was seen, at each iteration that drafts nothing */
 
 /* ---- From and for other runs ---- */
@@ -355,17 +356,22 @@ uint32_t moe_length_prices_affordable(const moe_length_prices *s, uint32_t most,
     uint32_t affordable = 0;
     bool guessed = !heard && s->resident.n > 0, few = n_drafting < s->n_sequences;
     double deviations = deviations_of(s), share = few ? (double)n_drafting / s->n_sequences : 1;
-    double path = heard || guessed, gain = 0;
+    double path = heard || guessed, gain = 0, unlucky_path = path, unlucky_gain = 0;
     for (uint32_t n = 1; n <= most; n++) {
         double p = moe_length_prices_at_depth(s, n), seen = s->depths[depth_index(n)].seen;
         seen = guessed && seen < s->n_sequences ? s->n_sequences : seen;
-        double variance = p * (1 - p) * (1 / (1 + seen) + (few ? 1.0 / n_drafting : 0));
-        double low = p - deviations * sqrt(variance);
+        /* Of what is known of p, and of the few tokens that one pass draws. */
+        double known = p * (1 - p) / (1 + seen), drawn = p * (1 - p) / n_drafting;
+        double unlucky = p - deviations * sqrt(known + drawn);
+        double low = few ? unlucky : p - deviations * sqrt(known);
         path *= low > 0 ? low : 0;
         gain += path;
-        double loss = moe_length_prices_added(s, n, n_drafting) + n * moe_length_prices_draft(s) -
-                      share * gain;
-        affordable = loss <= left ? n : affordable;
+        unlucky_path *= unlucky > 0 ? unlucky : 0;
+        unlucky_gain += unlucky_path;
+        double cost = moe_length_prices_added(s, n, n_drafting) + n * moe_length_prices_draft(s);
+        bool may =
+            cost - share * gain <= left && cost - share * unlucky_gain <= left + LEFT_TO_CHANCE;
+        affordable = may ? n : affordable;
     }
     return affordable;
 }

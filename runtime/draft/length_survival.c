@@ -73,6 +73,7 @@
 #define LISTEN_DEPTH     2u
 #define LISTENS_FROM     0.9  /* predicted utility */
 #define DEAR_PASS        0.25 /* in t_base of all sequences: such drafts gain too little */
+#define LISTEN_SHARE     0.65 /* of what may be lost: the rest is for the first rows */
 #define ADVANCE                                                                                    \
     0.2                       /* in t_base of all sequences: what many may lose before that much   \
                                * was granted */
@@ -310,7 +311,9 @@ static uint32_t survival_listen(moe_length_control *control)
     most = control->options.max_draft < most ? control->options.max_draft : most;
     bool hopeless =
         moe_length_prices_guesses(&s->prices) && predicted_utility(control) < LISTENS_FROM;
-    return !hopeless && pass <= DEAR_PASS && most * pass <= may_lose(control) ? most : 0;
+    double room = LISTEN_SHARE * may_lose(control);
+    most = most * pass <= room ? most : 1;
+    return !hopeless && pass <= DEAR_PASS && most * pass <= room ? most : 0;
 }
 
 static bool should_probe(const moe_length_control *control, double promise)
