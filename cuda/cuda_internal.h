@@ -20,8 +20,9 @@
 
 typedef struct moe_cuda_blas moe_cuda_blas; /* cuda_blas.h */
 
-#define MOE_CUDA_STAGES 4u  /* parts of the ring */
-#define MOE_CUDA_USES   16u /* calls of experts() that copies may have to wait for */
+#define MOE_CUDA_STAGES  4u  /* parts of the ring */
+#define MOE_CUDA_TIMINGS 16u /* pieces of work that are timed at once */
+#define MOE_CUDA_USES    16u /* calls of experts() that copies may have to wait for */
 
 /* Host arrays on their way to the device. */
 typedef struct moe_cuda_ring {
@@ -52,6 +53,12 @@ typedef struct moe_cuda_use {
     uint32_t n_spans;
     uint32_t max_spans;
 } moe_cuda_use;
+
+/* One piece of timed work (cuda_clock.c). */
+typedef struct moe_cuda_timing {
+    cudaEvent_t begin, end; /* NULL: not made yet */
+    moe_timed_work work;
+} moe_cuda_timing;
 
 /* Memory of the host and of the device, of one size, for a step's inputs. */
 typedef struct moe_cuda_block {
@@ -233,6 +240,10 @@ typedef struct moe_cuda_device {
     void *attention_workspace; /* for values of at most workspace_v_dim */
     uint32_t workspace_v_dim;
 
+    moe_cuda_timing timings[MOE_CUDA_TIMINGS]; /* work w at w % MOE_CUDA_TIMINGS */
+    uint64_t n_timed, n_times_taken;
+    bool is_timing;
+
     pthread_mutex_t pin_lock; /* held while a piece is page-locked; taken alone */
     pthread_mutex_t memory_lock;
     struct moe_cuda_chunk *chunks; /* under it; cuda_memory.c */
@@ -282,6 +293,11 @@ bool moe_cuda_refuses_recording(cudaError_t code);
 int moe_cuda_launched(moe_cuda_device *cuda, const char *what, moe_error *err);
 /* Waits for the stream of arithmetic. */
 int moe_cuda_wait(moe_cuda_device *cuda, const char *what, moe_error *err);
+
+/* ---- cuda_clock.c ---- */
+
+extern const moe_device_clock moe_cuda_clock;
+void moe_cuda_clock_close(moe_cuda_device *cuda);
 
 /* ---- cuda_fusion.c ---- */
 

@@ -107,6 +107,7 @@ static void device_close(moe_device *device)
     }
     moe_cuda_blas_close(&cuda->blas);
     moe_cuda_link_close(cuda);
+    moe_cuda_clock_close(cuda);
     moe_cuda_step_close(cuda);
     moe_cuda_staging_close(cuda);
     if (cuda->scratch != NULL) {
@@ -390,6 +391,7 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
                               .name = cuda->name,
                               .link = &moe_cuda_link_ops,
                               .recording = &moe_cuda_recording_ops,
+                              .clock = &moe_cuda_clock,
                               .features = MOE_DEVICE_MASKED_ATTENTION | MOE_DEVICE_EXPERT_FORMS |
                                           MOE_DEVICE_LAYER_FORMS | MOE_DEVICE_DELTA_RULE |
                                           MOE_DEVICE_SHORT_CONV | MOE_DEVICE_STATE_SPACE |

@@ -610,6 +610,23 @@ typedef struct moe_link_ops {
     void (*copy_notify)(moe_device *device, moe_copy_notify_fn fn, void *user);
 } moe_link_ops;
 
+/* Work that is timed. */
+typedef struct moe_timed_work {
+    uint32_t n_experts;
+    uint32_t n_rows; /* of all of them */
+} moe_timed_work;
+
+/* The device's own clock, for one that queues its operations: how long they took to queue says
+ * nothing. Called from the thread of the operations; never fails, at worst there is no time. */
+typedef struct moe_device_clock {
+    /* Times the operations from here to end(). Does without if too many times have not been taken,
+     * or while the device records. */
+    void (*begin)(moe_device *device);
+    void (*end)(moe_device *device, const moe_timed_work *work);
+    /* The oldest work that is done and has not been taken, and its time; false if there is none. */
+    bool (*take)(moe_device *device, moe_timed_work *work, uint64_t *ns);
+} moe_device_clock;
+
 /* The first member of every device. */
 struct moe_device {
     const moe_device_ops *ops;
@@ -617,6 +634,7 @@ struct moe_device {
     /* NULL: the device's memory is the host's, and the fields below are 0. */
     const moe_link_ops *link;
     const moe_recording_ops *recording; /* NULL: not offered */
+    const moe_device_clock *clock;      /* NULL: operations are done when their calls return */
     unsigned features;                  /* moe_device_feature */
     uint64_t memory_bytes;              /* of the device, for all its contents */
     uint64_t link_bytes_per_s;          /* nominal: a first estimate until copies have been measured

@@ -43,13 +43,11 @@ static int run_ready_experts(moe_runner *runner, uint32_t layer, uint32_t n, uin
         n_work_rows += b->works[i].n_rows;
     }
     MOE_ASSERT(n_work_rows <= n_rows * c->n_expert_used);
-    uint64_t begin = moe_now_ns();
+    uint64_t begin = moe_host_compute_time(runner);
     int status =
         runner->device->ops->experts(runner->device, moe_experts_x(runner), n_rows, c->n_expert_in,
                                      b->works, n, b->rank_out, c->n_expert_in, err);
-    if (runner->host != NULL) {
-        moe_expert_store_note_device(runner->experts, n, n_work_rows, moe_now_ns() - begin);
-    }
+    moe_host_compute_timed(runner, begin, n, n_work_rows);
     return status;
 }
 

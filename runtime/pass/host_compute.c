@@ -200,6 +200,32 @@ void moe_host_compute_close(moe_host_compute **host_ptr)
 
 /* ---- A layer ---- */
 
+uint64_t moe_host_compute_time(moe_runner *runner)
+{
+    const moe_device *device = runner->device;
+    if (runner->host != NULL && device->clock != NULL) {
+        device->clock->begin(runner->device);
+    }
+    return moe_now_ns();
+}
+
+void moe_host_compute_timed(moe_runner *runner, uint64_t begin, uint32_t n_experts, uint32_t n_rows)
+{
+    moe_device *device = runner->device;
+    moe_timed_work work = {n_experts, n_rows};
+    if (runner->host == NULL) {
+        return;
+    }
+    if (device->clock == NULL) {
+        moe_expert_store_note_device(runner->experts, n_experts, n_rows, moe_now_ns() - begin);
+        return;
+    }
+    device->clock->end(device, &work);
+    for (uint64_t ns; device->clock->take(device, &work, &ns);) {
+        moe_expert_store_note_device(runner->experts, work.n_experts, work.n_rows, ns);
+    }
+}
+
 /* A few rows' activations cost less than another round trip. */
 static bool brings_x(const moe_runner *runner, uint32_t n_rows)
 {

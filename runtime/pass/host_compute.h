@@ -31,6 +31,11 @@ void moe_host_compute_close(moe_host_compute **host);
 
 /* ---- A layer, for the pass. Each does nothing if runner->host is NULL. ---- */
 
+/* Around experts that the device computes: tells the store how long it takes for so many, by the
+ * device's clock if it queues them. */
+uint64_t moe_host_compute_time(moe_runner *runner);
+void moe_host_compute_timed(moe_runner *runner, uint64_t begin, uint32_t n_experts,
+                            uint32_t n_rows);
 /* Before the layer is routed: queues the copying of the experts' inputs to the host, where that is
  * cheaper than to fetch them once the host is known to compute an expert. */
 int moe_host_compute_bring_x(moe_runner *runner, uint32_t n_rows, moe_error *err);

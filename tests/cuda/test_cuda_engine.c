@@ -205,6 +205,36 @@ static void host_compute(void **state)
     }
 }
 
+/* Whether the host takes a share is decided by what the GPU's clock says of experts; a clock that
+ * has no times changes nothing but the decision. */
+static void times_of_experts(void **state)
+{
+    (void)state;
+    fake_machine machine;
+    fake_usage usage;
+    fake.init(&machine);
+    fake.set(&machine);
+    moe_engine_options options = default_options();
+    options.device = "cuda";
+    options.expert_cache_share = 0.5;
+    options.host_compute = MOE_SWITCH_AUTO;
+    moe_engine *engine = open_engine(&options);
+    machine.fail_call = "cudaEventElapsedTime";
+    machine.fail_code = cudaErrorUnknown;
+    machine.fail_each = true;
+    fake.set(&machine);
+    int32_t tokens[N_DECODE];
+    moe_session *session = generate(engine, tokens);
+    fake.usage(&usage);
+    assert_memory_equal(tokens, expected.tokens, sizeof tokens);
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    moe_engine_get_stats(engine, &stats);
+    assert_true(usage.n_failures > 0 || stats.host_computed == 0); /* else no experts are timed */
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    assert_nothing_left(&fake);
+}
+
 /* Whole tokens that the device plays with fewer experts than there are: what the host has is read
  * there or not, and what has not been used before is in neither memory. */
 static void whole_tokens(void **state)
@@ -607,6 +637,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(modes),
         cmocka_unit_test(planned_memory),
         cmocka_unit_test(host_compute),
+        cmocka_unit_test(times_of_experts),
         cmocka_unit_test(refusals),
         cmocka_unit_test(model_that_needs_more),
         cmocka_unit_test(falls_back),

@@ -26,6 +26,7 @@ typedef enum cudaError {
     cudaErrorUnsupportedPtxVersion = 222,
     cudaErrorOperatingSystem = 304,
     cudaErrorInvalidResourceHandle = 400,
+    cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
     cudaErrorLaunchOutOfResources = 701,
     cudaErrorMisalignedAddress = 716,

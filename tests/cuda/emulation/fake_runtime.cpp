@@ -51,7 +51,7 @@ struct block {
 };
 
 std::mutex machine_lock;
-fake_machine machine = {1, 9, 0, 13000, (size_t)1 << 30, nullptr, 0, cudaSuccess, false, false, 0, 2};
+fake_machine machine = {1, 9, 0, 13000, (size_t)1 << 30, nullptr, 0, cudaSuccess, false, false, 0, 2, 0};
 uint32_t n_matches;
 cudaError_t sticky;
 fake_usage usage;
@@ -286,6 +286,7 @@ bool has_failed()
 
 void run_kernel(const std::function<void()> &kernel)
 {
+    uint32_t longer_us;
     {
         std::lock_guard<std::mutex> guard(machine_lock);
         if (fails_now("fault"))
@@ -293,7 +294,10 @@ void run_kernel(const std::function<void()> &kernel)
         if (sticky != cudaSuccess)
             return;
         usage.n_kernels++;
+        longer_us = machine.kernel_us;
     }
+    if (longer_us > 0)
+        usleep(longer_us);
     /* The emulation has one block at a time. */
     static std::mutex processor;
     std::lock_guard<std::mutex> guard(processor);
@@ -762,7 +766,15 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
     cudaError_t code = enter(__func__);
     if (!begin->timed || !end->timed)
         return failed(cudaErrorInvalidResourceHandle);
-    *ms = (float)((double)(end->when->done_ns - begin->when->done_ns) * 1e-6);
+    uint64_t done_ns[2];
+    cudaEvent_t events[] = {begin, end};
+    for (int i = 0; i < 2; i++) {
+        std::lock_guard<std::mutex> guard(events[i]->when->lock);
+        if (events[i]->when->n_done < events[i]->when->n_recorded)
+            return failed(cudaErrorNotReady);
+        done_ns[i] = events[i]->when->done_ns;
+    }
+    *ms = (float)((double)(done_ns[1] - done_ns[0]) * 1e-6);
     return code;
 }
 

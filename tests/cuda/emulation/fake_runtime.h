@@ -32,6 +32,7 @@ typedef struct fake_machine {
      * other, so that what relies on luck fails. 0: never. */
     uint32_t nap_us;
     int n_multiprocessors;
+    uint32_t kernel_us; /* every kernel takes so much longer */
 } fake_machine;
 
 /* One device of compute capability 9.0 with 1 GiB and two multiprocessors, a driver, no failures.
