@@ -56,14 +56,13 @@ static uint64_t memory_for(moe_engine_options options, double share, uint32_t n_
 {
     moe_memory_plan plan = {.struct_size = sizeof plan};
     moe_error err = {""};
-    options.device = "cuda";
+    options.device = "cuda:0,1"; /* nothing is recorded there, so there are no tables for it */
     options.device_memory = 0;
     set_machine(0);
     if (moe_plan_memory(&options, &plan, &err) != MOE_OK) {
         fail_msg("%s", err.message);
     }
     assert_int_equal(plan.expert_slots, plan.experts);
-    assert_int_equal(plan.cards, 1);
     assert_int_equal(plan.card_cache[0], plan.expert_cache);
     return plan.device_total - plan.expert_cache + 2 * n_more * plan.kv_cache +
            (uint64_t)(share * (double)plan.expert_cache);
