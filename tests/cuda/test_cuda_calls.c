@@ -19,9 +19,12 @@
 #include "../engine/engine_options.h"
 #include "fake_module.h"
 
-#define N_PROMPT 40
-#define N_WARM   4
-#define N_DECODE 8
+#define N_PROMPT  40
+#define N_WARM    4
+#define N_DECODE  8
+#define N_BATCH   8
+#define N_STEPS   24
+#define N_EARLIER 4
 
 static const char *model_path;
 static fake_module fake;
@@ -54,6 +57,50 @@ static moe_engine_options decode_options(void)
     return options;
 }
 
+/* Steps until every session has written n tokens more; how many were written. */
+static uint32_t write_tokens(moe_engine *engine, moe_session **sessions, uint32_t n_sessions,
+                             uint32_t n)
+{
+    uint32_t n_written = 0;
+    uint32_t own[N_BATCH] = {0};
+    bool all = false;
+    while (!all) {
+        moe_error err;
+        assert_int_equal(moe_step(engine, sessions, n_sessions, &err), MOE_OK);
+        all = true;
+        for (uint32_t s = 0; s < n_sessions; s++) {
+            int32_t taken[N_STEPS];
+            uint32_t n_taken = (uint32_t)moe_session_take(sessions[s], taken, N_STEPS);
+            own[s] += n_taken;
+            n_written += n_taken;
+            all = all && own[s] >= n;
+        }
+    }
+    return n_written;
+}
+
+/* Prompts that read nearly all experts once. */
+static void read_earlier(moe_engine *engine, uint32_t n_vocab)
+{
+    int32_t prompt[N_PROMPT];
+    for (uint32_t s = 0; s < N_EARLIER; s++) {
+        moe_session *earlier = greedy_session(engine);
+        make_prompt(prompt, N_PROMPT, n_vocab, 100 + s);
+        feed(earlier, prompt, N_PROMPT);
+        (void)write_tokens(engine, &earlier, 1, 1);
+        moe_session_close(&earlier);
+    }
+}
+
+/* A prompt reads nearly all experts of a layer if they are fewer than its rows. Where they are
+ * more, prompts before it do, so that host memory has what later passes need. */
+static void read_all(moe_engine *engine, const moe_engine_info *info)
+{
+    if (info->n_expert >= N_PROMPT) {
+        read_earlier(engine, info->n_vocab);
+    }
+}
+
 /* plays: graphs are to be had. */
 static calls count_calls(const moe_engine_options *options, bool plays)
 {
@@ -69,6 +116,9 @@ static calls count_calls(const moe_engine_options *options, bool plays)
     moe_engine *engine = open_engine(options);
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
+    read_all(engine, &info);
+    moe_engine_stats first = {.struct_size = sizeof first};
+    moe_engine_get_stats(engine, &first);
     make_prompt(prompt, N_PROMPT, info.n_vocab, 1);
     moe_session *session = greedy_session(engine);
     feed(session, prompt, N_PROMPT);
@@ -84,6 +134,7 @@ static calls count_calls(const moe_engine_options *options, bool plays)
     c.graphs = (double)(after.n_graphs - before.n_graphs) / N_DECODE;
     c.stats.struct_size = sizeof c.stats;
     moe_engine_get_stats(engine, &c.stats);
+    c.stats.bytes_moved_link -= first.bytes_moved_link;
     moe_session_close(&session);
     moe_engine_close(&engine);
     assert_nothing_left(&fake);
@@ -111,7 +162,10 @@ static void assert_fused(double kernels)
     static const struct {
         const char *model;
         double most;
-    } limits[] = {{"/olmoe-q8_0/", 20}, {"/qwen3moe-q4_k/", 19}, {"/deepseek2-v3/", 49}};
+    } limits[] = {{"/olmoe-q8_0/", 20},
+                  {"/qwen3moe-q4_k/", 19},
+                  {"/deepseek2-v3/", 49},
+                  {"/moe-demo-q4.gguf", 84}};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         assert_true(strstr(model_path, limits[i].model) == NULL || kernels <= limits[i].most);
     }
@@ -136,9 +190,15 @@ static void resident(void **state)
     assert_int_equal(launched.stats.passes_recorded, 0);
 }
 
+/* A pass's most stops: each halves what is left, or doubles what the host serves next. */
+static double most_stops(uint32_t n_layers)
+{
+    return n_layers > 2 ? 1 + most_stops(n_layers / 2) : 1;
+}
+
 /* What precedes a layer's routing is a graph; the host waits once a layer, and for the logits. A
- * token that stops at a missing expert has one wait more, and all counts of one that the host
- * routed. */
+ * token that stops at a missing expert has one wait more for each stop, and all counts of one that
+ * the host routed. */
 static void offloaded(void **state)
 {
     (void)state;
@@ -151,7 +211,8 @@ static void offloaded(void **state)
     double n_resumed = (double)played.stats.passes_resumed;
     assert_true(played.stats.passes_missed == 0 && n_resumed > 0);
     assert_true(played.launches < 0.7 * launched.launches);
-    assert_true(played.waits <= played.n_layers + 1 + n_resumed / N_DECODE);
+    double n_stops = n_resumed * most_stops(played.n_layers);
+    assert_true(played.waits <= played.n_layers + 1 + n_stops / N_DECODE);
     assert_true(launched.waits <= launched.n_layers + 1);
 }
 
@@ -229,10 +290,7 @@ static void foretold(void **state)
 
 /* ---- The table ---- */
 
-#define N_BATCH   8
-#define N_TREE    7
-#define N_STEPS   24
-#define N_EARLIER 4
+#define N_TREE 7
 
 typedef enum step_kind {
     STEP_TOKEN,
@@ -263,31 +321,9 @@ static moe_engine_options table_options(double share, step_kind kind)
     return options;
 }
 
-/* Steps until every session has written n tokens more; how many were written. */
-static uint32_t write_tokens(moe_engine *engine, moe_session **sessions, uint32_t n_sessions,
-                             uint32_t n)
-{
-    uint32_t n_written = 0;
-    uint32_t own[N_BATCH] = {0};
-    bool all = false;
-    while (!all) {
-        moe_error err;
-        assert_int_equal(moe_step(engine, sessions, n_sessions, &err), MOE_OK);
-        all = true;
-        for (uint32_t s = 0; s < n_sessions; s++) {
-            int32_t taken[N_STEPS];
-            uint32_t n_taken = (uint32_t)moe_session_take(sessions[s], taken, N_STEPS);
-            own[s] += n_taken;
-            n_written += n_taken;
-            all = all && own[s] >= n;
-        }
-    }
-    return n_written;
-}
-
 typedef struct written {
     moe_engine_stats stats;
-    float logits[2048]; /* of the first session's last token */
+    float logits[4096]; /* of the first session's last token */
     int32_t tokens[N_BATCH][N_STEPS];
 } written;
 
@@ -307,6 +343,9 @@ static void write_steps(step_kind kind, double share, bool plays, written *w)
     moe_engine *engine = open_engine(&options);
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
+    read_all(engine, &info);
+    moe_engine_stats first = {.struct_size = sizeof first};
+    moe_engine_get_stats(engine, &first);
     for (uint32_t s = 0; s < n_sessions; s++) {
         make_prompt(prompt, N_PROMPT, info.n_vocab, 1 + s);
         sessions[s] = greedy_session(engine);
@@ -315,6 +354,7 @@ static void write_steps(step_kind kind, double share, bool plays, written *w)
     (void)write_tokens(engine, sessions, n_sessions, N_STEPS);
     *w = (written){.stats.struct_size = sizeof w->stats};
     moe_engine_get_stats(engine, &w->stats);
+    w->stats.passes -= first.passes;
     assert_true(info.n_vocab <= sizeof w->logits / sizeof w->logits[0]);
     memcpy(w->logits, moe_session_logits(sessions[0]), info.n_vocab * sizeof w->logits[0]);
     for (uint32_t s = 0; s < n_sessions; s++) {
@@ -342,26 +382,14 @@ static void steps_are_graphs(void **state)
                 (double)stats->passes_recorded, (double)stats->passes_resumed,
                 (double)stats->expert_misses, (double)stats->read_in_place);
             assert_memory_equal(played.tokens, launched.tokens, sizeof played.tokens);
-            assert_true(stats->passes_recorded > stats->passes / 2);
+            /* One that met an expert nobody had read yet is two graphs or more. */
+            assert_true(stats->passes_recorded + stats->passes_resumed > stats->passes / 2);
             assert_int_equal(launched.stats.passes_recorded, 0);
             assert_true(shares[i] == 1.0 ? stats->read_in_place == 0 : stats->read_in_place > 0);
             if (shares[i] == 1.0) { /* drafts are the same, so texts end at the same token */
                 assert_memory_equal(played.logits, launched.logits, sizeof played.logits);
             }
         }
-    }
-}
-
-/* Prompts that read nearly all experts once. */
-static void read_earlier(moe_engine *engine, uint32_t n_vocab)
-{
-    int32_t prompt[N_PROMPT];
-    for (uint32_t s = 0; s < N_EARLIER; s++) {
-        moe_session *earlier = greedy_session(engine);
-        make_prompt(prompt, N_PROMPT, n_vocab, 100 + s);
-        feed(earlier, prompt, N_PROMPT);
-        (void)write_tokens(engine, &earlier, 1, 1);
-        moe_session_close(&earlier);
     }
 }
 
