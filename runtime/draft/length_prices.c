@@ -369,8 +369,9 @@ uint32_t moe_length_prices_affordable(const moe_length_prices *s, uint32_t most,
         unlucky_path *= unlucky > 0 ? unlucky : 0;
         unlucky_gain += unlucky_path;
         double cost = moe_length_prices_added(s, n, n_drafting) + n * moe_length_prices_draft(s);
-        bool may =
-            cost - share * gain <= left && cost - share * unlucky_gain <= left + LEFT_TO_CHANCE;
+        bool spared = !moe_length_prices_guesses(s); /* a layer would draft too late to win */
+        bool may = cost - share * gain <= left &&
+                   (spared || cost - share * unlucky_gain <= left + LEFT_TO_CHANCE);
         affordable = may ? n : affordable;
     }
     return affordable;

@@ -110,8 +110,8 @@ bool moe_length_prices_pays_on(const moe_length_prices *prices, uint32_t depth, 
 /* The greatest depth up to `most` that loses no more than `left`, in t_base, should tokens be
  * accepted as seldom as what was seen of them allows; `heard` false: should none be, or, if their
  * acceptance is guessed, as few as chance allows in one pass. n_drafting: sequences that draft; of
- * fewer than all, none may be accepted by chance. Of all of them fewer may be than is expected, as
- * chance has it in one pass: that may lose a little more than `left`. */
+ * fewer than all, none may be accepted by chance. Of all of them, where acceptance is guessed,
+ * fewer may be than is expected, by chance: that may lose a little more than `left`. */
 uint32_t moe_length_prices_affordable(const moe_length_prices *prices, uint32_t most, double left,
                                       bool heard, uint32_t n_drafting);
 /* The depth up to this with the greatest utility; at least 1. */
