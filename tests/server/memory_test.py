@@ -83,25 +83,25 @@ def serve_with(kib):
                   "--host-memory", f"{kib}K")
 
 
-def least_kib():
-    """The least memory that four sessions are served with: what refusals ask for."""
-    kib = 16 << 10
+def server_with_at_least(kib):
+    """A server of four sessions with the least memory from `kib` on that is not refused, and that
+    memory. Each refusal says how much more is wanted."""
     while kib < 4096 << 10:
         try:
-            serve_with(kib).close()
-            return kib
+            return serve_with(kib), kib
         except RuntimeError as error:
             least = re.search(r"least that works, (\d+) MiB", str(error))
             more = re.search(r"need ([0-9.]+) MiB .* and ([0-9.]+) MiB can be had", str(error))
+            if not least and not more:
+                raise
             kib = (max(kib + 64, int(least[1]) << 10) if least else
                    kib + max(64, int(1024 * (float(more[1]) - float(more[2])))))
     raise RuntimeError("no budget is enough")
 
 
-def texts_with(kib, wanted):
+def texts_with(server, wanted):
     """Four requests at a time, one with a grammar: their texts are those wanted, whatever the memory
-    is short for. Returns the metrics."""
-    server = serve_with(kib)
+    is short for. Ends the server. Returns the metrics."""
     try:
         got = [None] * len(ASKED)
 
@@ -136,10 +136,13 @@ def short_of_memory(wanted):
     """Four sessions fit, but not with a grammar's tables. With the least memory some answers begin
     only when others have ended. With a little more all begin, but the last ones wait, and one gives
     its memory up and begins again."""
-    least = least_kib()
+    server, kib = server_with_at_least(16 << 10)
+    server.close()
     seen = set()
-    for more in range(128, 4096, 128):  # a process is not always as large as the one before
-        after = texts_with(least + more, wanted)
+    for _ in range(32):
+        # A process is not always as large as the one before: what was enough may be refused.
+        server, kib = server_with_at_least(kib + 128)
+        after = texts_with(server, wanted)
         seen |= {name for name in ("requests_paused_total", "requests_set_back_total")
                  if after[name] > 0}
         if len(seen) == 2:
