@@ -5,6 +5,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/draft/draft_head.h"
+#include "runtime/draft/draft_order.h"
 #include "runtime/draft/drafters.h"
 #include "runtime/draft/lookahead.h"
 #include "runtime/draft/miss_model.h"
@@ -13,11 +14,6 @@
 /* Weight of the newest sample in the average cost of a missing expert. */
 #define PLAIN_MEMORY     0.98 /* decay of the sums over plain passes */
 #define MISS_COST_WEIGHT 0.1
-/* `auto` drafts with the model itself for so many sessions at least: with a cache it has not paid
- * for fewer (bench/results/speculation.md). */
-#define SELF_LEAST_SESSIONS 4u
-/* ... and before n-grams if that promises so many times as much; likewise with a drafting layer. */
-#define OWN_FIRST 1.05
 
 /* Rows that drafts may take, divided evenly among the sessions that write. */
 static uint32_t rows_for_drafts(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
@@ -83,7 +79,7 @@ static uint32_t n_drafted(moe_session_draft *const *drafts, size_t n)
 /* Asks a kind's controller for a length; 0: not now. */
 static uint32_t begin_drafter(moe_speculation *s, moe_drafter kind)
 {
-    bool left_out = kind == MOE_DRAFTER_SELF && s->is_auto && s->n_writing < SELF_LEAST_SESSIONS;
+    bool left_out = kind == MOE_DRAFTER_SELF && s->is_auto && s->n_writing < MOE_SELF_LEAST_SESSIONS;
     if (!s->use[kind] || left_out) {
         return 0;
     }
@@ -159,30 +155,17 @@ static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *
     return status;
 }
 
-static double promise_of(const moe_speculation *s, moe_drafter kind)
+static bool choose_order(moe_speculation *s, moe_drafter order[MOE_DRAFTERS])
 {
-    return s->use[kind] ? moe_length_promise(s->control[kind]) : 0;
-}
-
-/* The order in which drafters are asked; the first that drafts is the step's. Drafting from the
- * text is the cheapest, but few sequences of a batch repeat themselves at once: there the model's
- * own draft goes first where it wins more, the layer's or the restricted model's. True: it does. */
-static bool choose_order(moe_speculation *s, moe_drafter *order)
-{
-    bool batch = s->is_auto && s->n_writing >= SELF_LEAST_SESSIONS;
-    double head = promise_of(s, MOE_DRAFTER_HEAD), self = promise_of(s, MOE_DRAFTER_SELF);
-    bool self_wins = batch && self > head;
-    moe_drafter own = self_wins ? MOE_DRAFTER_SELF : MOE_DRAFTER_HEAD;
-    double most = self_wins ? self : head;
-    bool first =
-        batch && s->use[MOE_DRAFTER_NGRAM] && !moe_length_rests(s->control[MOE_DRAFTER_NGRAM]) &&
-        most * (s->own_was_first ? OWN_FIRST : 1 / OWN_FIRST) > promise_of(s, MOE_DRAFTER_NGRAM);
-    order[0] = first ? own : MOE_DRAFTER_NGRAM;
-    order[1] = first ? MOE_DRAFTER_NGRAM : own;
-    order[2] = self_wins ? MOE_DRAFTER_HEAD : MOE_DRAFTER_SELF;
-    order[3] = MOE_DRAFTER_MODEL;
-    s->own_was_first = first;
-    return first;
+    moe_draft_promises p = {
+        .is_auto = s->is_auto, .n_writing = s->n_writing, .own_was_first = s->own_was_first};
+    for (int d = 0; d < MOE_DRAFTERS; d++) {
+        p.promise[d] = s->use[d] ? moe_length_promise(s->control[d]) : 0;
+    }
+    p.ngram_rests =
+        !s->use[MOE_DRAFTER_NGRAM] || moe_length_rests(s->control[MOE_DRAFTER_NGRAM]);
+    s->own_was_first = moe_draft_order(&p, order);
+    return s->own_was_first;
 }
 
 int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
