@@ -79,7 +79,8 @@ static uint32_t n_drafted(moe_session_draft *const *drafts, size_t n)
 /* Asks a kind's controller for a length; 0: not now. */
 static uint32_t begin_drafter(moe_speculation *s, moe_drafter kind)
 {
-    bool left_out = kind == MOE_DRAFTER_SELF && s->is_auto && s->n_writing < MOE_SELF_LEAST_SESSIONS;
+    bool left_out =
+        kind == MOE_DRAFTER_SELF && s->is_auto && s->n_writing < MOE_SELF_LEAST_SESSIONS;
     if (!s->use[kind] || left_out) {
         return 0;
     }
@@ -162,8 +163,7 @@ static bool choose_order(moe_speculation *s, moe_drafter order[MOE_DRAFTERS])
     for (int d = 0; d < MOE_DRAFTERS; d++) {
         p.promise[d] = s->use[d] ? moe_length_promise(s->control[d]) : 0;
     }
-    p.ngram_rests =
-        !s->use[MOE_DRAFTER_NGRAM] || moe_length_rests(s->control[MOE_DRAFTER_NGRAM]);
+    p.ngram_rests = !s->use[MOE_DRAFTER_NGRAM] || moe_length_rests(s->control[MOE_DRAFTER_NGRAM]);
     s->own_was_first = moe_draft_order(&p, order);
     return s->own_was_first;
 }
