@@ -4,14 +4,16 @@
 
     python3 auto_worst.py COMMAND MODEL [--config auto] [--texts A,B,...] [--temps 0.7,1,0]
                           [--caches 15%,25%,50%,75%,100%] [--shapes 64x32x3,64x64x3,64x200x1]
-                          [--parallel 1] [--pieces DATA] [--each 6] [--least 0.99] [--least-mean 1]
+                          [--parallel 1] [--pieces DATA] [--each 6] [--jobs 1] [--least 0.99]
+                          [--least-mean 1]
 
 Each combination is a setting: a text, a temperature, a cache, and a shape (tokens of a prompt,
 tokens written after it, prompts one after another). Its figure is the modelled cost of plain
 decoding of the same tokens with the same cache, over that of the run ("bench speculate --configs
 'auto --cost bytes'", column modelled_ratio). Without --texts the tree's own are used; with --pieces DATA (../shared/data beside the
 repository) pieces of 6 kB of its texts and prompts instead, --each of every file, evenly spaced.
-With --parallel 4,8 each setting is run with each batch. With --least the program fails if a
+With --parallel 4,8 each setting is run with each batch; --jobs settings run at a time, which
+changes no figure. With --least the program fails if a
 setting is below that, with --least-mean if the geometric mean is.
 """
 
@@ -24,6 +26,7 @@ import math
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parent.parent
@@ -86,6 +89,7 @@ def main() -> None:
     parser.add_argument("--caches", default="15%,25%,50%,75%,100%")
     parser.add_argument("--shapes", default="64x32x3,32x64x1,64x64x3,64x200x1")
     parser.add_argument("--parallel", default="1")
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--least", type=float, default=0.0)
     parser.add_argument("--least-mean", type=float, default=0.0)
     given = parser.parse_args()
@@ -98,15 +102,16 @@ def main() -> None:
 
 def measure(given, texts: list[str]) -> tuple[list[tuple[str, float]], dict]:
     rows, by = [], {}
-    for text in texts:
-        for temp in given.temps.split(","):
-            for shape in given.shapes.split(","):
-                found = run(given, text, temp, shape)
-                rows += found
-                for key in (f"temperature {temp}", f"shape {shape}"):
-                    by.setdefault(key, []).extend(found)
-                for one in found:
-                    by.setdefault(one[0].rsplit(", ", 1)[1], []).append(one)
+    settings = [(text, temp, shape) for text in texts for temp in given.temps.split(",")
+                for shape in given.shapes.split(",")]
+    with ThreadPoolExecutor(given.jobs) as jobs:
+        results = list(jobs.map(lambda setting: run(given, *setting), settings))
+    for (_, temp, shape), found in zip(settings, results):
+        rows += found
+        for key in (f"temperature {temp}", f"shape {shape}"):
+            by.setdefault(key, []).extend(found)
+        for one in found:
+            by.setdefault(one[0].rsplit(", ", 1)[1], []).append(one)
     return rows, by
 
 

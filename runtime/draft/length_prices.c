@@ -31,7 +31,7 @@
 #define DEVIATIONS_SEEN    2.0
 #define DEVIATIONS_GUESSED 1.0
 #define MANY_SEQUENCES     8.0
-#define LEFT_TO_CHANCE     0.08 /* in t_base: beyond what may be lost, of an unlucky pass */
+#define LEFT_TO_CHANCE     0.04 /* in t_base: beyond what may be lost, of an unlucky pass */
 #define REST_DECAY         0.96 /* of what was seen, at each iteration that drafts nothing */
 
 /* ---- From and for other runs ---- */

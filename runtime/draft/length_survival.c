@@ -183,13 +183,16 @@ static bool survival_continues(const moe_length_control *control, uint32_t depth
                                      control->options.max_draft - depth, n_sharing);
 }
 
-/* Rows of a tree are priced alike: the line through the widths seen has a row's experts in it. */
+/* Rows of a tree are priced alike: the line through the widths seen has a row's experts in it. A
+ * batch that tries drafts verifies no branches: all sequences' together cost as much as a pass. */
 static bool survival_keeps(const moe_length_control *control, double path_survival)
 {
     const survival_state *s = control->state;
     double row =
         moe_length_prices_verify(&s->prices, 1, -1) - moe_length_prices_verify(&s->prices, 0, -1);
-    return s->mode == MODE_PROBE || s->exploring || path_survival > rate_in_use(s) * row;
+    bool tries = s->mode == MODE_PROBE || s->exploring;
+    bool few = control->n_sequences < MOE_LENGTH_BATCH;
+    return (tries && few) || path_survival > rate_in_use(s) * row;
 }
 
 static void turn_off(moe_length_control *control, bool failed)
