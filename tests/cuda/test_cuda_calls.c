@@ -210,7 +210,8 @@ static void offloaded(void **state)
     assert_same_counts(&played, &launched);
     double n_resumed = (double)played.stats.passes_resumed;
     assert_true(played.stats.passes_missed == 0 && n_resumed > 0);
-    assert_true(played.launches < 0.7 * launched.launches);
+    /* Both launch as many kernels more as experts arrive in groups. Not so what graphs launch. */
+    assert_true(played.kernels - played.launches > 0.3 * launched.launches);
     double n_stops = n_resumed * most_stops(played.n_layers);
     assert_true(played.waits <= played.n_layers + 1 + n_stops / N_DECODE);
     assert_true(launched.waits <= launched.n_layers + 1);
