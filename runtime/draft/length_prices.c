@@ -31,7 +31,6 @@
 #define DEVIATIONS_SEEN    2.0
 #define DEVIATIONS_GUESSED 1.0
 #define MANY_SEQUENCES     8.0
-#define LEFT_TO_CHANCE     0.04 /* in t_base: beyond what may be lost, of an unlucky pass */
 #define REST_DECAY         0.96 /* of what was seen, at each iteration that drafts nothing */
 
 /* ---- From and for other runs ---- */
@@ -370,8 +369,7 @@ uint32_t moe_length_prices_affordable(const moe_length_prices *s, uint32_t most,
         unlucky_gain += unlucky_path;
         double cost = moe_length_prices_added(s, n, n_drafting) + n * moe_length_prices_draft(s);
         bool spared = !moe_length_prices_guesses(s); /* a layer would draft too late to win */
-        bool may = cost - share * gain <= left &&
-                   (spared || cost - share * unlucky_gain <= left + LEFT_TO_CHANCE);
+        bool may = cost - share * gain <= left && (spared || cost - share * unlucky_gain <= left);
         affordable = may ? n : affordable;
     }
     return affordable;

@@ -283,8 +283,8 @@ static void survival_prices_rows_of_few_sequences(void **state)
         moe_length_prices_note(&prices, 1, 0.5f, i % 5 < 2);
     }
     double left = all - moe_length_prices_at_depth(&prices, 1);
-    assert_int_equal(moe_length_prices_affordable(&prices, 1, left + 0.16, true, 8), 1);
-    assert_int_equal(moe_length_prices_affordable(&prices, 1, left + 0.12, true, 8), 0);
+    assert_int_equal(moe_length_prices_affordable(&prices, 1, left + 0.20, true, 8), 1);
+    assert_int_equal(moe_length_prices_affordable(&prices, 1, left + 0.16, true, 8), 0);
 }
 
 static void survival_takes_what_batches_share(void **state)
