@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kernels import Kernels, masked_softmax
+from chained_states import chained_states
+from kernels import Kernels
 from model import Attention, MoETransformer, RMSNorm
 
 
@@ -47,21 +48,21 @@ class DraftHead(nn.Module):
         for matrix, scale in ((self.gate, 0.5), (self.up, 0.5), (self.down, 0.1)):
             matrix.normal_(0.0, scale * matrix.shape[-1] ** -0.5, generator=generator)
 
-    def _join(self, embedded: Tensor, hidden: Tensor) -> Tensor:
-        joined = torch.cat((self.enorm(embedded), self.hnorm(hidden)), dim=-1)
-        return F.linear(joined, self.eh_proj)
-
-    def _keys(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, [B, H, T, d]; keys and values once for each query head."""
+    def keys(self, embedded: Tensor, hidden: Tensor, cos: Tensor, sin: Tensor):
+        """The joined vector, and queries, keys and values; keys and values once for each query
+        head."""
         c, a = self.config, self.attn
-        rows = [F.linear(x, w).view(*x.shape[:2], -1, c.head_dim) for w in (a.q, a.k, a.v)]
+        joined = torch.cat((self.enorm(embedded), self.hnorm(hidden)), dim=-1)
+        x = F.linear(joined, self.eh_proj)
+        y = self.attn_norm(x)
+        rows = [F.linear(y, w).view(*x.shape[:2], -1, c.head_dim) for w in (a.q, a.k, a.v)]
         q = Kernels.norm_and_rotate(rows[0], a.q_norm.weight, cos, sin, c.norm_epsilon)
         k = Kernels.norm_and_rotate(rows[1], a.k_norm.weight, cos, sin, c.norm_epsilon)
         group = c.n_head // c.n_head_kv
         k, v = (t.repeat_interleave(group, dim=2) for t in (k, rows[2]))
-        return tuple(t.transpose(1, 2) for t in (q, k, v))
+        return x, *(t.transpose(1, 2) for t in (q, k, v))
 
-    def _finish(self, x: Tensor, attended: Tensor) -> Tensor:
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         attended = attended.transpose(1, 2).reshape(*x.shape[:2], -1)
         x = x + F.linear(attended, self.attn.output)
         y = self.ffn_norm(x)
@@ -70,34 +71,8 @@ class DraftHead(nn.Module):
 
     def forward(self, embedded: Tensor, hidden: Tensor, depth: int) -> list[Tensor]:
         """embedded: [B, T, n] of the tokens after those of `hidden`. Returns the hidden states of
-        each depth, [B, T - d, n]. A chained row attends to the entries of the text before it, as
-        they are kept when drafting, and to those of its own chain."""
-        c = self.config
-        length = hidden.shape[1]
-        position = torch.arange(length, dtype=torch.float32)
-        exponent = torch.arange(0, c.head_dim, 2) / c.head_dim
-        angle = torch.outer(position, c.rope_theta ** -exponent)[None, :, None, :]
-        cos, sin = angle.cos(), angle.sin()
-        scale = c.head_dim ** -0.5
-        mask = torch.full((length, length), float("-inf")).triu(1)
-        x = self._join(embedded, hidden)
-        q, k, v = self._keys(self.attn_norm(x), cos, sin)
-        probability = masked_softmax(scale * q @ k.transpose(-1, -2), mask)
-        states = [self._finish(x, probability @ v)]
-        chain: list[tuple[Tensor, Tensor]] = []
-        for d in range(1, depth):
-            rows = length - d  # row r stands at position r + d and continues the text up to r
-            x = self._join(embedded[:, d:], states[-1][:, :rows])
-            q2, k2, v2 = self._keys(self.attn_norm(x), cos[:, d:], sin[:, d:])
-            chain = [(a[:, :, :rows], b[:, :, :rows]) for a, b in chain] + [(k2, v2)]
-            text = scale * q2 @ k[:, :, :rows].transpose(-1, -2) + mask[:rows, :rows]
-            own = torch.cat([scale * (q2 * a).sum(-1, keepdim=True) for a, _ in chain], dim=-1)
-            probability = torch.cat((text, own), dim=-1).softmax(-1)
-            attended = probability[..., :rows] @ v[:, :, :rows]
-            for i, (_, b) in enumerate(chain):
-                attended = attended + probability[..., rows + i:rows + i + 1] * b
-            states.append(self._finish(x, attended))
-        return states
+        each depth, [B, T - d, n]."""
+        return chained_states(self, embedded, hidden, depth)
 
 
 def head_parameters(head: DraftHead, layer: int) -> dict[str, nn.Parameter]:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kernels import Kernels, masked_softmax
+from chained_states import chained_states
 from model import MoETransformer, RMSNorm
 
 TARGET_LAYERS = (2, 4, 6)
@@ -62,17 +62,18 @@ class EagleHead(nn.Module):
         self.d2t.copy_(d2t)
         self.lm_head.copy_(model.embedding[d2t])
 
-    def _heads(self, embedded: Tensor, state: Tensor, cos: Tensor, sin: Tensor):
-        """Queries, keys and values, [B, H, T, d]; keys and values once for each query head."""
+    def keys(self, embedded: Tensor, state: Tensor, cos: Tensor, sin: Tensor):
+        """The state, and queries, keys and values; keys and values once for each query head."""
         c = self.config
         x = torch.cat((self.attn_norm(embedded), self.attn_norm_2(state)), dim=-1)
         q, k, v = (F.linear(x, w).view(*x.shape[:2], -1, c.head_dim)
                    for w in (self.q, self.k, self.v))
         group = c.n_head // c.n_head_kv
         q, k = rotate(q, cos, sin), rotate(k, cos, sin).repeat_interleave(group, dim=2)
-        return tuple(t.transpose(1, 2) for t in (q, k, v.repeat_interleave(group, dim=2)))
+        v = v.repeat_interleave(group, dim=2)
+        return state, *(t.transpose(1, 2) for t in (q, k, v))
 
-    def _finish(self, state: Tensor, attended: Tensor) -> Tensor:
+    def finish(self, state: Tensor, attended: Tensor) -> Tensor:
         attended = attended.transpose(1, 2).reshape(*state.shape[:2], -1)
         x = state + F.linear(attended, self.o)
         y = self.ffn_norm(x)
@@ -83,34 +84,8 @@ class EagleHead(nn.Module):
 
     def forward(self, embedded: Tensor, features: Tensor, depth: int) -> list[Tensor]:
         """embedded: [B, T, n] of the tokens after those of `features`, [B, T, 3 n]. Returns the
-        states of each depth, [B, T - d, n]. A chained row attends to the entries of the text before
-        it, as they are kept when drafting, and to those of its own chain."""
-        c = self.config
-        length = features.shape[1]
-        position = torch.arange(length, dtype=torch.float32)
-        exponent = torch.arange(0, c.head_dim, 2) / c.head_dim
-        angle = torch.outer(position, c.rope_theta ** -exponent)[None, :, None, :]
-        cos, sin = angle.cos(), angle.sin()
-        scale = c.head_dim ** -0.5
-        mask = torch.full((length, length), float("-inf")).triu(1)
-        state = F.linear(features, self.fc)
-        q, k, v = self._heads(embedded, state, cos, sin)
-        probability = masked_softmax(scale * q @ k.transpose(-1, -2), mask)
-        states = [self._finish(state, probability @ v)]
-        chain: list[tuple[Tensor, Tensor]] = []
-        for d in range(1, depth):
-            rows = length - d  # row r stands at position r + d and continues the text up to r
-            state = states[-1][:, :rows]
-            q2, k2, v2 = self._heads(embedded[:, d:], state, cos[:, d:], sin[:, d:])
-            chain = [(a[:, :, :rows], b[:, :, :rows]) for a, b in chain] + [(k2, v2)]
-            text = scale * q2 @ k[:, :, :rows].transpose(-1, -2) + mask[:rows, :rows]
-            own = torch.cat([scale * (q2 * a).sum(-1, keepdim=True) for a, _ in chain], dim=-1)
-            probability = torch.cat((text, own), dim=-1).softmax(-1)
-            attended = probability[..., :rows] @ v[:, :, :rows]
-            for i, (_, b) in enumerate(chain):
-                attended = attended + probability[..., rows + i:rows + i + 1] * b
-            states.append(self._finish(state, attended))
-        return states
+        states of each depth, [B, T - d, n]."""
+        return chained_states(self, embedded, F.linear(features, self.fc), depth)
 
 
 class Features:

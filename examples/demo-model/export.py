@@ -20,12 +20,12 @@ import torch
 from gguf import GGMLQuantizationType as QuantType
 
 from balance import lift_idle_experts
-from calibrate import collect_moments
 from data import DOMAINS, EncodedDomain, MixedStream, read_domains
 from evaluate import bits_per_byte
 from gguf_writer import gguf_parameters, write_gguf
 from model import ModelConfig, MoETransformer
 from quantize import restore
+from second_moments import collect_moments
 from tokenizer import DemoTokenizer
 
 # Expert gate, up, down; then all other matrices. Router and norms are always F32.
