@@ -13,8 +13,8 @@ one), kappa acts, too.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
+
+from lossy_score import comma_list, kib_a_token, parser, score
 
 # Sweep, setting; a point is measured with the defaults otherwise.
 SWEEPS = [
@@ -32,40 +32,27 @@ SWEEPS = [
 ]
 
 
-def score(options: argparse.Namespace, text: str, cache: str, setting: str) -> str:
-    command = [
-        options.command, "perplexity", "-m", options.model, "-f", text, "-c", "512", "-b", "1",
-        "-t", "1", "--expert-cache", f"{cache}%", "--prefetch", "off", "--warm-start", "off",
-        "--json",
-    ]
-    if setting != "off":
-        command += ["--buddy", setting, "--quality-share", "1e-9"]
-    if options.device:
-        command += ["--device", options.device]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        return f"{done.stderr.strip().splitlines()[-1]} | -"
-    result = json.loads(done.stdout)
-    kib = result["bytes_demand"] / result["evaluated_tokens"] / 1024
-    return f"{result['perplexity']:.2f}, {kib:.0f}"
+def cell(options: argparse.Namespace, text: str, cache: str, setting: str) -> str:
+    lossy = [] if setting == "off" else ["--buddy", setting]
+    more = ("--device", options.device) if options.device else ()
+    result = score(options.command, options.model, text, cache, lossy, more=more)
+    if "why" in result:
+        return f"{result['why']} | -"
+    return f"{result['perplexity']:.2f}, {kib_a_token(result):.0f}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command")
-    parser.add_argument("model")
-    parser.add_argument("texts", type=lambda text: text.split(","))
-    parser.add_argument("--caches", default="25", type=lambda text: text.split(","))
-    parser.add_argument("--only", default="", type=lambda text: text.split(","))
-    parser.add_argument("--device")
-    options = parser.parse_args()
+    wanted = parser(__doc__.splitlines()[0], caches="25")
+    wanted.add_argument("--only", default=[], type=comma_list)
+    wanted.add_argument("--device")
+    options = wanted.parse_args()
     columns = [(text, cache) for cache in options.caches for text in options.texts]
     print("| `--buddy` | " + " | ".join(f"{t.rsplit('/')[-1]}, {c} %" for t, c in columns) + " |")
     print("|---|" + "---|" * len(columns), flush=True)
     for sweep, setting in SWEEPS:
-        if options.only != [""] and sweep not in options.only:
+        if options.only and sweep not in options.only:
             continue
-        cells = [score(options, text, cache, setting) for text, cache in columns]
+        cells = [cell(options, text, cache, setting) for text, cache in columns]
         print(f"| {setting} | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -9,18 +9,21 @@ For low_bit.py: of such a file a copy in fewer bits is a third to a half. Needs 
 
 from __future__ import annotations
 
-import sys
-
-import gguf
-from gguf.quants import dequantize, quantize
-
-EIGHT = gguf.GGMLQuantizationType.Q8_0
+import argparse
 
 
 def main() -> None:
-    reader = gguf.GGUFReader(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model")
+    parser.add_argument("out")
+    options = parser.parse_args()
+    import gguf
+    from gguf.quants import dequantize, quantize
+
+    eight = gguf.GGMLQuantizationType.Q8_0
+    reader = gguf.GGUFReader(options.model)
     architecture = reader.fields["general.architecture"].contents()
-    writer = gguf.GGUFWriter(sys.argv[2], architecture)
+    writer = gguf.GGUFWriter(options.out, architecture)
     for name, field in reader.fields.items():
         if name.startswith("GGUF.") or name in ("general.architecture", "general.file_type"):
             continue
@@ -30,7 +33,7 @@ def main() -> None:
     for tensor in reader.tensors:
         data, kind = tensor.data, tensor.tensor_type
         if "_exps." in tensor.name:
-            data, kind = quantize(dequantize(data, kind), EIGHT), EIGHT
+            data, kind = quantize(dequantize(data, kind), eight), eight
         writer.add_tensor(tensor.name, data, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -16,14 +16,12 @@ needs; they count from an empty cache, and are the same in every run.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 
-EMPTY = ["--prefetch", "off", "--warm-start", "off"]
-
+from lossy_score import comma_list, kib_a_token, parser, score
 
 SETTINGS = ("share=0.3 share=0.5 share=0.7 share=0.5,below=0.15 share=0.5,below=0.08 "
             "share=0.3,below=0.08")
@@ -43,20 +41,6 @@ def modes(rows: int, types: list[str], settings: list[str]) -> list[tuple[str, s
     return out
 
 
-def score(options: argparse.Namespace, model: str, text: str, cache: str, extra: list[str]) -> dict:
-    command = [
-        options.command, "perplexity", "-m", model, "-f", text, "-c", str(options.chunk), "-b",
-        str(options.rows), "-t", "1", "--expert-cache", f"{cache}%",
-        "--quality-share", "1e-9", "--json",
-    ]
-    if not extra:
-        command = [word for word in command if word not in ("--quality-share", "1e-9")]
-    done = subprocess.run(command + EMPTY + extra, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        return {"why": done.stderr.strip().splitlines()[-1]}
-    return json.loads(done.stdout)
-
-
 def table(options: argparse.Namespace, models: dict[str, str], cache: str) -> None:
     print(f"\n{cache} % of the experts' bytes, {options.rows} tokens a pass\n")
     head = [os.path.splitext(os.path.basename(text))[0] for text in options.texts]
@@ -65,33 +49,29 @@ def table(options: argparse.Namespace, models: dict[str, str], cache: str) -> No
     for name, kind, extra in modes(options.rows, options.types, options.settings):
         cells = []
         for text in options.texts:
-            result = score(options, models[kind or options.types[0]], text, cache, extra)
+            result = score(options.command, models[kind or options.types[0]], text, cache, extra,
+                           chunk=options.chunk, rows=options.rows)
             if "why" in result:
                 cells.append(f"{result['why']} | -")
                 continue
-            kib = result["bytes_demand"] / result["evaluated_tokens"] / 1024
             replaced = 100 * result["low_bit_mass"]
             note = f" ({replaced:.0f} % of the weight)" if kind else ""
-            cells.append(f"{result['perplexity']:.2f}{note} | {kib:.0f}")
+            cells.append(f"{result['perplexity']:.2f}{note} | {kib_a_token(result):.0f}")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 def main() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command")
-    parser.add_argument("model")
-    parser.add_argument("texts", type=lambda text: text.split(","))
-    parser.add_argument("--caches", default="25,50", type=lambda text: text.split(","))
-    parser.add_argument("--types", default="Q2_K", type=lambda text: text.split(","))
-    parser.add_argument("--settings", default=SETTINGS, type=str.split,
+    wanted = parser(__doc__.splitlines()[0], caches="25,50")
+    wanted.add_argument("--types", default=["Q2_K"], type=comma_list)
+    wanted.add_argument("--settings", default=SETTINGS, type=str.split,
                         help="of --low-bit, between spaces")
-    parser.add_argument("--rows", type=int, default=1)
-    parser.add_argument("--chunk", type=int, default=512)
-    parser.add_argument("--keep")
-    parser.add_argument("--calibrate",
+    wanted.add_argument("--rows", type=int, default=1)
+    wanted.add_argument("--chunk", type=int, default=512)
+    wanted.add_argument("--keep")
+    wanted.add_argument("--calibrate",
                         default=os.path.join(here, "../examples/demo-model/data.py"))
-    options = parser.parse_args()
+    options = wanted.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or temporary
         models = {kind: os.path.join(folder, f"{kind}.gguf") for kind in options.types}

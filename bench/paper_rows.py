@@ -9,9 +9,9 @@ taken from (its command is in OUT/NAME.command). A row whose measurement is miss
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
@@ -323,7 +323,9 @@ TABLE: list[tuple[str, str, str, Callable[[Measurements], str], str]] = [
 
 
 def main() -> None:
-    measured = Measurements(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path, help="the folder of paper_table.sh's measurements")
+    measured = Measurements(parser.parse_args().out)
     lines = []
     for source, setting, paper, ours, name in TABLE:
         try:
