@@ -155,6 +155,7 @@ typedef struct moe_layer_request {
     const uint8_t *reach;
     const moe_kept_expert *kept; /* [n_kept] of those reached in host memory */
     uint32_t n_kept;
+    bool offered;  /* slots enough to keep them, so the others are not moved either */
     bool verifies; /* verifies a draft that foresees; for the statistics */
     /* For drafts: [n_keep] experts of this layer that stay from the layer's end on, in place of
      * those of an earlier draft; NULL: no change. */

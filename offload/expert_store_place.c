@@ -188,6 +188,9 @@ void moe_store_note_in_place(moe_expert_store *store)
             note_kept(store, i, offer);
             continue;
         }
+        if (request->offered) {
+            continue;
+        }
         store->n_unmoved += store->n_unmoved < READS_A_MOVE * MOE_MOST_PROMOTED;
         if (store->n_promoted < MOE_MOST_PROMOTED && is_worth_moving(store, key, request->pass)) {
             store->promoted[store->n_promoted++] = key;

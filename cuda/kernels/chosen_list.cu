@@ -2,13 +2,17 @@
 /* What the routers of a few rows have chosen, as products that read each expert once: an expert's
  * rows are one product of each matrix, in place of its first pick. The pass stops here if an expert
  * is in no memory that the device reads. Experts in host memory are given spare slots of the
- * device, by one thread, in the order of the picks. */
+ * device, by one thread, in the order of the picks: slots of experts that this pass is through
+ * with first, since the policy's order was made before it. */
 #include "cuda/kernels/product_launch.h"
 #include "cuda/kernels/route.cuh"
 
 #define THREADS     ROUTE_THREADS
 #define MOST        (MOE_CUDA_CHOSEN_ROWS * MOE_ROUTER_MAX_USED)
 #define NOT_FETCHED 0xffffu
+
+/* A spare: used, or of a layer that is too far ahead; can be had; can be had after those. */
+enum { SHUT, OPEN, OPEN_LATER };
 
 typedef struct picks {
     uint32_t experts[MOST]; /* n_expert: none */
@@ -19,7 +23,10 @@ typedef struct picks {
     uint16_t spare[MOST]; /* of a pick: the number of its expert's spare, behind the range's first;
                            * or NOT_FETCHED */
     bool over_link[MOST];
-    bool used[MOE_MAX_SPARES]; /* of the spares from the range's first on */
+    uint8_t state[MOE_MAX_SPARES];  /* of the range's spares */
+    uint16_t order[MOE_MAX_SPARES]; /* those that can be had, in the order of taking */
+    uint32_t n_open;                /* how many */
+    uint32_t n_over_link;           /* picks */
 } picks;
 
 /* Decides by the number of missing picks. One thread. */
@@ -68,52 +75,67 @@ __device__ static inline bool is_chosen(const picks *p, uint32_t n, uint64_t exp
     return is;
 }
 
-/* Notes which spares this layer needs as they are, and which picks are over the link. */
+/* Notes which spares can be had, and which picks are over the link. */
 __device__ static inline void note_spares(const moe_cuda_chosen_experts &experts, picks *p,
-                                          uint32_t n, uint32_t next, uint32_t end)
+                                          uint32_t n, const moe_spare_range &range)
 {
     const moe_resident_keep &keep = experts.keep;
-    for (uint32_t i = threadIdx.x; i < end - next; i += THREADS) {
-        moe_expert_spare *spare = &keep.spares[next + i];
-        const uint64_t at = (uint64_t)(uintptr_t)spare->entry - (uint64_t)(uintptr_t)keep.table;
-        const bool here = at / sizeof(moe_expert_address) < experts.n_expert;
+    const uint64_t table = (uint64_t)(uintptr_t)keep.table;
+    for (uint32_t i = threadIdx.x; i < range.end - range.first; i += THREADS) {
+        moe_expert_spare *spare = &keep.spares[range.first + i];
+        const uint64_t entry = (uint64_t)(uintptr_t)spare->entry;
+        const uint64_t at = (entry - table) / sizeof(moe_expert_address); /* huge if before it */
+        const bool comes = entry >= table && at >= experts.n_expert;
         bool used = spare->used != 0;
-        if (here && !used && is_chosen(p, n, at / sizeof(moe_expert_address)))
+        if (at < experts.n_expert && !used && is_chosen(p, n, at))
             spare->used = used = true;
-        p->used[i] = used;
+        p->state[i] = used || (comes && range.first + i >= range.early_end) ? SHUT
+                      : comes                                               ? OPEN_LATER
+                                                                            : OPEN;
     }
     for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
         const uint32_t expert = p->experts[i];
         p->spare[i] = NOT_FETCHED;
         p->over_link[i] =
             p->first[i] == i && expert < experts.n_expert && keep.table[expert].over_link != 0;
+        if (p->over_link[i])
+            atomicAdd(&p->n_over_link, 1u);
+    }
+}
+
+/* Puts the spares that can be had in their order. */
+__device__ static inline void order_spares(picks *p, uint32_t n_spares)
+{
+    for (uint32_t i = threadIdx.x; i < n_spares; i += THREADS) {
+        uint32_t at = 0;
+        if (p->state[i] == SHUT)
+            continue;
+        for (uint32_t j = 0; j < n_spares; j++)
+            at += p->state[j] == p->state[i] ? j < i
+                                             : p->state[j] == OPEN && p->state[i] == OPEN_LATER;
+        p->order[at] = (uint16_t)i;
+        atomicAdd(&p->n_open, 1u);
     }
 }
 
 /* Gives spares to experts. One thread. */
 __device__ static inline void take_spares(const moe_cuda_chosen_experts &experts, picks *p,
-                                          uint32_t n, uint32_t next, uint32_t end)
+                                          uint32_t n, uint32_t first)
 {
     const moe_resident_keep &keep = experts.keep;
-    uint32_t at = next, n_fetched = 0;
-    for (uint32_t i = 0; i < n && at < end; i++) {
+    uint32_t n_fetched = 0;
+    for (uint32_t i = 0; i < n && n_fetched < p->n_open; i++) {
         if (!p->over_link[i])
             continue;
-        for (; at < end && p->used[at - next]; at++)
-            keep.taken[at] = MOE_SPARE_UNTAKEN;
-        if (at < end) {
-            keep.taken[at] = keep.first_key + p->experts[i];
-            p->spare[i] = (uint16_t)(at++ - next);
-            n_fetched++;
-        }
+        p->spare[i] = p->order[n_fetched++];
+        keep.taken[first + p->spare[i]] = keep.first_key + p->experts[i];
     }
-    keep.range->next = at;
     *experts.fetches.n = n_fetched;
 }
 
 /* Lists the copies, and changes the table. */
 __device__ static inline void list_fetches(const moe_cuda_chosen_experts &experts, const picks *p,
-                                           uint32_t n, uint32_t next)
+                                           uint32_t n, uint32_t first)
 {
     const moe_resident_keep &keep = experts.keep;
     for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
@@ -122,12 +144,13 @@ __device__ static inline void list_fetches(const moe_cuda_chosen_experts &expert
             continue;
         for (uint32_t j = 0; j < i; j++)
             at += p->spare[j] != NOT_FETCHED;
-        const moe_expert_spare *spare = &keep.spares[next + p->spare[i]];
+        moe_expert_spare *spare = &keep.spares[first + p->spare[i]];
         moe_expert_address *own = &keep.table[p->experts[i]];
         experts.fetches.list[at].from = *own;
         experts.fetches.list[at].to = spare->slot;
         if (spare->entry != NULL)
             *spare->entry = spare->home;
+        spare->used = 1;
         *own = spare->slot;
     }
 }
@@ -136,18 +159,21 @@ __device__ static inline void list_fetches(const moe_cuda_chosen_experts &expert
 __device__ static inline void keep_chosen(const moe_cuda_chosen_experts &experts, picks *p,
                                           uint32_t n)
 {
-    const uint32_t next = experts.keep.range->next, end = experts.keep.range->end;
-    __syncthreads(); /* all have read `next` */
-    if (p->runs)
-        note_spares(experts, p, n, next, end);
+    const moe_spare_range range = *experts.keep.range;
+    if (!p->runs) {
+        if (threadIdx.x == 0)
+            *experts.fetches.n = 0;
+        return;
+    }
+    note_spares(experts, p, n, range);
     __syncthreads();
-    if (threadIdx.x == 0 && p->runs)
-        take_spares(experts, p, n, next, end);
-    if (threadIdx.x == 0 && !p->runs)
-        *experts.fetches.n = 0;
+    if (p->n_over_link > 0)
+        order_spares(p, range.end - range.first);
     __syncthreads();
-    if (p->runs)
-        list_fetches(experts, p, n, next);
+    if (threadIdx.x == 0)
+        take_spares(experts, p, n, range.first);
+    __syncthreads();
+    list_fetches(experts, p, n, range.first);
     __syncthreads();
 }
 
@@ -156,7 +182,7 @@ __device__ static inline void list_picks(const moe_cuda_chosen_experts &experts,
 {
     const uint32_t n = experts.n_rows * experts.n_used;
     if (threadIdx.x == 0)
-        p.n_missing = 0;
+        p.n_missing = p.n_open = p.n_over_link = 0;
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
         uint32_t expert = experts.chosen[i];

@@ -213,7 +213,7 @@ static_assert(sizeof(moe_delta_sequence) == 64 && offsetof(moe_delta_sequence, n
               "sequences of recurrent layers");
 static_assert(sizeof(moe_expert_address) == 32 && offsetof(moe_expert_address, over_link) == 24 &&
                   sizeof(moe_expert_spare) == 80 && offsetof(moe_expert_spare, entry) == 64 &&
-                  sizeof(moe_spare_range) == 8,
+                  sizeof(moe_spare_range) == 12,
               "the table of a recorded pass");
 static_assert(sizeof(moe_greatest) == 8 && offsetof(moe_greatest, share) == 4,
               "downloaded as they are");

@@ -458,25 +458,30 @@ typedef struct moe_expert_spare {
     moe_expert_address slot;   /* where the parts go */
     moe_expert_address home;   /* in host memory, the expert that the slot has */
     moe_expert_address *entry; /* where the table says that this one is; NULL: the slot is empty */
-    uint64_t used;             /* in and out: 1: the pass has used it, so the slot stays as it is */
+    uint64_t used;             /* in and out: 1: the pass has used it, or put another expert there,
+                                * so the slot stays as it is */
 } moe_expert_spare;
 
 /* Spares that some layers share, in the order in which they are to be taken. */
 typedef struct moe_spare_range {
-    uint32_t next, end; /* their numbers; next: in and out */
+    uint32_t first, end; /* their numbers */
+    /* Those before it may be taken from layers that are still to come, after the others. */
+    uint32_t early_end;
 } moe_spare_range;
 
 #define MOE_SPARE_UNTAKEN UINT32_MAX
 #define MOE_MAX_SPARES    256u
 
 /* How a layer keeps what it reads over the link: an expert goes to the next spare slot, once, and
- * is read from there. The table then says so of it and of the expert that was there. While there
- * is no spare, experts are read where they are. All pointers are device memory. */
+ * is read from there. The table then says so of it and of the expert that was there. A spare can
+ * be had that is empty, or whose expert is of this layer or of one that the pass has been through,
+ * and has not been used; layers' tables lie in their order. While there is no spare, experts are
+ * read where they are. All pointers are device memory. */
 typedef struct moe_resident_keep {
-    moe_expert_spare *spares;  /* of all layers; NULL: nothing is kept */
-    moe_spare_range *range;    /* the layer's */
-    uint32_t *taken;           /* out: of each spare that the range has passed: first_key + the
-                                * expert that is there now, or MOE_SPARE_UNTAKEN */
+    moe_expert_spare *spares;     /* of all layers; NULL: nothing is kept */
+    const moe_spare_range *range; /* the layer's */
+    uint32_t *taken; /* in and out: of each spare: first_key + the expert that is there now, or
+                      * MOE_SPARE_UNTAKEN */
     moe_expert_address *table; /* the layer's addresses */
     uint32_t first_key;
     size_t bytes[3]; /* of the parts; 0: lies where another one does */

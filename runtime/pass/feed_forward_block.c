@@ -375,6 +375,7 @@ int moe_feed_forward_note(moe_runner *runner, const moe_pass *pass, uint32_t lay
     request.reach = played->reach;
     request.kept = played->kept;
     request.n_kept = played->n_kept;
+    request.offered = played->offered;
     int status = moe_expert_store_begin(runner->experts, &request, err);
     for (uint32_t n = 1; status == MOE_OK && n > 0;) {
         status = moe_expert_store_next(runner->experts, b->positions, b->views, &n, err);

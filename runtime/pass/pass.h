@@ -241,6 +241,7 @@ typedef struct moe_played_layer {
     const uint8_t *reach; /* [n_expert] moe_expert_reach; NULL: all of the layer's are resident */
     const moe_kept_expert *kept; /* [n_kept] as in moe_layer_request */
     uint32_t n_kept;
+    bool offered; /* likewise */
 } moe_played_layer;
 
 /* For such a layer, whose edited choices are in the buffers: updates the store as the second part

@@ -18,6 +18,7 @@
  * twice as long each time in a row. */
 #include "runtime/recorded/recorded_pass.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,10 +40,11 @@
 #define ROUND_TRIP_NS 20e3
 /* Weight of the newest pass among the numbers of experts that passes need from host memory. */
 #define NEWEST_WEIGHT 0.125
-/* Slots that a pass is offered, by that average. */
+/* Slots that a pass is offered, by that average: more than most passes fill. */
 #define OFFERS_A_HIT    2.0
 #define OFFERS_MORE     16.0
-#define OFFERS_OF_SLOTS 0.75 /* of the device's slots at most */
+#define OFFERS_OF_SLOTS 0.5   /* of the device's slots at most, or OFFERS_MORE */
+#define EARLY_OF_SLOTS  0.125 /* so many may also be of layers to come */
 
 typedef struct moe_recorded_pass {
     moe_pass_hook hook;
@@ -326,6 +328,7 @@ static int make_up_for(moe_recorded_pass *r, const moe_pass *pass, uint32_t end,
             moe_played_layer played = {.reach = r->in_place ? moe_recorded_table_reach(&r->table, l)
                                                             : NULL};
             show_choice(r, &results);
+            played.offered = r->in_place && r->table.offered;
             played.kept = moe_recorded_table_take_kept(&r->table, r->runner, l, &played.n_kept);
             status = moe_feed_forward_note(r->runner, pass, l, &played, err);
         }
@@ -360,15 +363,16 @@ static uint32_t next_tail(const moe_recorded_pass *r, uint32_t layer)
     return refused || next >= n_layer ? n_layer : next;
 }
 
-/* How many slots a pass is offered for what it reads over the link: more than most passes fill. A
- * pass of many rows, whose misses would fill most slots, gets none: what it gave up for its first
- * layers it would miss in its last ones. */
-static uint32_t offers_wanted(const moe_recorded_pass *r)
+/* How many slots the pass is offered for what it reads over the link. Where they are many, what it
+ * gave up for its first layers it would miss in its last ones: then only slots of layers that it
+ * is through with are for the taking. */
+static void want_offers(const moe_recorded_pass *r, moe_recorded_reach *by)
 {
-    const double misses = OFFERS_A_HIT * r->host_hits;
-    const bool fills = misses > OFFERS_OF_SLOTS * (double)r->runner->plan->expert_slots;
-    const double n = misses + OFFERS_MORE;
-    return fills ? 0 : n < MOE_MOST_OFFERS ? (uint32_t)n : MOE_MOST_OFFERS;
+    const double n_slots = (double)r->runner->plan->expert_slots;
+    const double n = OFFERS_A_HIT * r->host_hits + OFFERS_MORE;
+    by->early = n <= EARLY_OF_SLOTS * n_slots;
+    const double most = fmax(OFFERS_OF_SLOTS * n_slots, OFFERS_MORE);
+    by->n_offers = (uint32_t)fmin(fmin(n, most), MOE_MOST_OFFERS);
 }
 
 /* Plays the tail at r->first. If there is none, the host goes on to the end, and r->first is
@@ -378,8 +382,8 @@ static int play_tail(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
     bool fits;
     moe_error reason = {""};
     const uint32_t n_layer = r->runner->config->n_layer;
-    moe_recorded_reach by = {
-        .in_place = r->in_place, .first = r->first, .n_offers = offers_wanted(r)};
+    moe_recorded_reach by = {.in_place = r->in_place, .first = r->first};
+    want_offers(r, &by);
     int status = moe_recorded_table_refresh(&r->table, r->runner, &by, err);
     if (status != MOE_OK) {
         return status;
@@ -567,8 +571,8 @@ static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bo
     r->first = 0;
     moe_recorded_reach by = {.confined = is_draft ? r->parts->speculation : NULL,
                              .may_change = is_draft && r->parts->speculation->draft_experts > 0,
-                             .in_place = r->in_place,
-                             .n_offers = offers_wanted(r)};
+                             .in_place = r->in_place};
+    want_offers(r, &by);
     int status = moe_recorded_table_refresh(&r->table, runner, &by, err);
     if (status != MOE_OK) {
         return status;

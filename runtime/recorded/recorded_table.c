@@ -94,12 +94,11 @@ int moe_recorded_table_open(moe_recorded_table *t, moe_device *device,
     lay_out(t, config, options);
     t->table = moe_calloc(config->n_layer, t->layer_bytes);
     t->fresh = moe_calloc(1, t->layer_bytes);
-    t->results = moe_calloc(1, t->results_at - t->ranges_at + t->results_bytes);
+    t->results = moe_calloc(1, t->results_at - t->taken_at + t->results_bytes);
     t->reach = moe_calloc(config->n_layer, config->n_expert);
     t->offers = moe_calloc(MOE_MOST_OFFERS, sizeof *t->offers);
-    /* The ranges are sent behind the spares. */
-    t->spares =
-        moe_calloc(1, MOE_MOST_OFFERS * sizeof *t->spares + config->n_layer * sizeof *t->ranges);
+    /* The ranges and what is taken are sent behind the spares. */
+    t->spares = moe_calloc(1, t->results_at - t->spares_at);
     t->ranges = moe_calloc(config->n_layer, sizeof *t->ranges);
     t->kept = moe_calloc(MOE_MOST_OFFERS, sizeof *t->kept);
     if (t->table == NULL || t->fresh == NULL || t->results == NULL || t->reach == NULL ||
@@ -114,8 +113,8 @@ int moe_recorded_table_open(moe_recorded_table *t, moe_device *device,
     t->memory = memory;
     status = ops->upload(device, t->memory, t->table, t->spares_at, err);
     if (status == MOE_OK) { /* layers without experts have no results */
-        status = ops->upload(device, t->memory + t->ranges_at, t->results,
-                             t->results_at - t->ranges_at + t->results_bytes, err);
+        status = ops->upload(device, t->memory + t->taken_at, t->results,
+                             t->results_at - t->taken_at + t->results_bytes, err);
     }
     if (status == MOE_OK && options->affinity != NULL) {
         status = ops->upload(device, t->memory + t->substitutes_at, options->affinity,
@@ -208,7 +207,7 @@ static bool offers_hold(const moe_recorded_table *t, const moe_runner *runner)
 }
 
 /* Asks the store for slots: of each domain as many as is its share of the layers. */
-static void ask_for_offers(moe_recorded_table *t, moe_runner *runner, uint32_t n)
+static void ask_for_offers(moe_recorded_table *t, moe_runner *runner, const moe_recorded_reach *by)
 {
     const moe_model_config *c = t->config;
     uint32_t n_layers = 0;
@@ -226,19 +225,23 @@ static void ask_for_offers(moe_recorded_table *t, moe_runner *runner, uint32_t n
         }
         moe_spare_range *range = &t->ranges[moe_expert_store_domain_of(runner->experts, l)];
         uint32_t room = MOE_MOST_OFFERS - t->n_offers;
-        uint32_t wanted = (n * range->end + n_layers - 1) / n_layers;
-        if (range->next != 0 || range->end == 0) {
+        uint32_t wanted = (by->n_offers * range->end + n_layers - 1) / n_layers;
+        if (range->first != 0 || range->end == 0) {
             continue; /* a layer before has asked for this domain */
         }
         uint32_t got = moe_expert_store_offer(runner->experts, l, wanted < room ? wanted : room,
                                               t->offers + t->n_offers);
-        *range = (moe_spare_range){1 + t->n_offers, 1 + t->n_offers + got};
+        *range = (moe_spare_range){.first = 1 + t->n_offers,
+                                   .end = 1 + t->n_offers + got,
+                                   .early_end = 1 + t->n_offers + (by->early ? got : 0)};
         t->n_offers += got;
     }
+    t->offered = by->n_offers > 0 && 2 * t->n_offers >= by->n_offers;
     for (uint32_t d = 0; d < c->n_layer; d++) {
-        if (t->ranges[d].next != 0) {
-            t->ranges[d].next += first_spare(t) - 1;
+        if (t->ranges[d].first != 0) {
+            t->ranges[d].first += first_spare(t) - 1;
             t->ranges[d].end += first_spare(t) - 1;
+            t->ranges[d].early_end += first_spare(t) - 1;
         }
     }
 }
@@ -248,6 +251,7 @@ static int send_offers(moe_recorded_table *t, moe_runner *runner, moe_error *err
     const uint32_t first = first_spare(t);
     const size_t at = t->spares_at + first * sizeof *t->spares;
     uint8_t *ranges = (uint8_t *)(t->spares + MOE_MOST_OFFERS);
+    uint8_t *taken = ranges + (t->taken_at - t->ranges_at);
     for (uint32_t i = 0; i < t->n_offers; i++) {
         const moe_slot_offer *offer = &t->offers[i];
         t->spares[first + i] = (moe_expert_spare){
@@ -256,9 +260,15 @@ static int send_offers(moe_recorded_table *t, moe_runner *runner, moe_error *err
             .entry = offer->key != MOE_KEY_NONE ? entry_in(t, t->memory, offer->key) : NULL};
     }
     memcpy(ranges, t->ranges, t->config->n_layer * sizeof *t->ranges);
+    memset(taken, UINT8_MAX, MOE_MOST_OFFERS * sizeof(uint32_t)); /* MOE_SPARE_UNTAKEN */
     return runner->device->ops->upload(runner->device, t->memory + at, t->spares + first,
-                                       t->ranges_at - at + t->config->n_layer * sizeof *t->ranges,
-                                       err);
+                                       t->results_at - at, err);
+}
+
+/* Of the last pass: [MOE_MOST_OFFERS] */
+static const uint32_t *taken_in(const moe_recorded_table *t)
+{
+    return (const uint32_t *)t->results;
 }
 
 const moe_kept_expert *moe_recorded_table_take_kept(moe_recorded_table *t, moe_runner *runner,
@@ -270,9 +280,8 @@ const moe_kept_expert *moe_recorded_table_take_kept(moe_recorded_table *t, moe_r
         return t->kept;
     }
     const uint32_t d = moe_expert_store_domain_of(runner->experts, layer);
-    const moe_spare_range *passed = (const moe_spare_range *)t->results + d;
-    const uint32_t *taken = (const uint32_t *)(t->results + (t->taken_at - t->ranges_at));
-    for (uint32_t i = t->ranges[d].next; i < passed->next; i++) {
+    const uint32_t *taken = taken_in(t);
+    for (uint32_t i = t->ranges[d].first; i < t->ranges[d].end; i++) {
         if (taken[i] == MOE_SPARE_UNTAKEN || taken[i] / n_expert != layer) {
             continue;
         }
@@ -289,10 +298,11 @@ const moe_kept_expert *moe_recorded_table_take_kept(moe_recorded_table *t, moe_r
 
 void moe_recorded_table_settle(moe_recorded_table *t)
 {
-    const moe_spare_range *passed = (const moe_spare_range *)t->results;
-    for (uint32_t d = 0; d < t->config->n_layer && t->n_offers > 0; d++) {
-        t->ranges[d].next = passed[d].next;
+    bool any = false;
+    for (uint32_t i = first_spare(t); i < MOE_MOST_OFFERS; i++) {
+        any = any || taken_in(t)[i] != MOE_SPARE_UNTAKEN;
     }
+    t->n_offers = any ? 0 : t->n_offers; /* the store has changed, so it is asked again */
 }
 
 void moe_recorded_table_forget(moe_recorded_table *t, moe_runner *runner)
@@ -331,7 +341,7 @@ int moe_recorded_table_refresh(moe_recorded_table *t, moe_runner *runner,
                                                    (end - first) * t->layer_bytes, err)
                      : MOE_OK;
     if (status == MOE_OK && keeps) {
-        ask_for_offers(t, runner, by->n_offers);
+        ask_for_offers(t, runner, by);
         status = send_offers(t, runner, err);
     }
     t->version = version;
@@ -361,7 +371,7 @@ static moe_recorded_results places(const moe_recorded_table *t, uint8_t *results
 
 moe_recorded_results moe_recorded_table_results(const moe_recorded_table *t, uint32_t layer)
 {
-    return places(t, t->results + (t->results_at - t->ranges_at), layer);
+    return places(t, t->results + (t->results_at - t->taken_at), layer);
 }
 
 static uint32_t first_with_experts(const moe_model_config *c, uint32_t layer)
@@ -432,6 +442,6 @@ void moe_recorded_table_fill(const moe_recorded_table *t, const moe_runner *runn
 int moe_recorded_table_download(moe_recorded_table *t, moe_device *device, moe_error *err)
 {
     size_t bytes = results_words(t->config, t->n_rows, t->max_buddies > 0) * sizeof(uint32_t);
-    return device->ops->download(device, t->results, t->memory + t->ranges_at,
-                                 t->results_at - t->ranges_at + bytes, err);
+    return device->ops->download(device, t->results, t->memory + t->taken_at,
+                                 t->results_at - t->taken_at + bytes, err);
 }

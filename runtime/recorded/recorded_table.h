@@ -50,12 +50,13 @@ typedef struct moe_recorded_table {
     uint8_t *table;           /* [n_layer][layer_bytes], equal to the device's copy */
     uint8_t *fresh;           /* of one layer */
     uint8_t *reach;           /* [n_layer][n_expert] moe_expert_reach */
-    uint8_t *results;         /* of the last pass; from ranges_at on */
+    uint8_t *results;         /* of the last pass; from taken_at on */
     moe_slot_offer *offers;   /* [n_offers] what the pass may fill: the last of the spares */
     moe_expert_spare *spares; /* [MOE_MOST_OFFERS] equal to the device's, but for `used` */
-    moe_spare_range *ranges;  /* [n_layer], of domains: from the first that is not noted on */
+    moe_spare_range *ranges;  /* [n_layer], of domains */
     moe_kept_expert *kept;    /* [MOE_MOST_OFFERS] of one layer */
     uint32_t n_offers;
+    bool offered;     /* at least half of what was asked for */
     uint64_t version; /* the store's, when the table was made */
     bool has_version;
     bool was_in_place;
@@ -78,7 +79,8 @@ typedef struct moe_recorded_reach {
     bool in_place;  /* experts in host memory count as resident, if the device can read them there
                      */
     uint32_t first; /* layers before are not needed */
-    uint32_t n_offers; /* how many slots to offer, of a table that keeps */
+    uint32_t n_offers; /* how many slots to offer, of a table that keeps; */
+    bool early;        /* also of layers to come, after the others */
 } moe_recorded_reach;
 
 /* Brings changed layers up to date, in one copy. */

@@ -4,7 +4,8 @@
  * and the library's own counts must be the same whether tokens are replayed or launched one
  * operation at a time. Runs on a model given by path; with `table` behind it, it prints a table by
  * residency and kind of step instead (bench/results/cuda.md); with the first word of a kind behind
- * that, of this kind alone, and with a percentage behind that, of this residency. */
+ * that, of this kind alone, with a percentage behind that, of this residency, and with `host`
+ * behind that where the host routes all layers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -422,6 +423,8 @@ static void print_counts(double share, step_kind kind, const fake_usage *before,
     fflush(stdout);
 }
 
+static bool host_routes; /* no graphs are to be had */
+
 static void print_row(double share, step_kind kind)
 {
     fake_machine machine;
@@ -431,6 +434,9 @@ static void print_row(double share, step_kind kind)
     uint32_t n_sessions = kind == STEP_BATCH ? N_BATCH : 1;
     moe_engine_options options = table_options(share, kind);
     fake.init(&machine);
+    machine.fail_call = host_routes ? "cudaStreamBeginCapture" : NULL;
+    machine.fail_code = cudaErrorNotSupported;
+    machine.fail_each = true;
     fake.set(&machine);
     moe_engine *engine = open_engine(&options);
     moe_engine_info info = {.struct_size = sizeof info};
@@ -479,11 +485,13 @@ static void print_table(void **state)
 
 int main(int argc, char **argv)
 {
-    bool table = argc >= 3 && argc <= 5 && strcmp(argv[2], "table") == 0;
+    bool table = argc >= 3 && argc <= 6 && strcmp(argv[2], "table") == 0;
     wanted_kind = argc >= 4 ? argv[3] : wanted_kind;
-    wanted_percent = argc == 5 ? atoi(argv[4]) : 0;
+    wanted_percent = argc >= 5 ? atoi(argv[4]) : 0;
+    host_routes = argc == 6 && strcmp(argv[5], "host") == 0;
     if (argc != 2 && !table) {
-        fprintf(stderr, "usage: %s MODEL [table [decode|chain|tree|batch|prompt [PERCENT]]]\n",
+        fprintf(stderr,
+                "usage: %s MODEL [table [decode|chain|tree|batch|prompt [PERCENT [host]]]]\n",
                 argv[0]);
         return 2;
     }
