@@ -222,7 +222,7 @@ static int32_t most_frequent(const context *c, const occurrence *found, uint32_t
 }
 
 /* How sure the proposal is, from the voters' agreement and the length of the match. The constants
- * fit how often drafts from a model's own text came true (bench/results/speculation.md). */
+ * fit how often drafts from a model's own text came true (bench/results/drafters.md). */
 static float confidence(uint32_t votes, uint32_t n_voters, uint32_t match)
 {
     float length = 1.0f - 1.0f / (float)(match * match);
