@@ -119,6 +119,10 @@ void moe_expert_store_reach(moe_expert_store *store, uint32_t layer, bool in_pla
         if (data != NULL) {
             moe_store_fill_address(store, key, data, reach[e] == MOE_REACH_HOST, &addresses[e]);
         }
+        if (reach[e] == MOE_REACH_HOST &&
+            moe_expert_cache_find(store->cache, key) != MOE_SLOT_NONE) {
+            addresses[e].over_link = MOE_OVER_LINK_COMING;
+        }
     }
 }
 
@@ -159,6 +163,15 @@ static void note_kept(moe_expert_store *store, uint32_t position, const moe_slot
     uint32_t key = store->keys[position];
     MOE_ASSERT(moe_expert_cache_key_of(store->cache, offer->slot) == offer->key);
     MOE_ASSERT(!moe_expert_cache_is_pinned(store->cache, offer->key));
+    if (moe_expert_cache_find(store->cache, key) != MOE_SLOT_NONE) {
+        /* It has begun to move since the pass was told where experts are, and stays in that slot.
+         * What the pass put into the other one is nobody's. */
+        if (offer->key != MOE_KEY_NONE) {
+            moe_store_drop_key(store, offer->key, offer->slot);
+        }
+        store->n_settled++;
+        return;
+    }
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         buffers[p] = moe_slot_arena_buffer(&store->arena, offer->slot, p);
     }

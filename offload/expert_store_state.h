@@ -91,7 +91,7 @@ struct moe_expert_store {
     uint32_t n_unmoved;     /* readings in place that no move has been set against */
     uint8_t *host_readable; /* [host slots] 1: the device can read the slot; 2: it cannot; 0: nobody
                              * has asked */
-    uint64_t n_settled;     /* requests whose host slots were released */
+    uint64_t n_settled;     /* requests whose host slots were released, and what was kept in vain */
 
     /* Runs of the device's slots whose memory is lent (memory_border.c). */
     moe_slot_loan *loans;

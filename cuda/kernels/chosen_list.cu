@@ -97,7 +97,7 @@ __device__ static inline void note_spares(const moe_cuda_chosen_experts &experts
         const uint32_t expert = p->experts[i];
         p->spare[i] = NOT_FETCHED;
         p->over_link[i] =
-            p->first[i] == i && expert < experts.n_expert && keep.table[expert].over_link != 0;
+            p->first[i] == i && expert < experts.n_expert && keep.table[expert].over_link == 1;
         if (p->over_link[i])
             atomicAdd(&p->n_over_link, 1u);
     }

@@ -447,10 +447,13 @@ typedef enum moe_resident_fill {
     MOE_RESIDENT_FILL_NONE
 } moe_resident_fill;
 
+/* Of an address: the host's memory, and a move to the device has begun: it is not kept. */
+#define MOE_OVER_LINK_COMING 2u
+
 /* Where an expert's parts are: gate, up, down. Undefined if it is not resident. */
 typedef struct moe_expert_address {
     const void *parts[3];
-    uint64_t over_link; /* 0: device memory; 1: the host's */
+    uint64_t over_link; /* 0: device memory; 1: the host's; MOE_OVER_LINK_COMING */
 } moe_expert_address;
 
 /* A slot that a pass may overwrite with an expert that it would read over the link. */
