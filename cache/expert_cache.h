@@ -116,6 +116,8 @@ bool moe_expert_cache_domain(const moe_expert_cache *cache, uint32_t d,
 bool moe_expert_cache_close(moe_expert_cache *cache, uint32_t d, uint32_t n_run, uint32_t *first);
 /* Opens a run that close() returned. */
 void moe_expert_cache_open_again(moe_expert_cache *cache, uint32_t first, uint32_t n_run);
+/* Closes an empty slot for good; one that is closed stays so. */
+void moe_expert_cache_withdraw(moe_expert_cache *cache, uint32_t slot);
 /* Slots that are closed now. */
 uint32_t moe_expert_cache_n_closed(const moe_expert_cache *cache);
 bool moe_expert_cache_is_closed(const moe_expert_cache *cache, uint32_t slot);

@@ -438,6 +438,15 @@ static uint32_t coldest_run(moe_expert_cache *cache, const moe_cache_domain *dom
     return find_run(s, false);
 }
 
+/* Closes an empty slot. */
+static void take_out(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t slot)
+{
+    MOE_ASSERT(!cache->closed[slot] && domain->n_open > 0);
+    leave_stack(cache, domain, slot);
+    cache->closed[slot] = true;
+    domain->n_open--;
+}
+
 bool moe_expert_cache_close(moe_expert_cache *cache, uint32_t d, uint32_t n_run, uint32_t *first)
 {
     MOE_ASSERT(d < cache->n_domains && n_run > 0);
@@ -457,24 +466,36 @@ bool moe_expert_cache_close(moe_expert_cache *cache, uint32_t d, uint32_t n_run,
             cache->stats.prefetch_wasted += cache->prefetched[key];
             make_absent(cache, domain, key);
         }
-        leave_stack(cache, domain, slot);
-        MOE_ASSERT(!cache->closed[slot] && domain->n_open > 0);
-        cache->closed[slot] = true;
-        domain->n_open--;
+        take_out(cache, domain, slot);
     }
     cache->n_changes++;
     MOE_ASSERT(moe_expert_cache_is_sane(cache));
     return true;
 }
 
+static moe_cache_domain *domain_of_slot(moe_expert_cache *cache, uint32_t slot)
+{
+    uint32_t d = 0;
+    MOE_ASSERT(slot < cache->n_slots);
+    while (slot >= cache->domains[d].first_slot + cache->domains[d].n_slots) {
+        d++;
+    }
+    return &cache->domains[d];
+}
+
+void moe_expert_cache_withdraw(moe_expert_cache *cache, uint32_t slot)
+{
+    MOE_ASSERT(cache->key_of_slot[slot] == MOE_KEY_NONE);
+    if (!cache->closed[slot]) {
+        take_out(cache, domain_of_slot(cache, slot), slot);
+        cache->n_changes++;
+    }
+}
+
 void moe_expert_cache_open_again(moe_expert_cache *cache, uint32_t first, uint32_t n_run)
 {
     MOE_ASSERT(first < cache->n_slots && n_run <= cache->n_slots - first);
-    uint32_t d = 0;
-    while (first >= cache->domains[d].first_slot + cache->domains[d].n_slots) {
-        d++;
-    }
-    moe_cache_domain *domain = &cache->domains[d];
+    moe_cache_domain *domain = domain_of_slot(cache, first);
     MOE_ASSERT(first >= domain->first_slot &&
                first + n_run <= domain->first_slot + domain->n_slots);
     for (uint32_t slot = first; slot < first + n_run; slot++) {

@@ -2,46 +2,19 @@
 /* What drafts need from the store: which experts are resident, and prefetches of what verification
  * will need.
  *
- * Protection is a separate pin, so it ends independently of a prefetch's and a wave's. It ends when
- * the layer's wave has taken its own pins, or when a wave finds every slot pinned. */
-#include <stdlib.h>
-
+ * Protection (the hold FORESEEN) ends when the layer's wave has taken its own holds, or when a wave
+ * finds every slot pinned. */
 #include "offload/expert_store_state.h"
-#include "runtime/base/alloc.h"
-#include "runtime/base/error.h"
 
 /* At most this part of the slots is held for foreseen experts. */
 #define FORESIGHT_SLOT_DIVISOR 2
 
-int moe_store_init_draft(moe_expert_store *store, moe_error *err)
-{
-    size_t n_keys = (size_t)store->options.map->n_layer * store->options.map->n_expert;
-    store->is_kept = moe_calloc(n_keys, sizeof *store->is_kept);
-    store->is_protected = moe_calloc(n_keys, sizeof *store->is_protected);
-    store->protected_keys = moe_calloc(store->arena.n_slots, sizeof *store->protected_keys);
-    store->brought_pass = moe_calloc(n_keys, sizeof *store->brought_pass);
-    store->brought_by = moe_calloc(n_keys, sizeof *store->brought_by);
-    if (store->is_kept == NULL || store->is_protected == NULL || store->protected_keys == NULL ||
-        store->brought_pass == NULL || store->brought_by == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert store");
-    }
-    return MOE_OK;
-}
-
-void moe_store_free_draft(moe_expert_store *store)
-{
-    free(store->is_kept);
-    free(store->brought_pass);
-    free(store->brought_by);
-    free(store->is_protected);
-    free(store->protected_keys);
-}
-
 void moe_expert_store_residents(moe_expert_store *store, uint32_t layer, bool *resident)
 {
     uint32_t slot;
+    moe_store_settle_ahead(store);
     for (uint32_t e = 0; e < store->options.map->n_expert; e++) {
-        resident[e] = moe_store_is_ready(store, moe_store_key(store, layer, e), &slot);
+        resident[e] = moe_store_is_resident(store, moe_store_key(store, layer, e), &slot);
     }
 }
 
@@ -49,7 +22,8 @@ void moe_expert_store_residents(moe_expert_store *store, uint32_t layer, bool *r
  * then the residents may see a newer set, and will look again. */
 uint64_t moe_expert_store_version(const moe_expert_store *store)
 {
-    return moe_expert_cache_n_changes(store->cache) + moe_mover_n_finished(store->mover);
+    return store->n_changes + moe_expert_cache_n_changes(store->cache) +
+           moe_mover_n_finished(store->mover);
 }
 
 void moe_expert_store_lookahead(moe_expert_store *store, uint64_t first_pass,
@@ -63,16 +37,26 @@ void moe_expert_store_lookahead(moe_expert_store *store, uint64_t first_pass,
 
 /* ---- Foresight ---- */
 
+void moe_store_unprotect(moe_expert_store *store, uint32_t layer)
+{
+    uint32_t before;
+    for (uint32_t slot = moe_key_list_last(&store->foreseen, 0); slot != MOE_KEY_NONE;
+         slot = before) {
+        before = moe_key_list_before(&store->foreseen, slot);
+        uint32_t key = moe_expert_cache_key_of(store->cache, slot);
+        if (layer == MOE_ALL_LAYERS || key / store->options.map->n_expert == layer) {
+            moe_store_release(store, slot, MOE_HOLD_FORESEEN);
+        }
+    }
+}
+
 static void protect(moe_expert_store *store, uint32_t key)
 {
-    if (store->is_protected[key] ||
-        store->n_protected >= store->arena.n_slots / FORESIGHT_SLOT_DIVISOR) {
-        return;
+    uint32_t slot = moe_expert_cache_find(store->cache, key);
+    if (!moe_store_is_held(store, slot, MOE_HOLD_FORESEEN) &&
+        store->n_foreseen < store->arena.n_slots / FORESIGHT_SLOT_DIVISOR) {
+        moe_store_hold(store, slot, MOE_HOLD_FORESEEN);
     }
-    MOE_ASSERT(store->n_protected < store->arena.n_slots);
-    store->is_protected[key] = true;
-    store->protected_keys[store->n_protected++] = key;
-    moe_expert_cache_pin(store->cache, key);
 }
 
 void moe_expert_store_foresee(moe_expert_store *store, uint32_t layer, uint64_t pass,
@@ -80,11 +64,11 @@ void moe_expert_store_foresee(moe_expert_store *store, uint32_t layer, uint64_t 
 {
     uint32_t most = store->arena.n_slots / FORESIGHT_SLOT_DIVISOR;
     moe_policy_access access = {.pass = pass, .layer = layer};
-    moe_store_settle_prefetches(store);
+    moe_store_settle_ahead(store);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t key = moe_store_key(store, layer, experts[i]);
         if (moe_expert_cache_find(store->cache, key) == MOE_SLOT_NONE &&
-            (store->n_protected >= most ||
+            (store->n_foreseen >= most ||
              !moe_store_prefetch_key(store, key, &access, MOE_CAUSE_VERIFY))) {
             continue;
         }
@@ -92,31 +76,40 @@ void moe_expert_store_foresee(moe_expert_store *store, uint32_t layer, uint64_t 
     }
 }
 
+typedef struct still_foreseen {
+    moe_still_foreseen_fn still;
+    void *user;
+} still_foreseen;
+
+/* The moe_store_wanted_fn of it. */
+static bool is_still_foreseen(const moe_expert_store *store, uint32_t key, void *user)
+{
+    const still_foreseen *f = user;
+    return f->still(key / store->options.map->n_expert, key % store->options.map->n_expert,
+                    f->user);
+}
+
 void moe_expert_store_forget(moe_expert_store *store, moe_still_foreseen_fn still, void *user)
 {
-    uint32_t n_expert = store->options.map->n_expert;
-    uint32_t n_left = 0;
-    for (uint32_t i = 0; i < store->n_protected; i++) {
-        uint32_t key = store->protected_keys[i];
-        if (still(key / n_expert, key % n_expert, user)) {
-            store->protected_keys[n_left++] = key;
-        } else {
-            store->is_protected[key] = false;
-            moe_expert_cache_unpin(store->cache, key);
+    still_foreseen f = {still, user};
+    uint32_t before;
+    for (uint32_t slot = moe_key_list_last(&store->foreseen, 0); slot != MOE_KEY_NONE;
+         slot = before) {
+        before = moe_key_list_before(&store->foreseen, slot);
+        if (!is_still_foreseen(store, moe_expert_cache_key_of(store->cache, slot), &f)) {
+            moe_store_release(store, slot, MOE_HOLD_FORESEEN);
         }
     }
-    store->n_protected = n_left;
-    n_left = 0;
-    for (uint32_t i = 0; i < store->n_prefetching; i++) {
-        uint32_t slot = store->prefetching[i];
-        uint32_t key = moe_expert_cache_key_of(store->cache, slot);
-        if (!still(key / n_expert, key % n_expert, user) && moe_mover_cancel(store->mover, slot)) {
-            moe_store_settle_host(store, slot);
-            moe_store_forget_protection(store, key);
-            moe_expert_cache_drop(store->cache, key);
-        } else {
-            store->prefetching[n_left++] = slot;
+    moe_store_cancel_ahead(store, is_still_foreseen, &f);
+}
+
+/* ---- What a draft keeps ---- */
+
+void moe_store_release_kept(moe_expert_store *store)
+{
+    for (uint32_t slot = 0; slot < store->arena.n_slots && store->options.n_kept == 0; slot++) {
+        if (moe_store_is_held(store, slot, MOE_HOLD_KEPT)) {
+            moe_store_release(store, slot, MOE_HOLD_KEPT);
         }
     }
-    store->n_prefetching = n_left;
 }

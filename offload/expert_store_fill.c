@@ -42,12 +42,14 @@ static int await_kept(moe_expert_store *store, uint32_t n, moe_error *err)
     const moe_expert_store_options *o = &store->options;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t slot = moe_expert_cache_find(store->cache, o->kept[i]);
+        if (moe_store_use(store, slot) != MOE_USE_MOVING) {
+            continue;
+        }
         int waited = moe_store_wait(store, &slot, 1, err);
         if (waited != MOE_OK) {
             return waited;
         }
-        moe_store_settle_host(store, slot);
-        if (moe_mover_state(store->mover, slot) == MOE_SLOT_FAILED) {
+        if (moe_store_settle(store, slot) == MOE_OUTCOME_FAILED) {
             moe_error reason = {"reading failed"};
             uint32_t failed = slot;
             int status = moe_mover_last_error(store->mover, &failed, &reason);
@@ -73,13 +75,13 @@ int moe_store_load_kept(moe_expert_store *store, moe_error *err)
         moe_policy_access access = {.layer = key / o->map->n_expert};
         uint32_t evicted;
         uint32_t slot = moe_expert_cache_prefetch(store->cache, key, &access, &evicted);
-        MOE_ASSERT(slot != MOE_SLOT_NONE && !store->is_kept[key]); /* check_kept_fit() */
-        moe_expert_cache_pin(store->cache, key);
-        store->is_kept[key] = true;
-        if (!moe_store_submit(store, key, slot, MOE_KEY_NONE, &access, MOE_CAUSE_DEMAND)) {
+        MOE_ASSERT(slot != MOE_SLOT_NONE && evicted == MOE_KEY_NONE); /* check_kept_fit() */
+        (void)moe_store_give(store, slot, evicted);
+        moe_store_hold(store, slot, MOE_HOLD_KEPT);
+        if (!moe_store_submit(store, slot, MOE_KEY_NONE, &access, MOE_CAUSE_DEMAND)) {
             /* The host tier is smaller; requests under way free its slots. */
             status = await_kept(store, i, err);
-            (void)moe_store_submit(store, key, slot, MOE_KEY_NONE, &access, MOE_CAUSE_DEMAND);
+            (void)moe_store_submit(store, slot, MOE_KEY_NONE, &access, MOE_CAUSE_DEMAND);
         }
     }
     status = status != MOE_OK ? status : await_kept(store, o->n_kept, err);
@@ -106,7 +108,7 @@ static bool ask_for(moe_expert_store *store, uint32_t key)
 uint32_t moe_expert_store_warm(moe_expert_store *store, const uint32_t *keys, uint32_t n)
 {
     uint32_t n_asked = 0;
-    moe_store_settle_prefetches(store);
+    moe_store_settle_ahead(store);
     for (uint32_t i = 0; i < n; i++) {
         if (!has_place(store, keys[i])) {
             continue;
@@ -130,9 +132,8 @@ typedef struct filling {
  * way. */
 static int await_one(moe_expert_store *store, const filling *f, uint32_t n_begun, moe_error *err)
 {
-    int status = moe_store_wait(store, store->prefetching, store->n_prefetching, err);
-    moe_store_settle_prefetches(store);
-    double share = (double)(n_begun - store->n_prefetching) / (double)f->n_keys;
+    int status = moe_store_wait_ahead(store, err);
+    double share = (double)(n_begun - store->n_ahead) / (double)f->n_keys;
     if (status == MOE_OK && f->report != NULL && !f->report(share, f->user)) {
         return moe_fail(err, MOE_ERR_CANCELLED, "opening was cancelled");
     }
@@ -144,10 +145,10 @@ int moe_expert_store_fill(moe_expert_store *store, const uint32_t *keys, uint32_
 {
     filling f = {.n_keys = n, .report = report, .user = user};
     int status = MOE_OK;
-    moe_store_settle_prefetches(store);
+    moe_store_settle_ahead(store);
     for (uint32_t i = 0; i < n; i++) {
         while (has_place(store, keys[i]) && !ask_for(store, keys[i])) {
-            if (store->n_prefetching == 0) {
+            if (store->n_ahead == 0) {
                 return MOE_OK; /* the host tier has no slot to spare */
             }
             status = await_one(store, &f, i, err);
@@ -156,7 +157,7 @@ int moe_expert_store_fill(moe_expert_store *store, const uint32_t *keys, uint32_
             }
         }
     }
-    while (store->n_prefetching > 0 && status == MOE_OK) {
+    while (store->n_ahead > 0 && status == MOE_OK) {
         status = await_one(store, &f, n, err);
     }
     return status;

@@ -37,9 +37,7 @@ uint32_t moe_expert_store_offer(moe_expert_store *store, uint32_t layer, uint32_
         moe_store_fill_address(store, moe_store_key(store, layer, 0),
                                (const uint8_t *const *)buffers, false, &offer->place);
         if (offer->key != MOE_KEY_NONE) {
-            home = moe_mover_state(store->mover, slots[i]) == MOE_SLOT_READY
-                       ? moe_store_find_in_host(store, offer->key)
-                       : NULL;
+            home = moe_store_find_in_host(store, offer->key);
             if (home == NULL) {
                 continue;
             }
@@ -53,13 +51,14 @@ uint32_t moe_expert_store_offer(moe_expert_store *store, uint32_t layer, uint32_
 bool moe_expert_store_offer_holds(const moe_expert_store *store, const moe_slot_offer *offer)
 {
     return moe_expert_cache_key_of(store->cache, offer->slot) == offer->key &&
-           (offer->key == MOE_KEY_NONE ? !moe_expert_cache_is_closed(store->cache, offer->slot)
-                                       : !moe_expert_cache_is_pinned(store->cache, offer->key));
+           store->slots[offer->slot].holds == 0 &&
+           moe_store_use(store, offer->slot) ==
+               (offer->key == MOE_KEY_NONE ? MOE_USE_EMPTY : MOE_USE_RESIDENT);
 }
 
 void moe_expert_store_lose_offer(moe_expert_store *store, const moe_slot_offer *offer)
 {
     if (offer->key != MOE_KEY_NONE && moe_expert_store_offer_holds(store, offer)) {
-        moe_store_drop_key(store, offer->key, offer->slot);
+        moe_store_drop(store, offer->slot);
     }
 }

@@ -9,46 +9,6 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
-/* ---- Prefetches ---- */
-
-/* Whether the list of prefetches holds a pin of the slot. What a failed layer left under way is in
- * it, too, and may become ready at any moment. */
-static bool is_prefetching(const moe_expert_store *store, uint32_t slot)
-{
-    for (uint32_t i = 0; i < store->n_prefetching; i++) {
-        if (store->prefetching[i] == slot) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The wave's own pin replaces the prefetch's, so the slot leaves the list of prefetches. */
-static void adopt_prefetch(moe_expert_store *store, const moe_layer_access *access)
-{
-    for (uint32_t i = 0; i < store->n_prefetching; i++) {
-        if (store->prefetching[i] == access->slot) {
-            store->prefetching[i] = store->prefetching[--store->n_prefetching];
-            moe_expert_cache_unpin(store->cache, store->keys[access->position]);
-            return;
-        }
-    }
-}
-
-void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t pass,
-                               const uint32_t *experts, uint32_t n, uint32_t max_moves)
-{
-    moe_store_settle_prefetches(store);
-    moe_policy_access access = {.pass = pass, .layer = layer};
-    for (uint32_t i = 0; i < n && store->n_prefetching < max_moves; i++) {
-        uint32_t key = moe_store_key(store, layer, experts[i]);
-        if (moe_expert_cache_find(store->cache, key) == MOE_SLOT_NONE &&
-            !moe_store_prefetch_key(store, key, &access, MOE_CAUSE_PREFETCH)) {
-            return;
-        }
-    }
-}
-
 uint64_t moe_expert_store_wait_ns(const moe_expert_store *store)
 {
     return store->wait_ns;
@@ -66,31 +26,21 @@ bool moe_expert_store_is_idle(const moe_expert_store *store)
 
 /* ---- A layer ---- */
 
-/* Cancels prefetches of this layer that the request does not want and that have not begun. */
-static void cancel_unwanted(moe_expert_store *store, const moe_layer_request *request)
+/* The moe_store_wanted_fn of a request: prefetches of its layer that it does not name are not. */
+static bool is_wanted(const moe_expert_store *store, uint32_t key, void *user)
 {
-    uint32_t n_left = 0;
-    for (uint32_t i = 0; i < store->n_prefetching; i++) {
-        uint32_t slot = store->prefetching[i];
-        uint32_t key = moe_expert_cache_key_of(store->cache, slot);
-        bool wanted = key / store->options.map->n_expert != request->layer;
-        for (uint32_t e = 0; e < request->n && !wanted; e++) {
-            wanted = moe_store_key(store, request->layer, request->experts[e]) == key;
-        }
-        if (!wanted && moe_mover_cancel(store->mover, slot)) {
-            moe_store_settle_host(store, slot);
-            moe_store_drop_unused(store, key);
-        } else {
-            store->prefetching[n_left++] = slot;
-        }
+    const moe_layer_request *request = user;
+    bool wanted = key / store->options.map->n_expert != request->layer;
+    for (uint32_t e = 0; e < request->n && !wanted; e++) {
+        wanted = moe_store_key(store, request->layer, request->experts[e]) == key;
     }
-    store->n_prefetching = n_left;
+    return wanted;
 }
 
 static void end_wave(moe_expert_store *store)
 {
     for (uint32_t i = 0; i < store->n_wave; i++) {
-        moe_expert_cache_unpin(store->cache, store->keys[store->wave[i].position]);
+        moe_store_release(store, store->wave[i].slot, MOE_HOLD_WAVE);
     }
     store->n_wave = store->n_delivered = 0;
     MOE_ASSERT(store->n_host <= store->request.n);
@@ -106,7 +56,16 @@ static bool is_named(const moe_layer_request *request, uint32_t expert)
     return false;
 }
 
-/* Only experts that are ready are kept; one that failed to arrive has no bytes to keep. */
+/* On-demand loading: an expert that nobody holds leaves its slot. */
+static void keep_nothing(moe_expert_store *store, uint32_t slot)
+{
+    if (store->options.keep_nothing && store->slots[slot].holds == 0 &&
+        moe_store_use(store, slot) == MOE_USE_RESIDENT) {
+        moe_store_drop(store, slot);
+    }
+}
+
+/* Only experts that are resident are kept; one that failed to arrive has no bytes to keep. */
 static void update_kept(moe_expert_store *store)
 {
     const moe_layer_request *request = &store->request;
@@ -115,33 +74,29 @@ static void update_kept(moe_expert_store *store)
         return;
     }
     for (uint32_t e = 0; e < store->options.map->n_expert; e++) {
-        uint32_t key = moe_store_key(store, request->layer, e);
-        bool keep = is_named(request, e) && moe_store_is_ready(store, key, &slot);
-        if (keep && !store->is_kept[key]) {
-            moe_expert_cache_pin(store->cache, key);
-        } else if (!keep && store->is_kept[key]) {
-            moe_expert_cache_unpin(store->cache, key);
-            if (store->options.keep_nothing && moe_store_is_ready(store, key, &slot) &&
-                !is_prefetching(store, slot)) {
-                moe_mover_reset(store->mover, slot);
-                moe_expert_cache_drop(store->cache, key);
-            }
+        if (!moe_store_is_resident(store, moe_store_key(store, request->layer, e), &slot)) {
+            continue;
         }
-        store->is_kept[key] = keep;
+        bool keep = is_named(request, e);
+        bool is_kept = moe_store_is_held(store, slot, MOE_HOLD_KEPT);
+        if (keep && !is_kept) {
+            moe_store_hold(store, slot, MOE_HOLD_KEPT);
+        } else if (!keep && is_kept) {
+            moe_store_release(store, slot, MOE_HOLD_KEPT);
+            keep_nothing(store, slot);
+        }
     }
 }
 
 static void end_layer(moe_expert_store *store)
 {
     end_wave(store);
-    moe_store_settle_prefetches(store);
+    moe_store_settle_ahead(store);
     update_kept(store);
-    for (uint32_t i = 0; store->options.keep_nothing && i < store->request.n; i++) {
+    for (uint32_t i = 0; i < store->request.n; i++) {
         uint32_t slot = moe_expert_cache_find(store->cache, store->keys[i]);
-        bool keep = store->is_kept[store->keys[i]];
-        if (slot != MOE_SLOT_NONE && !keep && !is_prefetching(store, slot) &&
-            moe_mover_state(store->mover, slot) == MOE_SLOT_READY) {
-            moe_store_drop_key(store, store->keys[i], slot);
+        if (slot != MOE_SLOT_NONE) {
+            keep_nothing(store, slot);
         }
     }
     store->request.n = 0;
@@ -156,7 +111,7 @@ static uint32_t access_wave(moe_expert_store *store)
 
 static bool submit_demand(moe_expert_store *store, const moe_layer_access *access)
 {
-    return moe_store_submit(store, store->keys[access->position], access->slot, access->evicted,
+    return moe_store_submit(store, access->slot, access->evicted,
                             &store->accesses[access->position], MOE_CAUSE_DEMAND);
 }
 
@@ -167,13 +122,12 @@ static uint64_t expert_bytes(const moe_expert_store *store, uint32_t key)
 }
 
 /* How far an expert of a verification was when it was asked for. */
-static moe_verify_state state_of(const moe_expert_store *store, const moe_layer_access *access,
-                                 uint32_t key)
+static moe_verify_state state_of(const moe_expert_store *store, const moe_layer_access *access)
 {
     if (!access->hit) {
         return MOE_VERIFY_MISSED;
     }
-    if (store->brought_by[key] == MOE_CAUSE_PREFETCH) {
+    if (store->slots[access->slot].brought_by == MOE_CAUSE_PREFETCH) {
         return MOE_VERIFY_PREDICTED;
     }
     moe_slot_state state = moe_mover_state(store->mover, access->slot);
@@ -188,8 +142,8 @@ static void count_verified(moe_expert_store *store)
         const moe_layer_access *access = &store->wave[i];
         uint32_t key = store->keys[access->position];
         /* An expert that was brought for an earlier pass, and has stayed, was resident. */
-        if (!access->hit || store->brought_pass[key] == store->request.pass + 1) {
-            store->bytes_verify[state_of(store, access, key)] += expert_bytes(store, key);
+        if (!access->hit || store->slots[access->slot].brought_pass == store->request.pass + 1) {
+            store->bytes_verify[state_of(store, access)] += expert_bytes(store, key);
         }
     }
 }
@@ -222,16 +176,21 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
     for (uint32_t i = 0; i < store->n_wave; i++) {
         moe_layer_access *access = &store->wave[i];
         store->delivered[i] = false;
+        if (!access->hit) {
+            access->evicted = moe_store_give(store, access->slot, access->evicted);
+        }
+        moe_store_join_wave(store, access->slot);
         if (access->hit) {
-            adopt_prefetch(store, access);
+            if (moe_store_is_held(store, access->slot, MOE_HOLD_AHEAD)) {
+                moe_store_release(store, access->slot, MOE_HOLD_AHEAD);
+            }
             moe_mover_raise(store->mover, access->slot, MOE_CAUSE_DEMAND);
         } else {
-            access->evicted = moe_store_clear_slot(store, access->slot, access->evicted);
             (void)submit_demand(store, access); /* or submit_postponed() does, once a host slot is
                                                  * free */
         }
     }
-    return MOE_OK;
+    return moe_store_check(store, err);
 }
 
 int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *request,
@@ -240,8 +199,12 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
     MOE_ASSERT(store->request.n == 0 && store->n_wave == 0); /* the last layer has ended */
     MOE_ASSERT(request->n <= store->options.map->n_expert);
     moe_store_stop_warming(store);
-    moe_store_settle_prefetches(store);
-    cancel_unwanted(store, request);
+    moe_store_settle_ahead(store);
+    moe_store_cancel_ahead(store, is_wanted, (void *)request);
+    int status = moe_store_check(store, err);
+    if (status != MOE_OK) {
+        return status;
+    }
     store->request = *request;
     store->n_wave = store->n_delivered = 0;
     for (uint32_t i = 0; i < request->n; i++) {
@@ -258,17 +221,17 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
     } else {
         moe_store_choose_host(store);
     }
-    int status = begin_wave(store, err);
+    status = begin_wave(store, err);
     moe_store_unprotect(store, request->layer);
     if (status != MOE_OK) {
         moe_expert_store_host_done(store, request->pass);
-        end_layer(store);
+        moe_expert_store_abandon(store);
     }
     return status;
 }
 
-/* Ends the layer after a failed read. */
-static int fail_layer(moe_expert_store *store, uint32_t failed, moe_error *err)
+/* Says which expert of the wave failed, and why. */
+static int tell_failed(moe_expert_store *store, uint32_t failed, moe_error *err)
 {
     moe_error reason;
     uint32_t slot;
@@ -278,30 +241,33 @@ static int fail_layer(moe_expert_store *store, uint32_t failed, moe_error *err)
         failed = store->wave[i].slot == slot ? i : failed;
     }
     uint32_t expert = store->request.experts[store->wave[failed].position];
-    moe_fail(err, status, "layer %u, expert %u: %.440s", store->request.layer, expert,
-             reason.message);
-    moe_expert_store_abandon(store);
-    return status;
+    return moe_fail(err, status, "layer %u, expert %u: %.440s", store->request.layer, expert,
+                    reason.message);
+}
+
+/* Lets go of a slot of a wave that ends early. A request under way stays so, held AHEAD. */
+static void leave_wave(moe_expert_store *store, uint32_t slot)
+{
+    (void)moe_store_settle(store, slot);
+    (void)moe_store_cancel(store, slot);
+    switch (moe_store_use(store, slot)) {
+    case MOE_USE_MOVING:
+        moe_store_hold(store, slot, MOE_HOLD_AHEAD);
+        moe_store_release(store, slot, MOE_HOLD_WAVE);
+        break;
+    case MOE_USE_GIVEN:
+        moe_store_drop(store, slot);
+        break;
+    default:
+        moe_store_release(store, slot, MOE_HOLD_WAVE);
+        break;
+    }
 }
 
 void moe_expert_store_abandon(moe_expert_store *store)
 {
     for (uint32_t i = 0; i < store->n_wave; i++) {
-        uint32_t slot = store->wave[i].slot;
-        uint32_t key = store->keys[store->wave[i].position];
-        moe_slot_state state = moe_mover_state(store->mover, slot);
-        bool begun = state == MOE_SLOT_LOADING || state == MOE_SLOT_COPYING;
-        if (begun || (!moe_store_is_settled(state) && state != MOE_SLOT_ABSENT &&
-                      !moe_mover_cancel(store->mover, slot))) {
-            MOE_ASSERT(store->n_prefetching < store->arena.n_slots);
-            store->prefetching[store->n_prefetching++] = slot; /* the list takes the pin over */
-            continue;
-        }
-        moe_store_settle_host(store, slot);
-        moe_expert_cache_unpin(store->cache, key);
-        if (moe_mover_state(store->mover, slot) != MOE_SLOT_READY) {
-            moe_store_drop_key(store, key, slot);
-        }
+        leave_wave(store, store->wave[i].slot);
     }
     store->n_wave = store->n_delivered = 0;
     end_layer(store);
@@ -319,47 +285,33 @@ static uint32_t collect_ready(moe_expert_store *store, uint32_t *positions, moe_
         if (store->delivered[i]) {
             continue;
         }
-        moe_slot_state state = moe_mover_state(store->mover, access->slot);
-        MOE_ASSERT(moe_expert_cache_key_of(store->cache, access->slot) ==
-                   store->keys[access->position]);
-        if (moe_store_is_settled(state)) {
-            moe_store_settle_host(store, access->slot);
+        if (moe_store_settle(store, access->slot) == MOE_OUTCOME_FAILED) {
+            *failed = access->hit ? *failed : i;
+            access->hit = false; /* its prefetch failed; now the expert is needed */
         }
-        if (state == MOE_SLOT_FAILED && access->hit) {
-            /* Its prefetch failed; now the expert is needed. */
-            access->hit = false;
-            moe_mover_reset(store->mover, access->slot);
-            (void)submit_demand(store, access);
-            state = moe_mover_state(store->mover, access->slot);
-        }
-        if (state == MOE_SLOT_READY) {
-            const uint8_t *data[MOE_EXPERT_PARTS];
-            for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
-                data[p] = moe_mover_data(store->mover, access->slot, p);
-            }
+        if (moe_store_use(store, access->slot) == MOE_USE_RESIDENT) {
+            MOE_ASSERT(moe_expert_cache_key_of(store->cache, access->slot) ==
+                       store->keys[access->position]);
             store->delivered[i] = true;
             store->n_delivered++;
             MOE_ASSERT(store->n_delivered <= store->n_wave);
             positions[n] = access->position;
-            moe_store_fill_view(store, store->keys[access->position], data, &views[n++]);
-        } else if (state != MOE_SLOT_ABSENT) {
-            *failed = state == MOE_SLOT_FAILED ? i : *failed;
+            moe_store_view(store, access->slot, &views[n++]);
+        } else if (moe_store_use(store, access->slot) == MOE_USE_MOVING) {
             store->waiting[(*n_waiting)++] = access->slot;
         }
     }
     return n;
 }
 
-/* Submits the wave's experts for which no host slot was free when the wave began, and adds their
- * number to *n_waiting.
- */
+/* Asks for the wave's experts that nobody has been asked for: no host slot was free when the wave
+ * began, or a prefetch failed. Adds their number to *n_waiting. */
 static void submit_postponed(moe_expert_store *store, uint32_t *n_waiting)
 {
-    bool room = store->host != NULL;
+    bool room = true;
     for (uint32_t i = 0; i < store->n_wave && room; i++) {
         const moe_layer_access *access = &store->wave[i];
-        if (!store->delivered[i] &&
-            moe_mover_state(store->mover, access->slot) == MOE_SLOT_ABSENT) {
+        if (moe_store_use(store, access->slot) == MOE_USE_GIVEN) {
             room = submit_demand(store, access);
             store->waiting[*n_waiting] = access->slot;
             *n_waiting += room;
@@ -390,26 +342,30 @@ int moe_expert_store_next(moe_expert_store *store, uint32_t *positions, moe_expe
     if (store->n_delivered == store->n_wave) {
         int status = begin_wave(store, err);
         if (status != MOE_OK || store->n_wave == 0) {
-            end_layer(store);
+            moe_expert_store_abandon(store);
             return status;
         }
     }
-    uint32_t failed = UINT32_MAX;
-    while (*n == 0 && failed == UINT32_MAX) {
+    while (*n == 0) {
+        uint32_t failed = UINT32_MAX;
         uint32_t n_waiting;
         *n = collect_ready(store, positions, views, &n_waiting, &failed);
-        submit_postponed(store, &n_waiting);
-        if (*n == 0 && failed == UINT32_MAX) {
-            int status = wait_for_wave(store, n_waiting, err);
-            if (status != MOE_OK) {
-                moe_expert_store_abandon(store);
-                return status;
-            }
+        int status = moe_store_check(store, err);
+        if (status == MOE_OK && failed != UINT32_MAX) {
+            status = tell_failed(store, failed, err);
         }
-    }
-    if (failed != UINT32_MAX) {
-        *n = 0;
-        return fail_layer(store, failed, err);
+        if (status == MOE_OK) {
+            submit_postponed(store, &n_waiting);
+            status = moe_store_check(store, err);
+        }
+        if (status == MOE_OK && *n == 0) {
+            status = wait_for_wave(store, n_waiting, err);
+        }
+        if (status != MOE_OK) {
+            *n = 0;
+            moe_expert_store_abandon(store);
+            return status;
+        }
     }
     return MOE_OK;
 }
@@ -418,11 +374,12 @@ uint64_t moe_expert_store_expected_wait_ns(const moe_expert_store *store)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < store->n_wave; i++) {
-        moe_slot_state state = moe_mover_state(store->mover, store->wave[i].slot);
+        uint32_t slot = store->wave[i].slot;
         if (store->delivered[i]) {
             continue;
         }
-        if (moe_store_is_settled(state) || state == MOE_SLOT_ABSENT) {
+        if (moe_store_use(store, slot) != MOE_USE_MOVING ||
+            moe_mover_has_ended(store->mover, slot)) {
             return 0;
         }
         n++;
@@ -444,14 +401,9 @@ void moe_expert_store_peek(const moe_expert_store *store, uint32_t layer, const 
                            uint32_t n, moe_expert_view *views)
 {
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t key = moe_store_key(store, layer, experts[i]);
-        uint32_t slot = moe_expert_cache_find(store->cache, key);
-        MOE_ASSERT(slot != MOE_SLOT_NONE);
-        const uint8_t *data[MOE_EXPERT_PARTS];
-        for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
-            data[p] = moe_mover_data(store->mover, slot, p);
-        }
-        moe_store_fill_view(store, key, data, &views[i]);
+        uint32_t slot =
+            moe_expert_cache_find(store->cache, moe_store_key(store, layer, experts[i]));
+        moe_store_view(store, slot, &views[i]);
     }
 }
 

@@ -136,23 +136,17 @@ static int allocate_scratch(moe_expert_store *store, moe_error *err)
     store->handled = moe_calloc(n, sizeof *store->handled);
     store->wave = moe_calloc(n, sizeof *store->wave);
     store->delivered = moe_calloc(n, sizeof *store->delivered);
-    store->waiting = moe_calloc(n, sizeof *store->waiting);
-    store->prefetching = moe_calloc(store->arena.n_slots, sizeof *store->prefetching);
-    store->in_flight = moe_calloc(store->arena.n_slots, sizeof *store->in_flight);
-    store->saved_key = moe_calloc(store->arena.n_slots, sizeof *store->saved_key);
+    store->waiting =
+        moe_calloc(n > store->arena.n_slots ? n : store->arena.n_slots, sizeof *store->waiting);
     store->host_positions = moe_calloc(n, sizeof *store->host_positions);
     store->host_rows = moe_calloc(n, sizeof *store->host_rows);
     store->host_keys = moe_calloc(n, sizeof *store->host_keys);
-    if (store->in_flight == NULL || store->saved_key == NULL || store->host_positions == NULL ||
-        store->host_rows == NULL || store->host_keys == NULL || store->keys == NULL ||
-        store->accesses == NULL || store->handled == NULL || store->wave == NULL ||
-        store->delivered == NULL || store->waiting == NULL || store->prefetching == NULL) {
+    if (store->host_positions == NULL || store->host_rows == NULL || store->host_keys == NULL ||
+        store->keys == NULL || store->accesses == NULL || store->handled == NULL ||
+        store->wave == NULL || store->delivered == NULL || store->waiting == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert store");
     }
-    for (uint32_t slot = 0; slot < store->arena.n_slots; slot++) {
-        store->saved_key[slot] = MOE_KEY_NONE;
-    }
-    return MOE_OK;
+    return moe_store_init_slots(store, err);
 }
 
 /* Registers the arena with the reader, unless every expert has a slot. Each is then read at most
@@ -229,9 +223,6 @@ static int open_parts(moe_expert_store *store, moe_error *err)
                                  .io_timeout_ns = o->io_timeout_ns};
     status = moe_mover_open(&store->mover, &options, err);
     if (status == MOE_OK) {
-        status = moe_store_init_draft(store, err);
-    }
-    if (status == MOE_OK) {
         status = moe_store_init_place(store, err);
     }
     return status != MOE_OK ? status : moe_store_load_kept(store, err);
@@ -282,9 +273,7 @@ void moe_expert_store_close(moe_expert_store **store_ptr)
     moe_slot_pages_stop(&store->pages);
     moe_slot_arena_free(&store->arena);
     moe_host_tier_close(&store->host);
-    free(store->in_flight);
-    free(store->saved_key);
-    moe_store_free_draft(store);
+    moe_store_free_slots(store);
     moe_store_free_place(store);
     free(store->host_positions);
     free(store->host_rows);
@@ -295,7 +284,6 @@ void moe_expert_store_close(moe_expert_store **store_ptr)
     free(store->wave);
     free(store->delivered);
     free(store->waiting);
-    free(store->prefetching);
     free(store->files);
     free(store->loans);
     free(store);

@@ -50,7 +50,7 @@ void moe_store_free_place(moe_expert_store *store)
 
 uint64_t moe_expert_store_settle(moe_expert_store *store)
 {
-    moe_store_settle_prefetches(store);
+    moe_store_settle_ahead(store);
     uint64_t host =
         store->host != NULL ? moe_expert_cache_n_changes(moe_host_tier_cache(store->host)) : 0;
     return moe_expert_store_version(store) + host + store->n_settled;
@@ -107,7 +107,7 @@ void moe_expert_store_reach(moe_expert_store *store, uint32_t layer, bool in_pla
         const uint8_t *on_device[MOE_EXPERT_PARTS];
         const uint8_t *const *data = NULL;
         uint32_t slot;
-        if (moe_store_is_ready(store, key, &slot)) {
+        if (moe_store_is_resident(store, key, &slot)) {
             for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
                 on_device[p] = moe_mover_data(store->mover, slot, p);
             }
@@ -159,25 +159,21 @@ static const moe_slot_offer *find_kept(const moe_layer_request *request, uint32_
 /* The request's expert at this position, read over the link, is in a slot now. */
 static void note_kept(moe_expert_store *store, uint32_t position, const moe_slot_offer *offer)
 {
-    uint8_t *buffers[MOE_EXPERT_PARTS];
     uint32_t key = store->keys[position];
     MOE_ASSERT(moe_expert_cache_key_of(store->cache, offer->slot) == offer->key);
-    MOE_ASSERT(!moe_expert_cache_is_pinned(store->cache, offer->key));
+    MOE_ASSERT(store->slots[offer->slot].holds == 0);
     if (moe_expert_cache_find(store->cache, key) != MOE_SLOT_NONE) {
         /* It has begun to move since the pass was told where experts are, and stays in that slot.
          * What the pass put into the other one is nobody's. */
         if (offer->key != MOE_KEY_NONE) {
-            moe_store_drop_key(store, offer->key, offer->slot);
+            moe_store_drop(store, offer->slot);
         }
         store->n_settled++;
         return;
     }
-    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
-        buffers[p] = moe_slot_arena_buffer(&store->arena, offer->slot, p);
-    }
-    moe_mover_reset(store->mover, offer->slot);
     moe_expert_cache_take(store->cache, offer->slot, key, &store->accesses[position]);
-    moe_mover_adopt(store->mover, offer->slot, buffers);
+    (void)moe_store_give(store, offer->slot, offer->key);
+    moe_store_adopt(store, offer->slot);
     store->n_kept++;
 }
 

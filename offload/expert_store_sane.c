@@ -4,12 +4,6 @@
 #include "cache/expert_cache_state.h"
 #include "offload/expert_store_state.h"
 
-static bool is_under_way(moe_slot_state state)
-{
-    return state == MOE_SLOT_QUEUED || state == MOE_SLOT_LOADING || state == MOE_SLOT_STAGED ||
-           state == MOE_SLOT_COPYING;
-}
-
 /* The wave at work: each expert in the slot that the wave says, once. */
 static bool wave_is_sane(const moe_expert_store *store)
 {
@@ -21,7 +15,9 @@ static bool wave_is_sane(const moe_expert_store *store)
     for (uint32_t i = 0; i < store->n_wave; i++) {
         const moe_layer_access *access = &store->wave[i];
         if (access->position >= store->request.n || !store->handled[access->position] ||
-            moe_expert_cache_find(store->cache, store->keys[access->position]) != access->slot) {
+            (moe_store_use(store, access->slot) != MOE_USE_RETIRED &&
+             (moe_expert_cache_find(store->cache, store->keys[access->position]) != access->slot ||
+              !moe_store_is_held(store, access->slot, MOE_HOLD_WAVE)))) {
             return false;
         }
         n_delivered += store->delivered[i];
@@ -29,91 +25,89 @@ static bool wave_is_sane(const moe_expert_store *store)
     return n_delivered == store->n_delivered;
 }
 
-static bool protection_is_sane(const moe_expert_store *store)
+/* A list has the slots with its hold, as many as are counted. */
+static bool list_is_sane(const moe_expert_store *store, const moe_key_list *list,
+                         moe_slot_hold hold, uint32_t n)
 {
-    uint32_t n_marked = 0;
-    if (store->n_protected > store->arena.n_slots) {
-        return false;
-    }
-    for (uint32_t key = 0; key < store->cache->n_keys; key++) {
-        n_marked += store->is_protected[key];
-    }
-    for (uint32_t i = 0; i < store->n_protected; i++) {
-        if (store->protected_keys[i] >= store->cache->n_keys ||
-            !store->is_protected[store->protected_keys[i]]) {
+    uint32_t n_held = 0;
+    for (uint32_t slot = 0; slot < store->arena.n_slots; slot++) {
+        if (moe_store_is_held(store, slot, hold) != moe_key_list_contains(list, slot)) {
             return false;
         }
+        n_held += moe_store_is_held(store, slot, hold);
     }
-    return n_marked == store->n_protected; /* marked as often as listed: none is listed twice */
+    return n_held == n;
 }
 
-static bool prefetches_are_sane(const moe_expert_store *store)
+static uint32_t n_holds(const moe_slot_record *record)
 {
-    if (store->n_prefetching > store->arena.n_slots) {
-        return false;
-    }
-    for (uint32_t i = 0; i < store->n_prefetching; i++) {
-        uint32_t slot = store->prefetching[i];
-        if (slot >= store->arena.n_slots ||
-            moe_expert_cache_key_of(store->cache, slot) == MOE_KEY_NONE) {
-            return false;
-        }
-        for (uint32_t k = 0; k < i; k++) {
-            if (store->prefetching[k] == slot) {
-                return false;
-            }
-        }
-    }
-    return true;
+    return (uint32_t)__builtin_popcount(record->holds);
 }
 
-/* A key's pins are those of its owners: what a draft or the caller keeps, foresight, a prefetch,
- * the wave. */
-static bool pins_are_sane(const moe_expert_store *store, uint32_t key)
+/* The expert that a request saves has a pinned slot in the host tier. */
+static bool saved_key_is_sane(const moe_expert_store *store, const moe_slot_record *record)
 {
-    uint32_t slot = moe_expert_cache_find(store->cache, key);
-    uint32_t n = (uint32_t)store->is_kept[key] + store->is_protected[key];
-    for (uint32_t i = 0; i < store->n_prefetching; i++) {
-        n += store->prefetching[i] == slot;
+    if (record->saved_key == MOE_KEY_NONE) {
+        return true;
     }
-    for (uint32_t i = 0; i < store->n_wave; i++) {
-        n += store->wave[i].slot == slot;
-    }
-    return slot == MOE_SLOT_NONE ? !store->is_kept[key] && !store->is_protected[key]
-                                 : store->cache->pins[key] == n;
-}
-
-/* An expert that is being saved has a pinned host slot. */
-static bool saved_key_is_sane(const moe_expert_store *store, uint32_t slot)
-{
-    return store->in_flight[slot] && store->saved_key[slot] < store->cache->n_keys &&
-           moe_expert_cache_find(moe_host_tier_cache(store->host), store->saved_key[slot]) !=
+    return store->host != NULL && record->use == MOE_USE_MOVING &&
+           record->saved_key < store->cache->n_keys &&
+           moe_expert_cache_find(moe_host_tier_cache(store->host), record->saved_key) !=
                MOE_SLOT_NONE &&
-           moe_host_tier_cache(store->host)->pins[store->saved_key[slot]] > 0;
+           moe_expert_cache_is_pinned(moe_host_tier_cache(store->host), record->saved_key);
+}
+
+/* Whether a slot's use and holds fit what the cache and the mover know. */
+static bool slot_is_sane(const moe_expert_store *store, uint32_t slot)
+{
+    const moe_slot_record *record = &store->slots[slot];
+    uint32_t key = moe_expert_cache_key_of(store->cache, slot);
+    moe_slot_state state = moe_mover_state(store->mover, slot);
+    bool closed = moe_expert_cache_is_closed(store->cache, slot);
+    if (!saved_key_is_sane(store, record) ||
+        (key != MOE_KEY_NONE ? store->cache->pins[key] != n_holds(record) : record->holds != 0)) {
+        return false;
+    }
+    switch ((moe_slot_use)record->use) {
+    case MOE_USE_EMPTY:
+        return key == MOE_KEY_NONE && !closed && state == MOE_SLOT_ABSENT;
+    case MOE_USE_GIVEN:
+        return key != MOE_KEY_NONE && record->holds != 0 && state == MOE_SLOT_ABSENT;
+    case MOE_USE_MOVING:
+        return key != MOE_KEY_NONE && record->holds != 0 && state != MOE_SLOT_ABSENT;
+    case MOE_USE_RESIDENT:
+        return key != MOE_KEY_NONE && (record->holds & MOE_HOLD_AHEAD) == 0 &&
+               state == MOE_SLOT_READY;
+    case MOE_USE_CLOSED:
+        return key == MOE_KEY_NONE && closed && store->host == NULL && state == MOE_SLOT_ABSENT;
+    case MOE_USE_LENT:
+        return key == MOE_KEY_NONE && closed && store->host != NULL && state == MOE_SLOT_ABSENT;
+    case MOE_USE_RETIRED:
+        return key == MOE_KEY_NONE && closed && record->holds == 0;
+    case MOE_USE_COUNT:
+        break;
+    }
+    return false;
 }
 
 static bool slots_are_sane(const moe_expert_store *store)
 {
     uint32_t n_saving = 0;
+    uint32_t n_retired = 0;
+    uint32_t n_in_wave = 0;
     for (uint32_t slot = 0; slot < store->arena.n_slots; slot++) {
-        uint32_t key = moe_expert_cache_key_of(store->cache, slot);
-        moe_slot_state state = moe_mover_state(store->mover, slot);
-        if (key == MOE_KEY_NONE ? state != MOE_SLOT_ABSENT
-                                : is_under_way(state) && store->cache->pins[key] == 0) {
+        const moe_slot_record *record = &store->slots[slot];
+        if (!slot_is_sane(store, slot)) {
             return false;
         }
-        n_saving += store->saved_key[slot] != MOE_KEY_NONE;
-        if (store->saved_key[slot] != MOE_KEY_NONE && !saved_key_is_sane(store, slot)) {
-            return false;
-        }
-        if (store->in_flight[slot] && (store->host == NULL || key == MOE_KEY_NONE)) {
-            return false;
-        }
-        if (key != MOE_KEY_NONE && !pins_are_sane(store, key)) {
-            return false;
-        }
+        n_saving += record->saved_key != MOE_KEY_NONE;
+        n_retired += record->use == MOE_USE_RETIRED;
+        n_in_wave += (record->holds & MOE_HOLD_WAVE) != 0;
     }
-    return n_saving == store->n_saving;
+    return n_saving == store->n_saving && n_retired == store->n_retired &&
+           (n_in_wave == store->n_wave || (n_retired > 0 && n_in_wave < store->n_wave)) &&
+           list_is_sane(store, &store->ahead, MOE_HOLD_AHEAD, store->n_ahead) &&
+           list_is_sane(store, &store->foreseen, MOE_HOLD_FORESEEN, store->n_foreseen);
 }
 
 /* Runs of closed slots in the arena, cut into parts of which at least one is used. */
@@ -135,13 +129,16 @@ static bool loans_are_sane(const moe_expert_store *store)
             return false;
         }
         for (uint32_t slot = loan->first; slot < loan->first + loan->n_run; slot++) {
-            if (!moe_expert_cache_is_closed(store->cache, slot)) {
+            if (moe_store_use(store, slot) != MOE_USE_LENT) {
                 return false;
             }
         }
         n_lent += loan->n_run;
     }
-    return store->host == NULL ? n_lent == 0 : n_lent == moe_expert_cache_n_closed(store->cache);
+    for (uint32_t slot = 0; slot < store->arena.n_slots; slot++) {
+        n_lent -= moe_store_use(store, slot) == MOE_USE_LENT;
+    }
+    return n_lent == 0;
 }
 
 bool moe_expert_store_is_sane(const moe_expert_store *store)
@@ -154,16 +151,7 @@ bool moe_expert_store_is_sane(const moe_expert_store *store)
     if (store->host != NULL && !moe_host_tier_is_sane(store->host)) {
         return false;
     }
-    if (!wave_is_sane(store) || !protection_is_sane(store) || !prefetches_are_sane(store)) {
-        return false;
-    }
-    for (uint32_t key = 0; key < n_keys; key++) {
-        if (moe_expert_cache_find(store->cache, key) == MOE_SLOT_NONE &&
-            !pins_are_sane(store, key)) {
-            return false;
-        }
-    }
-    return slots_are_sane(store) && loans_are_sane(store) &&
+    return wave_is_sane(store) && slots_are_sane(store) && loans_are_sane(store) &&
            (store->host != NULL || store->n_host == 0) &&
            store->n_host <= store->options.map->n_expert;
 }

@@ -1,13 +1,368 @@
 /* SPDX-License-Identifier: MIT */
-/* What all parts of the store do to slots: bring a key into a slot (on demand or ahead), check what
- * became of it, and release it. */
+/* The records of the device's slots: the changes that slot_record.h lists, and the holds. Each
+ * change keeps the record, the cache, the mover and the host tier in step, so that nobody else has
+ * to. At the end, waiting for slots, and what is in one. */
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "offload/expert_store_state.h"
+#include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
 /* At most this part of a size class's host slots is being filled from the device at once; reads
  * need the rest. */
 #define SAVING_DIVISOR 4
+
+int moe_store_init_slots(moe_expert_store *store, moe_error *err)
+{
+    uint32_t n = store->arena.n_slots;
+    store->slots = moe_calloc(n, sizeof *store->slots);
+    if (store->slots == NULL || !moe_key_list_init(&store->ahead, n, 1) ||
+        !moe_key_list_init(&store->foreseen, n, 1)) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert store");
+    }
+    for (uint32_t slot = 0; slot < n; slot++) {
+        store->slots[slot].saved_key = MOE_KEY_NONE;
+    }
+    return MOE_OK;
+}
+
+void moe_store_free_slots(moe_expert_store *store)
+{
+    free(store->slots);
+    moe_key_list_release(&store->ahead);
+    moe_key_list_release(&store->foreseen);
+}
+
+/* ---- The record ---- */
+
+static const char *name_of(moe_slot_use use)
+{
+    static const char *const names[MOE_USE_COUNT] = {"empty",  "given", "moving", "resident",
+                                                     "closed", "lent",  "retired"};
+    return names[use];
+}
+
+/* Leaves the list of a hold. The pin stays. */
+static void leave_list(moe_expert_store *store, uint32_t slot, moe_slot_hold hold)
+{
+    store->slots[slot].holds &= (uint8_t)~hold;
+    if (hold == MOE_HOLD_AHEAD) {
+        moe_key_list_remove(&store->ahead, slot);
+        store->n_ahead--;
+    } else if (hold == MOE_HOLD_FORESEEN) {
+        moe_key_list_remove(&store->foreseen, slot);
+        store->n_foreseen--;
+    }
+}
+
+/* The slot's expert leaves the cache, and its pins with it. */
+static void lose_expert(moe_expert_store *store, uint32_t slot)
+{
+    for (int hold = MOE_HOLD_WAVE; hold <= MOE_HOLD_KEPT; hold <<= 1) {
+        if (moe_store_is_held(store, slot, (moe_slot_hold)hold)) {
+            leave_list(store, slot, (moe_slot_hold)hold);
+        }
+    }
+    moe_expert_cache_drop(store->cache, moe_expert_cache_key_of(store->cache, slot));
+}
+
+/* Takes a slot out of use for good. What its request holds in the host tier stays held, because the
+ * request may still use it. */
+static void retire(moe_expert_store *store, uint32_t slot, const char *what)
+{
+    moe_slot_record *record = &store->slots[slot];
+    (void)moe_fail(
+        &store->fault, MOE_ERR_INTERNAL,
+        "slot %u of the expert cache is %s and %s; it is out of use now. This is a fault "
+        "of the library: please report it",
+        slot, name_of((moe_slot_use)record->use), what);
+    lose_expert(store, slot);
+    moe_expert_cache_withdraw(store->cache, slot);
+    store->n_saving -= record->saved_key != MOE_KEY_NONE;
+    record->saved_key = MOE_KEY_NONE;
+    record->use = MOE_USE_RETIRED;
+    store->n_retired++;
+    store->n_changes++;
+}
+
+#define FROM(use) (1u << (use))
+
+/* The only writer of a slot's use. False, and the slot is retired, when the use is none of `from`.
+ */
+static bool change_use(moe_expert_store *store, uint32_t slot, unsigned from, moe_slot_use to)
+{
+    moe_slot_use use = moe_store_use(store, slot);
+    if (use == MOE_USE_RETIRED) {
+        return false;
+    }
+    MOE_ASSERT((from & FROM(use)) != 0);
+    if ((from & FROM(use)) == 0) {
+        char what[64];
+        (void)snprintf(what, sizeof what, "was to become %s", name_of(to));
+        retire(store, slot, what);
+        return false;
+    }
+    store->slots[slot].use = (uint8_t)to;
+    store->n_changes += use == MOE_USE_RESIDENT || to == MOE_USE_RESIDENT;
+    return true;
+}
+
+int moe_store_check(moe_expert_store *store, moe_error *err)
+{
+    if (store->host != NULL && moe_host_tier_take_fault(store->host)) {
+        (void)moe_fail(&store->fault, MOE_ERR_INTERNAL,
+                       "a slot of the host tier went a way that it must not go; it is out of use "
+                       "now. This is a fault of the library: please report it");
+    }
+    if (store->fault.message[0] == '\0') {
+        return MOE_OK;
+    }
+    int status = moe_fail(err, MOE_ERR_INTERNAL, "%s", store->fault.message);
+    store->fault.message[0] = '\0';
+    return status;
+}
+
+/* ---- Holds ---- */
+
+void moe_store_join_wave(moe_expert_store *store, uint32_t slot)
+{
+    if (moe_store_use(store, slot) == MOE_USE_RETIRED) {
+        return;
+    }
+    MOE_ASSERT(!moe_store_is_held(store, slot, MOE_HOLD_WAVE));
+    store->slots[slot].holds |= MOE_HOLD_WAVE;
+}
+
+void moe_store_hold(moe_expert_store *store, uint32_t slot, moe_slot_hold hold)
+{
+    if (moe_store_use(store, slot) == MOE_USE_RETIRED) {
+        return;
+    }
+    MOE_ASSERT(!moe_store_is_held(store, slot, hold));
+    if (moe_store_is_held(store, slot, hold)) {
+        retire(store, slot, "was to be held twice");
+        return;
+    }
+    store->slots[slot].holds |= (uint8_t)hold;
+    if (hold == MOE_HOLD_AHEAD) {
+        moe_key_list_push_front(&store->ahead, 0, slot);
+        store->n_ahead++;
+    } else if (hold == MOE_HOLD_FORESEEN) {
+        moe_key_list_push_front(&store->foreseen, 0, slot);
+        store->n_foreseen++;
+    }
+    moe_expert_cache_pin(store->cache, moe_expert_cache_key_of(store->cache, slot));
+}
+
+void moe_store_release(moe_expert_store *store, uint32_t slot, moe_slot_hold hold)
+{
+    if (moe_store_use(store, slot) == MOE_USE_RETIRED) {
+        return;
+    }
+    MOE_ASSERT(moe_store_is_held(store, slot, hold));
+    if (!moe_store_is_held(store, slot, hold)) {
+        retire(store, slot, "was to be released by one that does not hold it");
+        return;
+    }
+    leave_list(store, slot, hold);
+    moe_expert_cache_unpin(store->cache, moe_expert_cache_key_of(store->cache, slot));
+}
+
+/* ---- Changes of use ---- */
+
+uint32_t moe_store_give(moe_expert_store *store, uint32_t slot, uint32_t evicted)
+{
+    bool there = moe_store_use(store, slot) == MOE_USE_RESIDENT;
+    if (!change_use(store, slot, FROM(MOE_USE_EMPTY) | FROM(MOE_USE_RESIDENT), MOE_USE_GIVEN)) {
+        return MOE_KEY_NONE;
+    }
+    store->slots[slot].brought_pass = 0;
+    if (there) {
+        moe_mover_reset(store->mover, slot);
+    }
+    return there ? evicted : MOE_KEY_NONE;
+}
+
+/* Has the move save the expert that the slot holds to host memory, if there is a place for it. The
+ * two tiers then hold one copy of each expert: the host's slots go to experts that the device has
+ * lost, and first those that it holds as well are given up (moe_expert_cache_stack()). While the
+ * request reads from the disk its save costs nothing; if its bytes are there, it waits for a copy
+ * over the link, which has to pay. */
+static void save_evicted(moe_expert_store *store, uint32_t slot, uint32_t evicted,
+                         const moe_policy_access *access, moe_move *move)
+{
+    const moe_tensor_map *map = store->options.map;
+    uint32_t layer = evicted / map->n_expert;
+    moe_policy_access saved = {.pass = access->pass, .layer = layer};
+    if (evicted == MOE_KEY_NONE || store->options.keep_nothing ||
+        moe_expert_cache_find(store->cache, evicted) != MOE_SLOT_NONE ||
+        store->n_saving >= moe_host_tier_slots_of(store->host, layer) / SAVING_DIVISOR ||
+        (move->in_memory && !moe_host_tier_save_pays(store->host)) ||
+        !moe_host_tier_take_saved(store->host, evicted, &saved, move->save.buffers)) {
+        return;
+    }
+    move->save.expert = &map->layers[layer].experts[evicted % map->n_expert];
+    store->slots[slot].saved_key = evicted;
+    store->n_saving++;
+}
+
+bool moe_store_submit(moe_expert_store *store, uint32_t slot, uint32_t evicted,
+                      const moe_policy_access *access, moe_move_cause cause)
+{
+    uint32_t key = moe_expert_cache_key_of(store->cache, slot);
+    if (moe_store_use(store, slot) == MOE_USE_RETIRED) {
+        return false;
+    }
+    const moe_tensor_map *map = store->options.map;
+    moe_move move = {.expert = &map->layers[key / map->n_expert].experts[key % map->n_expert],
+                     .cause = cause};
+    if (store->host != NULL &&
+        !moe_host_tier_take(store->host, key, access, cause == MOE_CAUSE_PREFETCH, &move)) {
+        return false;
+    }
+    if (!change_use(store, slot, FROM(MOE_USE_GIVEN), MOE_USE_MOVING)) {
+        return false;
+    }
+    if (store->host != NULL) {
+        save_evicted(store, slot, evicted, access, &move);
+    }
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        uint8_t *buffer = moe_slot_arena_buffer(&store->arena, slot, p);
+        if (store->host != NULL) {
+            move.device_buffers[p] = buffer;
+        } else {
+            move.buffers[p] = buffer;
+        }
+    }
+    moe_slot_pages_taken(store->pages, slot);
+    if (store->options.checksums != NULL) {
+        move.checksums = store->options.checksums + (size_t)key * MOE_EXPERT_PARTS;
+    }
+    store->n_asked[cause]++;
+    moe_mover_submit(store->mover, slot, &move);
+    return true;
+}
+
+/* Releases what a request that has ended held in the host tier. */
+static void settle_host(moe_expert_store *store, uint32_t slot)
+{
+    moe_slot_record *record = &store->slots[slot];
+    if (store->host == NULL) {
+        return;
+    }
+    const uint8_t *data[MOE_EXPERT_PARTS];
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        data[p] = moe_mover_host_data(store->mover, slot, p);
+    }
+    store->n_settled++;
+    moe_host_tier_settle(store->host, moe_expert_cache_key_of(store->cache, slot), data);
+    if (record->saved_key != MOE_KEY_NONE) {
+        MOE_ASSERT(store->n_saving > 0);
+        moe_host_tier_settle_saved(store->host, record->saved_key,
+                                   moe_mover_has_saved(store->mover, slot));
+        record->saved_key = MOE_KEY_NONE;
+        store->n_saving--;
+    }
+}
+
+moe_slot_outcome moe_store_settle(moe_expert_store *store, uint32_t slot)
+{
+    if (moe_store_use(store, slot) != MOE_USE_MOVING) {
+        return MOE_OUTCOME_NONE;
+    }
+    moe_slot_state state = moe_mover_state(store->mover, slot); /* the only look: it may change */
+    if (!moe_mover_is_end(state)) {
+        return MOE_OUTCOME_MOVING;
+    }
+    if (moe_mover_is_broken(store->mover, slot)) {
+        retire(store, slot, "its request went a way that it must not go");
+        return MOE_OUTCOME_FAILED;
+    }
+    settle_host(store, slot);
+    if (state == MOE_SLOT_READY) {
+        (void)change_use(store, slot, FROM(MOE_USE_MOVING), MOE_USE_RESIDENT);
+        return MOE_OUTCOME_ARRIVED;
+    }
+    moe_mover_reset(store->mover, slot);
+    (void)change_use(store, slot, FROM(MOE_USE_MOVING), MOE_USE_GIVEN);
+    return MOE_OUTCOME_FAILED;
+}
+
+bool moe_store_cancel(moe_expert_store *store, uint32_t slot)
+{
+    if (moe_store_use(store, slot) != MOE_USE_MOVING || !moe_mover_cancel(store->mover, slot)) {
+        return false;
+    }
+    settle_host(store, slot);
+    return change_use(store, slot, FROM(MOE_USE_MOVING), MOE_USE_GIVEN);
+}
+
+void moe_store_adopt(moe_expert_store *store, uint32_t slot)
+{
+    uint8_t *buffers[MOE_EXPERT_PARTS];
+    if (change_use(store, slot, FROM(MOE_USE_GIVEN), MOE_USE_RESIDENT)) {
+        for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+            buffers[p] = moe_slot_arena_buffer(&store->arena, slot, p);
+        }
+        moe_mover_adopt(store->mover, slot, buffers);
+    }
+}
+
+void moe_store_drop(moe_expert_store *store, uint32_t slot)
+{
+    bool there = moe_store_use(store, slot) == MOE_USE_RESIDENT;
+    if (!change_use(store, slot, FROM(MOE_USE_GIVEN) | FROM(MOE_USE_RESIDENT), MOE_USE_EMPTY)) {
+        return;
+    }
+    if (there) {
+        moe_mover_reset(store->mover, slot);
+    }
+    lose_expert(store, slot);
+}
+
+void moe_store_close(moe_expert_store *store, uint32_t slot, moe_slot_use use)
+{
+    bool there = moe_store_use(store, slot) == MOE_USE_RESIDENT;
+    MOE_ASSERT(use == MOE_USE_CLOSED || use == MOE_USE_LENT);
+    MOE_ASSERT(moe_expert_cache_is_closed(store->cache, slot) && store->slots[slot].holds == 0);
+    if (change_use(store, slot, FROM(MOE_USE_EMPTY) | FROM(MOE_USE_RESIDENT), use) && there) {
+        moe_mover_reset(store->mover, slot);
+    }
+}
+
+void moe_store_reopen(moe_expert_store *store, uint32_t slot)
+{
+    (void)change_use(store, slot, FROM(MOE_USE_CLOSED) | FROM(MOE_USE_LENT), MOE_USE_EMPTY);
+}
+
+void moe_store_note_brought(moe_expert_store *store, uint32_t slot, uint64_t pass,
+                            moe_move_cause cause)
+{
+    store->slots[slot].brought_pass = pass + 1;
+    store->slots[slot].brought_by = cause;
+}
+
+/* ---- Waiting, and what is in a slot ---- */
+
+int moe_store_wait(moe_expert_store *store, const uint32_t *slots, uint32_t n, moe_error *err)
+{
+    moe_error reason;
+    uint32_t hung;
+    uint64_t begin = moe_now_ns();
+    int status = moe_mover_wait(store->mover, slots, n, &store->request.cancel, &hung, &reason);
+    store->wait_ns += moe_now_ns() - begin;
+    if (status == MOE_ERR_CANCELLED) {
+        moe_fail(err, status, "%.480s", reason.message);
+    } else if (status != MOE_OK) {
+        uint32_t key = moe_expert_cache_key_of(store->cache, hung);
+        uint32_t n_expert = store->options.map->n_expert;
+        moe_fail(err, status, "layer %u, expert %u: %.440s", key / n_expert, key % n_expert,
+                 reason.message);
+    }
+    return status;
+}
 
 void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint8_t *const *data,
                          moe_expert_view *view)
@@ -30,251 +385,12 @@ void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint
     }
 }
 
-uint32_t moe_store_clear_slot(moe_expert_store *store, uint32_t slot, uint32_t evicted)
+void moe_store_view(const moe_expert_store *store, uint32_t slot, moe_expert_view *view)
 {
-    bool there = moe_mover_state(store->mover, slot) == MOE_SLOT_READY;
-    moe_mover_reset(store->mover, slot);
-    return there ? evicted : MOE_KEY_NONE;
-}
-
-/* Has the move save the expert that the slot holds to host memory, if there is a place for it. The
- * two tiers then hold one copy of each expert: the host's slots go to experts that the device has
- * lost, and first those that it holds as well are given up (moe_expert_cache_stack()). While the
- * request reads from the disk its save costs nothing; if its bytes are there, it waits for a copy
- * over the link, which has to pay. */
-static void save_evicted(moe_expert_store *store, uint32_t slot, uint32_t evicted,
-                         const moe_policy_access *access, moe_move *move)
-{
-    const moe_tensor_map *map = store->options.map;
-    uint32_t layer = evicted / map->n_expert;
-    moe_policy_access saved = {.pass = access->pass, .layer = layer};
-    store->saved_key[slot] = MOE_KEY_NONE;
-    if (evicted == MOE_KEY_NONE || store->options.keep_nothing ||
-        moe_expert_cache_find(store->cache, evicted) != MOE_SLOT_NONE ||
-        store->n_saving >= moe_host_tier_slots_of(store->host, layer) / SAVING_DIVISOR ||
-        (move->in_memory && !moe_host_tier_save_pays(store->host)) ||
-        !moe_host_tier_take_saved(store->host, evicted, &saved, move->save.buffers)) {
-        return;
-    }
-    move->save.expert = &map->layers[layer].experts[evicted % map->n_expert];
-    store->saved_key[slot] = evicted;
-    store->n_saving++;
-}
-
-bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot, uint32_t evicted,
-                      const moe_policy_access *access, moe_move_cause cause)
-{
-    MOE_ASSERT(moe_expert_cache_find(store->cache, key) == slot && !store->in_flight[slot]);
-    const moe_tensor_map *map = store->options.map;
-    moe_move move = {.expert = &map->layers[key / map->n_expert].experts[key % map->n_expert],
-                     .cause = cause};
-    if (store->host != NULL &&
-        !moe_host_tier_take(store->host, key, access, cause == MOE_CAUSE_PREFETCH, &move)) {
-        return false;
-    }
-    store->in_flight[slot] = store->host != NULL;
-    if (store->host != NULL) {
-        save_evicted(store, slot, evicted, access, &move);
-    }
-    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
-        uint8_t *buffer = moe_slot_arena_buffer(&store->arena, slot, p);
-        if (store->host != NULL) {
-            move.device_buffers[p] = buffer;
-        } else {
-            move.buffers[p] = buffer;
-        }
-    }
-    moe_slot_pages_taken(store->pages, slot);
-    if (store->options.checksums != NULL) {
-        move.checksums = store->options.checksums + (size_t)key * MOE_EXPERT_PARTS;
-    }
-    store->n_asked[cause]++;
-    moe_mover_submit(store->mover, slot, &move);
-    return true;
-}
-
-void moe_store_settle_host(moe_expert_store *store, uint32_t slot)
-{
-    if (!store->in_flight[slot]) {
-        return;
-    }
     const uint8_t *data[MOE_EXPERT_PARTS];
+    MOE_ASSERT(moe_store_use(store, slot) == MOE_USE_RESIDENT);
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
-        data[p] = moe_mover_host_data(store->mover, slot, p);
+        data[p] = moe_mover_data(store->mover, slot, p);
     }
-    store->in_flight[slot] = false;
-    store->n_settled++;
-    MOE_ASSERT(moe_mover_state(store->mover, slot) == MOE_SLOT_ABSENT ||
-               moe_store_is_settled(moe_mover_state(store->mover, slot)));
-    moe_host_tier_settle(store->host, moe_expert_cache_key_of(store->cache, slot), data);
-    if (store->saved_key[slot] != MOE_KEY_NONE) {
-        MOE_ASSERT(store->n_saving > 0);
-        moe_host_tier_settle_saved(store->host, store->saved_key[slot],
-                                   moe_mover_has_saved(store->mover, slot));
-        store->saved_key[slot] = MOE_KEY_NONE;
-        store->n_saving--;
-    }
-}
-
-void moe_store_unprotect(moe_expert_store *store, uint32_t layer)
-{
-    uint32_t n_left = 0;
-    for (uint32_t i = 0; i < store->n_protected; i++) {
-        uint32_t key = store->protected_keys[i];
-        if (layer == MOE_ALL_LAYERS || key / store->options.map->n_expert == layer) {
-            store->is_protected[key] = false;
-            moe_expert_cache_unpin(store->cache, key);
-        } else {
-            store->protected_keys[n_left++] = key;
-        }
-    }
-    store->n_protected = n_left;
-}
-
-void moe_store_release_kept(moe_expert_store *store)
-{
-    uint32_t n_keys = store->options.map->n_layer * store->options.map->n_expert;
-    for (uint32_t key = 0; key < n_keys && store->options.n_kept == 0; key++) {
-        if (store->is_kept[key]) {
-            store->is_kept[key] = false;
-            moe_expert_cache_unpin(store->cache, key);
-        }
-    }
-}
-
-void moe_store_forget_protection(moe_expert_store *store, uint32_t key)
-{
-    for (uint32_t i = 0; store->is_protected[key] && i < store->n_protected; i++) {
-        if (store->protected_keys[i] == key) {
-            store->protected_keys[i] = store->protected_keys[--store->n_protected];
-            store->is_protected[key] = false;
-        }
-    }
-}
-
-void moe_store_drop_unused(moe_expert_store *store, uint32_t key)
-{
-    moe_store_forget_protection(store, key);
-    moe_expert_cache_drop(store->cache, key);
-}
-
-void moe_store_drop_key(moe_expert_store *store, uint32_t key, uint32_t slot)
-{
-    MOE_ASSERT(moe_expert_cache_find(store->cache, key) == slot);
-    moe_mover_reset(store->mover, slot);
-    moe_store_drop_unused(store, key);
-}
-
-void moe_store_note_brought(moe_expert_store *store, uint32_t key, uint64_t pass,
-                            moe_move_cause cause)
-{
-    store->brought_pass[key] = pass + 1;
-    store->brought_by[key] = cause;
-}
-
-bool moe_store_is_ready(const moe_expert_store *store, uint32_t key, uint32_t *slot)
-{
-    *slot = moe_expert_cache_find(store->cache, key);
-    return *slot != MOE_SLOT_NONE && moe_mover_state(store->mover, *slot) == MOE_SLOT_READY;
-}
-
-/* ---- Prefetches ---- */
-
-/* Checks the prefetches: unpins those that settled, drops those that failed (a demand will meet the
- * error itself) and, if `cancel`, cancels those that have not begun. */
-static void settle_prefetches(moe_expert_store *store, bool cancel)
-{
-    uint32_t n_left = 0;
-    for (uint32_t i = 0; i < store->n_prefetching; i++) {
-        uint32_t slot = store->prefetching[i];
-        uint32_t key = moe_expert_cache_key_of(store->cache, slot);
-        if (cancel && moe_mover_cancel(store->mover, slot)) {
-            moe_store_settle_host(store, slot);
-            moe_store_drop_unused(store, key);
-            continue;
-        }
-        moe_slot_state state = moe_mover_state(store->mover, slot);
-        MOE_ASSERT(key != MOE_KEY_NONE && state != MOE_SLOT_ABSENT);
-        if (moe_store_is_settled(state)) {
-            moe_store_settle_host(store, slot);
-        }
-        if (state == MOE_SLOT_READY) {
-            moe_expert_cache_unpin(store->cache, key);
-        } else if (state == MOE_SLOT_FAILED) {
-            moe_store_drop_key(store, key, slot);
-        } else {
-            store->prefetching[n_left++] = slot;
-        }
-    }
-    store->n_prefetching = n_left;
-}
-
-void moe_store_settle_prefetches(moe_expert_store *store)
-{
-    settle_prefetches(store, false);
-}
-
-void moe_store_cancel_prefetches(moe_expert_store *store)
-{
-    settle_prefetches(store, true);
-}
-
-int moe_store_wait(moe_expert_store *store, const uint32_t *slots, uint32_t n, moe_error *err)
-{
-    moe_error reason;
-    uint32_t hung;
-    uint64_t begin = moe_now_ns();
-    int status = moe_mover_wait(store->mover, slots, n, &store->request.cancel, &hung, &reason);
-    store->wait_ns += moe_now_ns() - begin;
-    if (status == MOE_ERR_CANCELLED) {
-        moe_fail(err, status, "%.480s", reason.message);
-    } else if (status != MOE_OK) {
-        uint32_t key = moe_expert_cache_key_of(store->cache, hung);
-        uint32_t n_expert = store->options.map->n_expert;
-        moe_fail(err, status, "layer %u, expert %u: %.440s", key / n_expert, key % n_expert,
-                 reason.message);
-    }
-    return status;
-}
-
-bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_policy_access *access,
-                            moe_move_cause cause)
-{
-    uint32_t evicted;
-    uint32_t slot = moe_expert_cache_prefetch(store->cache, key, access, &evicted);
-    if (slot == MOE_SLOT_NONE) {
-        return false;
-    }
-    evicted = moe_store_clear_slot(store, slot, evicted);
-    if (!moe_store_submit(store, key, slot, evicted, access, cause)) {
-        store->n_refused++;
-        moe_expert_cache_drop(store->cache, key);
-        return false;
-    }
-    moe_expert_cache_pin(store->cache, key);
-    MOE_ASSERT(store->n_prefetching < store->arena.n_slots);
-    store->prefetching[store->n_prefetching++] = slot;
-    moe_store_note_brought(store, key, access->pass, cause);
-    return true;
-}
-
-int moe_store_quiesce(moe_expert_store *store, moe_error *err)
-{
-    int status = MOE_OK;
-    store->warming = false;
-    moe_store_cancel_prefetches(store);
-    while (store->n_prefetching > 0 && status == MOE_OK) {
-        status = moe_store_wait(store, store->prefetching, store->n_prefetching, err);
-        moe_store_settle_prefetches(store);
-    }
-    MOE_ASSERT(status != MOE_OK || store->n_prefetching == 0);
-    return status;
-}
-
-void moe_store_stop_warming(moe_expert_store *store)
-{
-    if (store->warming) {
-        store->warming = false;
-        moe_store_cancel_prefetches(store);
-    }
+    moe_store_fill_view(store, moe_expert_cache_key_of(store->cache, slot), data, view);
 }

@@ -5,12 +5,14 @@
 #ifndef MOE_OFFLOAD_EXPERT_STORE_STATE_H
 #define MOE_OFFLOAD_EXPERT_STORE_STATE_H
 
+#include "cache/key_list.h"
 #include "cache/layer_access.h"
 #include "offload/expert_store.h"
 #include "offload/host_split.h"
 #include "offload/host_tier.h"
 #include "offload/slot_arena.h"
 #include "offload/slot_pages.h"
+#include "offload/slot_record.h"
 #include "runtime/base/moe_assert.h"
 
 #define MOE_MOST_LOAN_PARTS 64u
@@ -52,16 +54,20 @@ struct moe_expert_store {
     bool *handled;               /* [n_expert]: in this wave or an earlier one */
     moe_layer_access *wave;      /* [n_expert] */
     bool *delivered;             /* [n_expert] of the wave */
-    uint32_t *waiting;           /* [n_expert]: slots of the wave that are not yet delivered */
+    uint32_t *waiting;           /* [n_expert or n_slots]: slots to wait for */
     uint32_t n_wave;
     uint32_t n_delivered;
     uint64_t wave_ns; /* when it was requested */
-    bool *is_kept;    /* [n_layer * n_expert] pinned from pass to pass */
-    bool *in_flight;  /* [n_slots]: requests that hold a host slot, on a device with a link */
-    /* [n_slots] the expert that a request saves from the device before it takes the slot; it holds
-     * a host slot, too. MOE_KEY_NONE: none. */
-    uint32_t *saved_key;
-    uint32_t n_saving; /* slots of those */
+
+    /* The slots. expert_store_slots.c alone writes what follows. */
+    moe_slot_record *slots; /* [n_slots] */
+    moe_key_list ahead;     /* one list, of slots that are held AHEAD, oldest last */
+    moe_key_list foreseen;  /* likewise FORESEEN */
+    uint32_t n_ahead, n_foreseen;
+    uint32_t n_saving;  /* slots whose request saves an expert */
+    uint32_t n_retired; /* RETIRED slots */
+    uint64_t n_changes; /* of what is RESIDENT */
+    moe_error fault;    /* what retired the last one, until a layer has failed with it; else "" */
 
     /* Experts of the layer that the host computes. */
     moe_host_split split;
@@ -71,16 +77,7 @@ struct moe_expert_store {
     uint32_t n_host;
     uint64_t n_host_computed;
 
-    /* The cause that last brought a key ahead of need, and the pass it was for (1 + its number; 0:
-     * none). */
-    uint64_t *brought_pass;     /* [n_layer * n_expert] */
-    moe_move_cause *brought_by; /* likewise */
     uint64_t bytes_verify[MOE_VERIFY_STATES];
-
-    /* Foreseen by a draft: resident experts that hold a pin until their layer's turn. */
-    bool *is_protected;       /* [n_layer * n_expert] */
-    uint32_t *protected_keys; /* [n_slots] */
-    uint32_t n_protected;
 
     /* Experts that the device has read in host memory. */
     uint64_t n_in_place, bytes_in_place;
@@ -100,9 +97,6 @@ struct moe_expert_store {
 
     uint64_t wait_ns; /* of waits for slots, including those that were used for something else */
     bool warming;     /* some prefetches are a warm start's, and no layer has begun since */
-    /* Prefetches under way, pinned until they settle. */
-    uint32_t *prefetching; /* [n_slots]: slots */
-    uint32_t n_prefetching;
 };
 
 static inline uint32_t moe_store_key(const moe_expert_store *store, uint32_t layer, uint32_t expert)
@@ -111,27 +105,72 @@ static inline uint32_t moe_store_key(const moe_expert_store *store, uint32_t lay
     return layer * store->options.map->n_expert + expert;
 }
 
-static inline bool moe_store_is_settled(moe_slot_state state)
-{
-    return state == MOE_SLOT_READY || state == MOE_SLOT_FAILED;
-}
-
 /* Fills in the view of an expert whose parts are at data. */
 void moe_store_fill_view(const moe_expert_store *store, uint32_t key, const uint8_t *const *data,
                          moe_expert_view *view);
-/* Whether a key's bytes are on the device; *slot: where, or MOE_SLOT_NONE. */
-bool moe_store_is_ready(const moe_expert_store *store, uint32_t key, uint32_t *slot);
-/* What a slot held until a key was given it: evicted, if its bytes are there, else MOE_KEY_NONE.
- * Makes the slot ABSENT. */
-uint32_t moe_store_clear_slot(moe_expert_store *store, uint32_t slot, uint32_t evicted);
-/* Requests the move of a key into its slot. False, without a request, when that needs a slot of the
- * host tier and all of those are in use. evicted: the expert whose bytes the slot has, which goes
- * to host memory first if there is a place for it; or MOE_KEY_NONE. */
-bool moe_store_submit(moe_expert_store *store, uint32_t key, uint32_t slot, uint32_t evicted,
+
+/* Fills in the view of the expert in a RESIDENT slot. */
+void moe_store_view(const moe_expert_store *store, uint32_t slot, moe_expert_view *view);
+
+/* ---- Slots (slot_record.h says which changes are lawful) ---- */
+
+static inline moe_slot_use moe_store_use(const moe_expert_store *store, uint32_t slot)
+{
+    MOE_ASSERT(slot < store->arena.n_slots);
+    return (moe_slot_use)store->slots[slot].use;
+}
+
+static inline bool moe_store_is_held(const moe_expert_store *store, uint32_t slot,
+                                     moe_slot_hold hold)
+{
+    MOE_ASSERT(slot < store->arena.n_slots);
+    return (store->slots[slot].holds & hold) != 0;
+}
+
+/* Whether a key's bytes are on the device; *slot: where, or where they will be, or MOE_SLOT_NONE.
+ */
+static inline bool moe_store_is_resident(const moe_expert_store *store, uint32_t key,
+                                         uint32_t *slot)
+{
+    *slot = moe_expert_cache_find(store->cache, key);
+    return *slot != MOE_SLOT_NONE && moe_store_use(store, *slot) == MOE_USE_RESIDENT;
+}
+
+int moe_store_init_slots(moe_expert_store *store, moe_error *err);
+void moe_store_free_slots(moe_expert_store *store);
+/* The cache has given the slot to an expert, and evicted another one, or MOE_KEY_NONE. Returns the
+ * evicted one if its bytes are in the slot, else MOE_KEY_NONE. */
+uint32_t moe_store_give(moe_expert_store *store, uint32_t slot, uint32_t evicted);
+/* Asks the mover to bring the slot's expert. False, without a request, when that needs a slot of
+ * the host tier and none is to be had. evicted: the expert whose bytes the slot has, which goes to
+ * host memory first if there is a place for it; or MOE_KEY_NONE. */
+bool moe_store_submit(moe_expert_store *store, uint32_t slot, uint32_t evicted,
                       const moe_policy_access *access, moe_move_cause cause);
-/* Releases the host slot of a request that has settled or was cancelled. Call once for each; a call
- * for another slot does nothing. */
-void moe_store_settle_host(moe_expert_store *store, uint32_t slot);
+/* Takes note of what has become of the slot's request. Does nothing if it has none. */
+moe_slot_outcome moe_store_settle(moe_expert_store *store, uint32_t slot);
+/* Withdraws the slot's request. False when it has begun, or ended. */
+bool moe_store_cancel(moe_expert_store *store, uint32_t slot);
+/* A kernel has put the slot's expert there. */
+void moe_store_adopt(moe_expert_store *store, uint32_t slot);
+/* Takes the expert out of its slot, whoever holds it. It must not be MOVING. */
+void moe_store_drop(moe_expert_store *store, uint32_t slot);
+/* The cache has closed the slot, for the system (CLOSED) or for sessions (LENT), or opened it
+ * again. */
+void moe_store_close(moe_expert_store *store, uint32_t slot, moe_slot_use use);
+void moe_store_reopen(moe_expert_store *store, uint32_t slot);
+/* Sets a hold that is not set, with its pin, and releases one that is. */
+void moe_store_hold(moe_expert_store *store, uint32_t slot, moe_slot_hold hold);
+void moe_store_release(moe_expert_store *store, uint32_t slot, moe_slot_hold hold);
+/* Sets the hold WAVE, whose pin the wave's access has set. */
+void moe_store_join_wave(moe_expert_store *store, uint32_t slot);
+/* Notes that the slot's expert is being brought ahead of need, for a pass. */
+void moe_store_note_brought(moe_expert_store *store, uint32_t slot, uint64_t pass,
+                            moe_move_cause cause);
+/* MOE_ERR_INTERNAL, once, after a slot was retired. */
+int moe_store_check(moe_expert_store *store, moe_error *err);
+
+/* ---- What several files do with slots ---- */
+
 /* Returns when one of the slots has settled, or with an error that names an expert that hangs. */
 int moe_store_wait(moe_expert_store *store, const uint32_t *slots, uint32_t n, moe_error *err);
 /* Reads the experts that are kept for good, and leaves them pinned. */
@@ -142,20 +181,14 @@ bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_pol
 /* Ends the protection of a layer's experts; of all layers for MOE_ALL_LAYERS. */
 #define MOE_ALL_LAYERS UINT32_MAX
 void moe_store_unprotect(moe_expert_store *store, uint32_t layer);
-/* Takes a key out of its slot, whatever it was pinned for. */
-void moe_store_drop_unused(moe_expert_store *store, uint32_t key);
-/* Does so for a slot whose request has settled without valid bytes. A request under way is pinned
- * and never dropped. */
-void moe_store_drop_key(moe_expert_store *store, uint32_t key, uint32_t slot);
-/* Clears the protection of a key that has left its slot, and lost its pins with it. */
-void moe_store_forget_protection(moe_expert_store *store, uint32_t key);
-/* Notes that a key is being brought ahead of need, for a pass. */
-void moe_store_note_brought(moe_expert_store *store, uint32_t key, uint64_t pass,
-                            moe_move_cause cause);
-/* Unpins prefetches that have settled, and drops those that failed. */
-void moe_store_settle_prefetches(moe_expert_store *store);
-/* Does the same, and cancels those that have not begun. */
-void moe_store_cancel_prefetches(moe_expert_store *store);
+/* Settles the slots that are held AHEAD: those that have arrived are released, those that failed
+ * are dropped (a demand will meet the error itself). */
+void moe_store_settle_ahead(moe_expert_store *store);
+/* Cancels those of them that have not begun and for which wanted() is false; NULL: all. */
+typedef bool (*moe_store_wanted_fn)(const moe_expert_store *store, uint32_t key, void *user);
+void moe_store_cancel_ahead(moe_expert_store *store, moe_store_wanted_fn wanted, void *user);
+/* Returns when one of them has settled; there must be one. */
+int moe_store_wait_ahead(moe_expert_store *store, moe_error *err);
 /* Cancels what has not begun and waits for the rest: nothing is under way afterwards. */
 int moe_store_quiesce(moe_expert_store *store, moe_error *err);
 /* Unpins the experts that a draft keeps, until a draft names them again. */
@@ -172,8 +205,6 @@ void moe_store_fill_address(const moe_expert_store *store, uint32_t key, const u
                             bool over_link, moe_expert_address *address);
 int moe_store_init_place(moe_expert_store *store, moe_error *err);
 void moe_store_free_place(moe_expert_store *store);
-int moe_store_init_draft(moe_expert_store *store, moe_error *err);
-void moe_store_free_draft(moe_expert_store *store);
 /* Lends `bytes` of the device slots' memory, 64-aligned, on a device with a link. All loans are of
  * one size. Closes the coldest slots for it. MOE_ERR_BUDGET, without a message: none may be closed.
  */

@@ -11,7 +11,7 @@ static moe_tier tier_of(const moe_expert_store *store, uint32_t key)
     if (map->layers[key / map->n_expert].experts == NULL) {
         return MOE_TIER_NONE;
     }
-    if (moe_store_is_ready(store, key, &slot)) {
+    if (moe_store_is_resident(store, key, &slot)) {
         return MOE_TIER_DEVICE;
     }
     if (slot != MOE_SLOT_NONE) {

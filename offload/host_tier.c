@@ -14,14 +14,24 @@
 /* While saves do not pay, one in this many is done all the same, to see whether that changes. */
 #define TRY_EVERY 16u
 
+/* What a slot is used for:
+ *
+ *    EMPTY, COMPLETE --take(), take_saved()--> FILLING   its expert's bytes are on their way
+ *    FILLING --settle()--> COMPLETE or EMPTY             they came, or not
+ *    EMPTY, COMPLETE --note_closed()--> CLOSED --> EMPTY its memory is used for something else
+ *
+ * While FILLING the expert is pinned, so the slot cannot be given to another one. */
+typedef enum host_use { HOST_EMPTY, HOST_FILLING, HOST_COMPLETE, HOST_CLOSED } host_use;
+
 typedef struct host_slot {
-    bool complete;
+    host_use use;
     bool saved;                            /* the bytes came from the device */
     const uint8_t *data[MOE_EXPERT_PARTS]; /* where the parts begin in their buffers */
 } host_slot;
 
 struct moe_host_tier {
     moe_slot_arena arena;
+    bool fault; /* a slot has made a change that is not lawful, and nobody has been told */
     moe_expert_cache *cache;
     host_slot *slots;
     uint64_t hits_saved; /* hits on slots that were saved */
@@ -82,6 +92,22 @@ void moe_host_tier_close(moe_host_tier **tier_ptr)
     *tier_ptr = NULL;
 }
 
+/* The only writer of a slot's use. */
+static void set_use(moe_host_tier *tier, uint32_t index, host_use use)
+{
+    host_slot *slot = &tier->slots[index];
+    bool lawful = use == HOST_COMPLETE ? slot->use == HOST_FILLING : slot->use != HOST_FILLING;
+    lawful = use == HOST_EMPTY ? slot->use == HOST_FILLING || slot->use == HOST_CLOSED : lawful;
+    lawful = lawful && (slot->use != HOST_CLOSED || use == HOST_EMPTY);
+    MOE_ASSERT(lawful);
+    uint32_t key = moe_expert_cache_key_of(tier->cache, index);
+    if (!lawful && key != MOE_KEY_NONE) {
+        moe_expert_cache_pin(tier->cache, key); /* for good: something may still use its memory */
+    }
+    tier->fault |= !lawful;
+    slot->use = use;
+}
+
 /* Finds the key's slot, or takes one for it; MOE_SLOT_NONE when all are pinned. */
 static uint32_t find_slot(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
                           bool prefetch, bool *present)
@@ -106,7 +132,7 @@ bool moe_host_tier_take(moe_host_tier *tier, uint32_t key, const moe_policy_acce
 {
     bool present;
     uint32_t slot = moe_expert_cache_find(tier->cache, key);
-    if (slot != MOE_SLOT_NONE && !tier->slots[slot].complete) {
+    if (slot != MOE_SLOT_NONE && tier->slots[slot].use == HOST_FILLING) {
         return false;
     }
     slot = find_slot(tier, key, access, prefetch, &present);
@@ -114,12 +140,14 @@ bool moe_host_tier_take(moe_host_tier *tier, uint32_t key, const moe_policy_acce
         return false;
     }
     moe_expert_cache_pin(tier->cache, key);
-    tier->slots[slot].complete &= present;
+    if (!present) {
+        set_use(tier, slot, HOST_FILLING);
+    }
     tier->slots[slot].saved &= present;
     if (!prefetch) {
         note_hit(tier, slot);
     }
-    move->in_memory = tier->slots[slot].complete;
+    move->in_memory = present;
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         MOE_ASSERT(!move->in_memory || tier->slots[slot].data[p] != NULL);
         move->buffers[p] = move->in_memory ? (uint8_t *)tier->slots[slot].data[p]
@@ -135,10 +163,13 @@ void moe_host_tier_settle(moe_host_tier *tier, uint32_t key,
     uint32_t slot = moe_expert_cache_find(tier->cache, key);
     moe_expert_cache_unpin(tier->cache, key);
     if (data[0] == NULL) {
+        set_use(tier, slot, HOST_EMPTY);
         moe_expert_cache_drop(tier->cache, key);
         return;
     }
-    tier->slots[slot].complete = true;
+    if (tier->slots[slot].use == HOST_FILLING) {
+        set_use(tier, slot, HOST_COMPLETE);
+    }
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         tier->slots[slot].data[p] = data[p];
     }
@@ -153,7 +184,7 @@ bool moe_host_tier_take_saved(moe_host_tier *tier, uint32_t key, const moe_polic
         return false;
     }
     moe_expert_cache_pin(tier->cache, key);
-    tier->slots[slot].complete = false;
+    set_use(tier, slot, HOST_FILLING);
     tier->slots[slot].saved = true;
     if (++tier->n_recent_saves == 2 * FIRST_SAVES) {
         tier->n_recent_saves /= 2;
@@ -186,7 +217,7 @@ void moe_host_tier_settle_saved(moe_host_tier *tier, uint32_t key, bool complete
 bool moe_host_tier_has(const moe_host_tier *tier, uint32_t key)
 {
     uint32_t slot = moe_expert_cache_find(tier->cache, key);
-    return slot != MOE_SLOT_NONE && tier->slots[slot].complete;
+    return slot != MOE_SLOT_NONE && tier->slots[slot].use == HOST_COMPLETE;
 }
 
 void moe_host_tier_hold(moe_host_tier *tier, uint32_t key, const moe_policy_access *access)
@@ -251,6 +282,41 @@ void moe_host_tier_get_stats(const moe_host_tier *tier, moe_host_tier_stats *sta
                                    .n_resident = moe_expert_cache_n_resident(tier->cache)};
 }
 
+void moe_host_tier_note_closed(moe_host_tier *tier, uint32_t slot, bool closed)
+{
+    set_use(tier, slot, closed ? HOST_CLOSED : HOST_EMPTY);
+}
+
+bool moe_host_tier_is_closed(const moe_host_tier *tier, uint32_t slot)
+{
+    return tier->slots[slot].use == HOST_CLOSED;
+}
+
+bool moe_host_tier_take_fault(moe_host_tier *tier)
+{
+    bool fault = tier->fault;
+    tier->fault = false;
+    return fault;
+}
+
+/* Whether a slot's use fits what its cache knows. An expert that was evicted may have left its
+ * bytes behind. */
+static bool slot_is_sane(const moe_host_tier *tier, uint32_t slot)
+{
+    uint32_t key = moe_expert_cache_key_of(tier->cache, slot);
+    switch (tier->slots[slot].use) {
+    case HOST_EMPTY:
+        return key == MOE_KEY_NONE;
+    case HOST_FILLING:
+        return key != MOE_KEY_NONE && moe_expert_cache_is_pinned(tier->cache, key);
+    case HOST_COMPLETE:
+        return !moe_expert_cache_is_closed(tier->cache, slot);
+    case HOST_CLOSED:
+        return moe_expert_cache_is_closed(tier->cache, slot);
+    }
+    return false;
+}
+
 bool moe_host_tier_is_sane(const moe_host_tier *tier)
 {
     if (!moe_slot_arena_is_sane(&tier->arena) || !moe_expert_cache_is_sane(tier->cache) ||
@@ -258,7 +324,10 @@ bool moe_host_tier_is_sane(const moe_host_tier *tier)
         return false;
     }
     for (uint32_t slot = 0; slot < tier->arena.n_slots; slot++) {
-        for (int p = 0; p < MOE_EXPERT_PARTS && tier->slots[slot].complete; p++) {
+        if (!slot_is_sane(tier, slot)) {
+            return false;
+        }
+        for (int p = 0; p < MOE_EXPERT_PARTS && tier->slots[slot].use == HOST_COMPLETE; p++) {
             const uint8_t *begin = moe_slot_arena_buffer(&tier->arena, slot, 0);
             size_t at = (size_t)(tier->slots[slot].data[p] - begin);
             if (at >= moe_slot_arena_slot_bytes(&tier->arena, slot)) {

@@ -69,6 +69,14 @@ moe_expert_cache *moe_host_tier_cache(const moe_host_tier *tier);
 /* How many slots the experts of a layer can use. */
 uint32_t moe_host_tier_slots_of(const moe_host_tier *tier, uint32_t layer);
 
+/* Notes that the tier's cache has closed a slot, whose memory goes elsewhere, or opened it again.
+ */
+void moe_host_tier_note_closed(moe_host_tier *tier, uint32_t slot, bool closed);
+bool moe_host_tier_is_closed(const moe_host_tier *tier, uint32_t slot);
+/* True once after a slot has gone a way that it must not go, which is a fault of this library. The
+ * slot is out of use. */
+bool moe_host_tier_take_fault(moe_host_tier *tier);
+
 void moe_host_tier_end_pass(moe_host_tier *tier, uint64_t pass);
 void moe_host_tier_get_stats(const moe_host_tier *tier, moe_host_tier_stats *stats);
 /* Whether the slots' memory and their cache are sane, and only slots with an expert are complete.

@@ -83,13 +83,37 @@ static int make_closable(moe_expert_store *store, const moe_slot_tier *tier, uin
 
 /* ---- Slots in RAM ---- */
 
+static void note_closed(moe_expert_store *store, uint32_t slot, bool closed)
+{
+    if (store->host != NULL) {
+        moe_host_tier_note_closed(store->host, slot, closed);
+    } else if (closed) {
+        moe_store_close(store, slot, MOE_USE_CLOSED);
+    } else {
+        moe_store_reopen(store, slot);
+    }
+}
+
+/* Slots that are out of use for good are not opened again. */
+static bool may_open(const moe_expert_store *store, uint32_t slot)
+{
+    return store->host != NULL ? moe_host_tier_is_closed(store->host, slot)
+                               : moe_store_use(store, slot) == MOE_USE_CLOSED;
+}
+
+static void reopen(moe_expert_store *store, uint32_t slot)
+{
+    note_closed(store, slot, false);
+    moe_expert_cache_open_again(store->ram.cache, slot, 1);
+}
+
 static void open_slot(moe_expert_store *store, uint32_t slot)
 {
     uint8_t *memory;
     size_t bytes = moe_slot_arena_pages(store->ram.arena, slot, &memory);
     (void)moe_mover_set_away(store->mover, memory, bytes, false);
     moe_slot_arena_take_back(store->ram.arena, slot);
-    moe_expert_cache_open_again(store->ram.cache, slot, 1);
+    reopen(store, slot);
 }
 
 /* Closes one slot and returns its bytes, or 0 when no slot can be closed. */
@@ -104,11 +128,9 @@ static uint64_t close_slot(moe_expert_store *store)
         return 0;
     }
     size_t bytes = moe_slot_arena_pages(tier->arena, slot, &memory);
-    if (store->host == NULL) {
-        moe_mover_reset(store->mover, slot);
-    }
+    note_closed(store, slot, true);
     if (!moe_mover_set_away(store->mover, memory, bytes, true)) {
-        moe_expert_cache_open_again(tier->cache, slot, 1);
+        reopen(store, slot);
         return 0;
     }
     moe_slot_pages_stop(&store->pages);
@@ -119,23 +141,24 @@ static uint64_t close_slot(moe_expert_store *store)
     return bytes;
 }
 
-/* Finds a closed slot of the emptiest domain; MOE_SLOT_NONE when all are open. */
-static uint32_t find_closed(const moe_slot_tier *tier)
+/* Finds a closed slot of the emptiest domain that has one; MOE_SLOT_NONE when all are open. */
+static uint32_t find_closed(const moe_expert_store *store)
 {
     uint32_t found = MOE_SLOT_NONE;
     uint32_t first = 0;
     double least = 1.0;
     moe_cache_domain_size size;
-    for (uint32_t d = 0; moe_expert_cache_domain(tier->cache, d, &size); d++) {
+    for (uint32_t d = 0; moe_expert_cache_domain(store->ram.cache, d, &size); d++) {
         double share = (double)size.n_open / (double)size.n_slots;
-        if (share < least) {
+        uint32_t end = first + size.n_slots;
+        while (first < end && share < least && !may_open(store, first)) {
+            first++;
+        }
+        if (first < end && share < least) {
             least = share;
             found = first;
         }
-        first += size.n_slots;
-    }
-    while (found != MOE_SLOT_NONE && !moe_expert_cache_is_closed(tier->cache, found)) {
-        found++;
+        first = end;
     }
     return found;
 }
@@ -146,7 +169,7 @@ static uint64_t open_slots(moe_expert_store *store, uint64_t bytes)
 {
     uint64_t taken = 0;
     uint8_t *memory;
-    for (uint32_t slot; (slot = find_closed(&store->ram)) != MOE_SLOT_NONE;) {
+    for (uint32_t slot; (slot = find_closed(store)) != MOE_SLOT_NONE;) {
         size_t slot_bytes = moe_slot_arena_pages(store->ram.arena, slot, &memory);
         if (slot_bytes > bytes - taken) {
             break;
@@ -191,7 +214,7 @@ static uint64_t closed_bytes(const moe_expert_store *store)
     uint64_t bytes = 0;
     uint8_t *memory;
     for (uint32_t slot = 0; slot < tier->arena->n_slots; slot++) {
-        if (moe_expert_cache_is_closed(tier->cache, slot)) {
+        if (may_open(store, slot)) {
             bytes += moe_slot_arena_pages(tier->arena, slot, &memory);
         }
     }
@@ -265,7 +288,7 @@ static int open_loan(moe_expert_store *store, size_t bytes, moe_error *err)
         return MOE_ERR_BUDGET;
     }
     for (uint32_t slot = first; slot < first + n; slot++) {
-        moe_mover_reset(store->mover, slot);
+        moe_store_close(store, slot, MOE_USE_LENT);
     }
     MOE_ASSERT(store->n_loans < store->loan_capacity);
     store->loans[store->n_loans++] = (moe_slot_loan){
@@ -311,6 +334,9 @@ void moe_store_end_loan(moe_expert_store *store, void *memory)
         MOE_ASSERT(at % loan->part_bytes == 0 && (loan->used >> at / loan->part_bytes & 1) != 0);
         loan->used &= ~(UINT64_C(1) << at / loan->part_bytes);
         if (loan->used == 0) {
+            for (uint32_t slot = loan->first; slot < loan->first + loan->n_run; slot++) {
+                moe_store_reopen(store, slot);
+            }
             moe_expert_cache_open_again(store->cache, loan->first, loan->n_run);
             *loan = store->loans[--store->n_loans];
         }

@@ -117,6 +117,14 @@ void moe_mover_raise(moe_mover *mover, uint32_t slot, moe_move_cause cause);
  * Also false while the request's save is being copied. */
 bool moe_mover_cancel(moe_mover *mover, uint32_t slot);
 moe_slot_state moe_mover_state(const moe_mover *mover, uint32_t slot);
+static inline bool moe_mover_is_end(moe_slot_state state)
+{
+    return state == MOE_SLOT_READY || state == MOE_SLOT_FAILED;
+}
+bool moe_mover_has_ended(const moe_mover *mover, uint32_t slot);
+/* Whether the request has gone a way that the drawing above does not have, a fault of this library:
+ * it has FAILED, and its memory may still be written to. For a request that has ended. */
+bool moe_mover_is_broken(const moe_mover *mover, uint32_t slot);
 /* How many requests have become READY or FAILED; counted after the state changes. */
 uint64_t moe_mover_n_finished(const moe_mover *mover);
 /* Where part p of a READY slot begins: on the device if there is one, else in host memory. */

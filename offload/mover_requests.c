@@ -268,6 +268,17 @@ moe_slot_state moe_mover_state(const moe_mover *mover, uint32_t slot)
     return moe_mover_get_state(&mover->slots[slot]);
 }
 
+bool moe_mover_has_ended(const moe_mover *mover, uint32_t slot)
+{
+    return moe_mover_is_end(moe_mover_state(mover, slot));
+}
+
+bool moe_mover_is_broken(const moe_mover *mover, uint32_t slot)
+{
+    MOE_ASSERT(moe_mover_has_ended(mover, slot));
+    return mover->slots[slot].broken;
+}
+
 uint64_t moe_mover_n_finished(const moe_mover *mover)
 {
     return atomic_load_explicit(&mover->n_finished, memory_order_acquire);
@@ -405,8 +416,7 @@ static bool any_settled(const moe_mover *mover, const uint32_t *slots, uint32_t 
         MOE_ASSERT(slots[i] < mover->n_slots);
     }
     for (uint32_t i = 0; i < n; i++) {
-        moe_slot_state state = moe_mover_get_state(&mover->slots[slots[i]]);
-        if (state == MOE_SLOT_READY || state == MOE_SLOT_FAILED) {
+        if (moe_mover_has_ended(mover, slots[i])) {
             return true;
         }
     }

@@ -45,6 +45,7 @@ typedef struct moe_mover_slot {
     uint64_t begin_ns; /* of reading */
     bool in_memory;    /* data is complete */
     bool awaits_save;  /* reading has failed, and the request ends with its save */
+    bool broken;       /* see moe_mover_is_broken(); stays so */
     const uint8_t *data[MOE_EXPERT_PARTS];
 } moe_mover_slot;
 
@@ -142,11 +143,13 @@ static inline bool moe_mover_is_edge(moe_slot_state from, moe_slot_state to)
     return false;
 }
 
-/* Nothing else writes a slot's state. */
+/* Nothing else writes a slot's state. A change that is not in the drawing ends the request. */
 static inline void moe_mover_set_state(moe_mover_slot *slot, moe_slot_state state)
 {
-    MOE_ASSERT(moe_mover_is_edge(moe_mover_get_state(slot), state));
-    atomic_store_explicit(&slot->state, state, memory_order_release);
+    bool is_edge = moe_mover_is_edge(moe_mover_get_state(slot), state);
+    MOE_ASSERT(is_edge);
+    slot->broken |= !is_edge;
+    atomic_store_explicit(&slot->state, is_edge ? state : MOE_SLOT_FAILED, memory_order_release);
 }
 
 /* For assertions: some thread holds the lock. */
