@@ -55,6 +55,13 @@ static int name_model(const moe_engine *engine, const moe_chat_options *o, int s
 int moe_chat_render(moe_chat_prompt **out, const moe_engine *engine,
                     const moe_chat_options *options, moe_error *err)
 {
+    return moe_chat_render_within(out, engine, options, NULL, err);
+}
+
+int moe_chat_render_within(moe_chat_prompt **out, const moe_engine *engine,
+                           const moe_chat_options *options, moe_allowance *allowance,
+                           moe_error *err)
+{
     moe_chat_options o;
     moe_chat_input input;
     if (out != NULL) {
@@ -88,6 +95,7 @@ int moe_chat_render(moe_chat_prompt **out, const moe_engine *engine,
     input.add_generation_prompt = o.add_generation_prompt;
     input.continue_final_message = o.continue_final_message;
     input.now = o.now != 0 ? o.now : (int64_t)time(NULL);
+    input.allowance = allowance;
     status = moe_chat_render_input(engine->tokenizer, &input, &prompt->output, err);
     if (status != MOE_OK) {
         moe_chat_prompt_close(&prompt);
@@ -134,6 +142,13 @@ static moe_grammar_mark mark_of(const moe_engine *engine, const char *text)
 int moe_chat_grammar_create(moe_grammar **out, const moe_engine *engine,
                             const moe_chat_prompt *prompt, moe_grammar *answer, moe_error *err)
 {
+    return moe_chat_grammar_create_within(out, engine, prompt, answer, NULL, err);
+}
+
+int moe_chat_grammar_create_within(moe_grammar **out, const moe_engine *engine,
+                                   const moe_chat_prompt *prompt, moe_grammar *answer,
+                                   moe_allowance *allowance, moe_error *err)
+{
     if (out != NULL) {
         *out = NULL;
     }
@@ -147,7 +162,7 @@ int moe_chat_grammar_create(moe_grammar **out, const moe_engine *engine,
     }
     return moe_grammar_after_reasoning(out, answer, mark_of(engine, marks->open),
                                        mark_of(engine, marks->close), prompt->output.in_reasoning,
-                                       err);
+                                       allowance, err);
 }
 
 /* ---- Marks ---- */

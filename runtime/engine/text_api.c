@@ -96,15 +96,22 @@ int moe_engine_need_tokenizer(const moe_engine *engine, moe_error *err)
 int moe_tokenize(const moe_engine *engine, const char *text, size_t size, unsigned flags,
                  int32_t **tokens, size_t *n_tokens, moe_error *err)
 {
+    return moe_tokenize_within(engine, text, size, flags, tokens, n_tokens, NULL, err);
+}
+
+int moe_tokenize_within(const moe_engine *engine, const char *text, size_t size, unsigned flags,
+                        int32_t **tokens, size_t *n_tokens, moe_allowance *allowance,
+                        moe_error *err)
+{
     if (engine == NULL || (text == NULL && size > 0) || tokens == NULL || n_tokens == NULL) {
         return moe_fail_null(err, "moe_tokenize", "engine, text, tokens or n_tokens");
     }
     *tokens = NULL;
     *n_tokens = 0;
     int status = moe_engine_need_tokenizer(engine, err);
-    return status != MOE_OK
-               ? status
-               : moe_tokenizer_encode(engine->tokenizer, text, size, flags, tokens, n_tokens, err);
+    return status != MOE_OK ? status
+                            : moe_tokenizer_encode_within(engine->tokenizer, text, size, flags,
+                                                          tokens, n_tokens, allowance, err);
 }
 
 const char *moe_token_piece(const moe_engine *engine, int32_t token, bool with_control,

@@ -8,11 +8,16 @@
 #include "runtime/base/error.h"
 #include "runtime/grammar/gbnf_text.h"
 
-#define MOST_STEPS 2000000u /* of reading, repetitions included */
-#define NO_LIMIT   UINT32_MAX
+#define NO_LIMIT UINT32_MAX
+
+/* Ranges of a class are sorted. */
+enum { STEPS_OF_RANGE = 8, STEPS_OF_ITEM = 8, STEPS_OF_NAME = 4 };
 
 static int too_large(const moe_gbnf_text *r)
 {
+    if (r->g->allowance != NULL && r->g->allowance->refused != MOE_OK) {
+        return moe_allowance_fail(r->g->allowance, r->err, "the grammar");
+    }
     return moe_gbnf_wrong(r, "the grammar is too large (or memory is short): repeat and nest less");
 }
 
@@ -32,7 +37,7 @@ static int read_literal(moe_gbnf_text *r)
             return moe_gbnf_wrong(r, "a text in quotes has no end");
         }
         status = moe_gbnf_read_char(r, &c);
-        if (status == MOE_OK && !moe_grammar_emit_char(r->g, c)) {
+        if (status == MOE_OK && !(moe_grammar_step(r->g, 1) && moe_grammar_emit_char(r->g, c))) {
             status = too_large(r);
         }
     }
@@ -53,7 +58,8 @@ static int read_class(moe_gbnf_text *r)
         if (r->at >= r->size || moe_gbnf_peek(r, 0) == '\n') {
             return moe_gbnf_wrong(r, "a class of characters has no end");
         }
-        int status = moe_gbnf_read_char(r, &lo);
+        int status =
+            moe_grammar_step(r->g, STEPS_OF_RANGE) ? moe_gbnf_read_char(r, &lo) : too_large(r);
         hi = lo;
         if (status == MOE_OK && moe_gbnf_peek(r, 0) == '-' && moe_gbnf_peek(r, 1) != ']') {
             r->at++;
@@ -102,8 +108,10 @@ static bool grow_rules(moe_grammar *g)
         return false;
     }
     uint32_t capacity = g->rules_capacity * 2 + 32;
-    moe_grammar_rule *bigger = moe_realloc_array(g->rules, capacity, sizeof *bigger);
+    moe_grammar_rule *bigger =
+        moe_allowance_grow(g->allowance, g->rules, g->rules_capacity, capacity, sizeof *bigger);
     if (bigger != NULL) {
+        g->bytes += (capacity - g->rules_capacity) * sizeof *bigger;
         g->rules = bigger;
         g->rules_capacity = capacity;
     }
@@ -116,19 +124,22 @@ static int find_rule(moe_gbnf_text *r, const char *name, size_t size, uint32_t *
     moe_grammar *g = r->g;
     uint32_t bucket = bucket_of(name, size);
     for (uint32_t i = g->buckets[bucket]; i != UINT32_MAX; i = g->rules[i].next) {
-        if (strlen(g->rules[i].name) == size && memcmp(g->rules[i].name, name, size) == 0) {
+        if (!moe_grammar_step(g, STEPS_OF_NAME)) {
+            return too_large(r);
+        }
+        if (g->rules[i].size == size && memcmp(g->rules[i].name, name, size) == 0) {
             *out = i;
             return MOE_OK;
         }
     }
-    char *copy = grow_rules(g) ? moe_calloc(size + 1, 1) : NULL;
+    char *copy = grow_rules(g) && moe_grammar_take(g, size + 1) ? moe_calloc(size + 1, 1) : NULL;
     if (copy == NULL) {
         return too_large(r);
     }
     memcpy(copy, name, size);
     *out = g->n_rules;
-    g->rules[g->n_rules] =
-        (moe_grammar_rule){.name = copy, .start = UINT32_MAX, .next = g->buckets[bucket]};
+    g->rules[g->n_rules] = (moe_grammar_rule){
+        .name = copy, .size = (uint32_t)size, .start = UINT32_MAX, .next = g->buckets[bucket]};
     g->buckets[bucket] = g->n_rules++;
     return MOE_OK;
 }
@@ -142,7 +153,8 @@ static int read_name(moe_gbnf_text *r, uint32_t *out)
     if (r->at == begin || r->at - begin > 200) {
         return moe_gbnf_wrong(r, "a rule's name of 1 to 200 letters, digits, - and _ is expected");
     }
-    return find_rule(r, r->text + begin, r->at - begin, out);
+    return moe_grammar_step(r->g, r->at - begin) ? find_rule(r, r->text + begin, r->at - begin, out)
+                                                 : too_large(r);
 }
 
 /* ---- Expressions ---- */
@@ -183,7 +195,7 @@ static int read_item(moe_gbnf_text *r, uint32_t depth)
 {
     unsigned char c = moe_gbnf_peek(r, 0);
     uint32_t rule;
-    if (++r->n_steps > MOST_STEPS) {
+    if (!moe_grammar_step(r->g, STEPS_OF_ITEM)) {
         return too_large(r);
     }
     if (c == '"') {
@@ -312,6 +324,9 @@ static int read_sequence(moe_gbnf_text *r, uint32_t depth)
     for (;;) {
         moe_gbnf_skip_space(r, depth > 0);
         unsigned char c = moe_gbnf_peek(r, 0);
+        if (!moe_grammar_step(r->g, 1)) {
+            return too_large(r);
+        }
         if (r->at >= r->size || c == '|' || c == ')' || c == '\n' || c == '\r') {
             return MOE_OK;
         }
@@ -425,13 +440,17 @@ static int read_grammar(moe_gbnf_text *r, const char *start)
 }
 
 int moe_grammar_read(moe_grammar **out, const char *text, size_t size, const char *start,
-                     moe_error *err)
+                     moe_allowance *allowance, moe_error *err)
 {
+    const uint64_t before = moe_allowance_now(allowance);
     *out = NULL;
-    moe_grammar *g = moe_calloc(1, sizeof *g);
+    const uint64_t own = sizeof(moe_grammar) + size + 1;
+    moe_grammar *g = moe_allowance_take(allowance, own) ? moe_calloc(1, sizeof *g) : NULL;
     if (g == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a grammar");
+        return moe_allowance_fail(allowance, err, "a grammar");
     }
+    g->allowance = allowance;
+    g->bytes = own;
     atomic_init(&g->references, 1);
     memset(g->buckets, 0xff, sizeof g->buckets);
     moe_gbnf_text r = {.text = text, .size = size, .g = g, .err = err};
@@ -443,8 +462,11 @@ int moe_grammar_read(moe_grammar **out, const char *text, size_t size, const cha
     }
     if (status != MOE_OK) {
         moe_grammar_close(&g);
+        moe_allowance_give(allowance, moe_allowance_now(allowance) - before);
         return status;
     }
+    moe_grammar_fit(g);
+    g->allowance = NULL;
     memcpy(g->text, text, size);
     *out = g;
     return MOE_OK;
@@ -452,9 +474,15 @@ int moe_grammar_read(moe_grammar **out, const char *text, size_t size, const cha
 
 int moe_grammar_create(moe_grammar **out, const char *text, size_t size, moe_error *err)
 {
+    return moe_grammar_create_within(out, text, size, NULL, err);
+}
+
+int moe_grammar_create_within(moe_grammar **out, const char *text, size_t size,
+                              moe_allowance *allowance, moe_error *err)
+{
     if (out != NULL) {
         *out = NULL;
     }
     return out == NULL || text == NULL ? moe_fail_null(err, "moe_grammar_create", "out or text")
-                                       : moe_grammar_read(out, text, size, "root", err);
+                                       : moe_grammar_read(out, text, size, "root", allowance, err);
 }

@@ -19,7 +19,7 @@ unsigned char moe_gbnf_peek(const moe_gbnf_text *r, size_t ahead)
     return r->at + ahead < r->size ? (unsigned char)r->text[r->at + ahead] : 0;
 }
 
-void moe_gbnf_skip_space(moe_gbnf_text *r, bool lines)
+static void skip_space(moe_gbnf_text *r, bool lines)
 {
     for (;;) {
         unsigned char c = moe_gbnf_peek(r, 0);
@@ -33,6 +33,15 @@ void moe_gbnf_skip_space(moe_gbnf_text *r, bool lines)
             return;
         }
     }
+}
+
+/* White space is steps like other text: what is repeated is read again. Who reads on looks whether
+ * they are too many. */
+void moe_gbnf_skip_space(moe_gbnf_text *r, bool lines)
+{
+    size_t begin = r->at;
+    skip_space(r, lines);
+    (void)moe_grammar_step(r->g, r->at - begin);
 }
 
 /* ---- Characters ---- */

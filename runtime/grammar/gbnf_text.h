@@ -9,7 +9,6 @@ typedef struct moe_gbnf_text {
     const char *text;
     size_t size, at;
     moe_grammar *g;
-    uint32_t n_steps;
     moe_error *err;
 } moe_gbnf_text;
 

@@ -7,29 +7,48 @@
 #include "runtime/base/error.h"
 #include "runtime/grammar/grammar_program.h"
 
+/* Looks at an instruction that is on the way of a rule without reading. */
+enum { STEPS_OF_VISIT = 2 };
+
 typedef struct walk {
     moe_grammar *g;
     uint32_t *seen; /* [n_code] the number of the walk that was here last */
     uint32_t number;
     uint32_t *stack; /* [2 n_code + 2] */
-    uint8_t *colors; /* [n_rules] 0: not seen, 1: on the way, 2: done */
+    /* Which rules each rule calls before it has read a byte: those of rule i are
+     * called[first[i]..first[i + 1]). */
+    uint32_t *first;  /* [n_rules + 1] */
+    uint32_t *called; /* [n_code] */
+    uint32_t n_called;
+    uint32_t *marked; /* [n_rules] the rule that named this one last, and 1 */
+    uint8_t *colors;  /* [n_rules] 0: not seen, 1: on the way, 2: done */
+    bool refused;     /* too many steps */
 } walk;
 
+static void note_call(walk *w, uint32_t rule, uint32_t callee)
+{
+    if (w->marked[callee] != rule + 1) {
+        w->marked[callee] = rule + 1;
+        w->called[w->n_called++] = callee;
+    }
+}
+
 /* Visits the code that a rule reaches without reading a byte. Returns whether it reaches its end
- * so. Marks the rules that it calls on the way in `called`, unless that is NULL. */
-static bool reaches_end(walk *w, uint32_t rule, uint8_t *called)
+ * so. notes: notes the rules that it calls on the way. */
+static bool reaches_end(walk *w, uint32_t rule, bool notes)
 {
     const moe_grammar *g = w->g;
     uint32_t n = 0;
     bool ends = false;
     w->number++;
     w->stack[n++] = g->rules[rule].start;
-    while (n > 0) {
+    while (n > 0 && !w->refused) {
         uint32_t at = w->stack[--n];
         if (w->seen[at] == w->number) {
             continue;
         }
         w->seen[at] = w->number;
+        w->refused = !moe_grammar_step(w->g, STEPS_OF_VISIT);
         const moe_grammar_code *c = &g->code[at];
         if (c->op == MOE_GRAMMAR_SPLIT) {
             w->stack[n++] = c->a;
@@ -37,8 +56,8 @@ static bool reaches_end(walk *w, uint32_t rule, uint8_t *called)
         } else if (c->op == MOE_GRAMMAR_JUMP) {
             w->stack[n++] = c->a;
         } else if (c->op == MOE_GRAMMAR_CALL) {
-            if (called != NULL) {
-                called[c->a] = 1;
+            if (notes) {
+                note_call(w, rule, c->a);
             }
             if (g->rules[c->a].nullable) {
                 w->stack[n++] = at + 1;
@@ -50,49 +69,90 @@ static bool reaches_end(walk *w, uint32_t rule, uint8_t *called)
     return ends;
 }
 
+/* To and fro: rules mostly call those behind them, or those before them, in a row. */
 static void find_nullable(walk *w)
 {
     bool changed = true;
-    while (changed) {
+    bool back = true;
+    const uint32_t n = w->g->n_rules;
+    while (changed && !w->refused) {
         changed = false;
-        for (uint32_t i = 0; i < w->g->n_rules; i++) {
-            moe_grammar_rule *rule = &w->g->rules[i];
-            if (!rule->nullable && reaches_end(w, i, NULL)) {
+        for (uint32_t i = 0; i < n && !w->refused; i++) {
+            uint32_t at = back ? n - 1 - i : i;
+            moe_grammar_rule *rule = &w->g->rules[at];
+            if (!rule->nullable && reaches_end(w, at, false)) {
                 rule->nullable = changed = true;
             }
         }
+        back = !back;
     }
 }
 
-/* Looks for a rule that calls itself without reading, by depth first. */
-static int find_circle(walk *w, uint32_t rule, uint32_t depth, moe_error *err)
+static void find_calls(walk *w)
+{
+    for (uint32_t i = 0; i < w->g->n_rules; i++) {
+        w->first[i] = w->n_called;
+        (void)reaches_end(w, i, true);
+    }
+    w->first[w->g->n_rules] = w->n_called;
+}
+
+/* Looks for a rule that calls itself without reading, by depth first; w->stack has the way, and
+ * w->first[] of a rule moves on to the call that is next. Returns the rule, or n_rules. */
+static uint32_t find_circle(walk *w, uint32_t rule)
+{
+    uint32_t depth = 0;
+    w->stack[depth++] = rule;
+    w->colors[rule] = 1;
+    while (depth > 0) {
+        uint32_t at = w->stack[depth - 1];
+        if (w->marked[at] == w->first[at + 1]) {
+            w->colors[at] = 2;
+            depth--;
+            continue;
+        }
+        uint32_t callee = w->called[w->marked[at]++];
+        if (w->colors[callee] == 1) {
+            return callee;
+        }
+        if (w->colors[callee] == 0) {
+            w->colors[callee] = 1;
+            w->stack[depth++] = callee;
+        }
+    }
+    return w->g->n_rules;
+}
+
+static int find_circles(walk *w, moe_error *err)
 {
     moe_grammar *g = w->g;
-    if (w->colors[rule] == 2) {
-        return MOE_OK;
+    memcpy(w->marked, w->first, g->n_rules * sizeof *w->marked); /* the calls that are next */
+    for (uint32_t i = 0; i < g->n_rules; i++) {
+        uint32_t circle = w->colors[i] == 0 ? find_circle(w, i) : g->n_rules;
+        if (circle < g->n_rules) {
+            return moe_fail(err, MOE_ERR_ARGUMENT,
+                            "grammar: rule '%.60s' calls itself before it reads a character (left "
+                            "recursion): put what it reads first",
+                            g->rules[circle].name);
+        }
     }
-    if (w->colors[rule] == 1) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "grammar: rule '%.60s' calls itself before it reads a character (left "
-                        "recursion): put what it reads first",
-                        g->rules[rule].name);
+    return MOE_OK;
+}
+
+static int check(walk *w, moe_error *err)
+{
+    find_nullable(w);
+    if (!w->refused) {
+        find_calls(w);
     }
-    if (depth > 2000) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "grammar: rules call each other too deeply");
+    if (!w->refused) {
+        return find_circles(w, err);
     }
-    uint8_t *called = moe_calloc(g->n_rules, 1);
-    if (called == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a grammar");
-    }
-    w->colors[rule] = 1;
-    (void)reaches_end(w, rule, called);
-    int status = MOE_OK;
-    for (uint32_t i = 0; i < g->n_rules && status == MOE_OK; i++) {
-        status = called[i] ? find_circle(w, i, depth + 1, err) : MOE_OK;
-    }
-    w->colors[rule] = 2;
-    free(called);
-    return status;
+    const moe_allowance *allowance = w->g->allowance;
+    return allowance != NULL && allowance->refused != MOE_OK
+               ? moe_allowance_fail(allowance, err, "the grammar")
+               : moe_fail(err, MOE_ERR_ARGUMENT,
+                          "grammar: its rules take too many steps to check: nest less");
 }
 
 int moe_grammar_check(moe_grammar *g, moe_error *err)
@@ -103,21 +163,22 @@ int moe_grammar_check(moe_grammar *g, moe_error *err)
                             g->rules[i].name);
         }
     }
-    walk w = {.g = g,
-              .seen = moe_calloc(g->n_code, sizeof *w.seen),
-              .stack = moe_calloc(2 * (size_t)g->n_code + 2, sizeof *w.stack),
-              .colors = moe_calloc(g->n_rules, 1)};
-    int status = w.seen != NULL && w.stack != NULL && w.colors != NULL
-                     ? MOE_OK
-                     : moe_fail(err, MOE_ERR_MEMORY, "no memory for a grammar");
-    if (status == MOE_OK) {
-        find_nullable(&w);
+    /* One array: four parts of n_code, and then those of the rules. */
+    const size_t n_code = g->n_code;
+    const size_t n_rules = g->n_rules;
+    const size_t n_words = 4 * n_code + 2 + 2 * n_rules + 1;
+    const size_t bytes = n_words * sizeof(uint32_t) + n_rules;
+    uint32_t *words = moe_allowance_take(g->allowance, bytes) ? moe_calloc(bytes, 1) : NULL;
+    if (words == NULL) {
+        return moe_allowance_fail(g->allowance, err, "a grammar");
     }
-    for (uint32_t i = 0; i < g->n_rules && status == MOE_OK; i++) {
-        status = find_circle(&w, i, 0, err);
-    }
-    free(w.seen);
-    free(w.stack);
-    free(w.colors);
+    walk w = {.g = g, .seen = words, .stack = words + n_code};
+    w.called = w.stack + 2 * n_code + 2;
+    w.first = w.called + n_code;
+    w.marked = w.first + n_rules + 1;
+    w.colors = (uint8_t *)(w.marked + n_rules);
+    int status = check(&w, err);
+    free(words);
+    moe_allowance_give(g->allowance, bytes);
     return status;
 }

@@ -21,6 +21,8 @@
 #include <moe/grammar.h>
 #include <moe/status.h>
 
+#include "runtime/base/allowance_charge.h"
+
 enum {
     MOE_GRAMMAR_MOST_CODE = 1 << 17, /* instructions */
     MOE_GRAMMAR_MOST_RULES = 4096,
@@ -28,6 +30,7 @@ enum {
     MOE_GRAMMAR_MOST_NESTING = 64,
     MOE_GRAMMAR_CONTROL = 0xff,
     MOE_GRAMMAR_BUCKETS = 512,
+    MOE_GRAMMAR_MOST_STEPS = 16000000, /* of reading: bytes, white space and what is repeated too */
 };
 
 typedef enum moe_grammar_op {
@@ -46,6 +49,7 @@ typedef struct moe_grammar_code {
 
 typedef struct moe_grammar_rule {
     char *name;
+    uint32_t size;  /* of the name */
     uint32_t start; /* UINT32_MAX: not defined yet */
     bool nullable;  /* it may read nothing */
     uint32_t next;  /* of the same bucket; UINT32_MAX: none */
@@ -61,17 +65,28 @@ struct moe_grammar {
     uint32_t root;
     char *text; /* that it was read from */
     size_t size;
+    moe_allowance *allowance; /* while it is read; NULL: any */
+    uint64_t bytes;           /* that it takes */
+    uint64_t n_steps;         /* of reading it */
 };
 
 /* As moe_grammar_create(), with texts that match the rule of that name; the rule root must be
  * there, too. */
 int moe_grammar_read(moe_grammar **out, const char *text, size_t size, const char *start,
-                     moe_error *err);
+                     moe_allowance *allowance, moe_error *err);
 
 moe_grammar *moe_grammar_hold(moe_grammar *grammar);
 
+/* Counts steps of reading; false: they are too many, or not allowed. */
+bool moe_grammar_step(moe_grammar *grammar, uint64_t n);
+/* Charges bytes that the grammar takes; false: they are not allowed. */
+bool moe_grammar_take(moe_grammar *grammar, uint64_t bytes);
+
 /* Appends an instruction; false: the grammar is too large, or memory is short. */
 bool moe_grammar_emit(moe_grammar *grammar, moe_grammar_code code);
+
+/* Gives back the room that no instruction takes. */
+void moe_grammar_fit(moe_grammar *grammar);
 
 /* Ranges of characters, ascending and apart after moe_char_set_close(). */
 typedef struct moe_char_set {

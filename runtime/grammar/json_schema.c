@@ -10,10 +10,11 @@
 #include <moe/grammar.h>
 
 #include "runtime/base/error.h"
+#include "runtime/grammar/schema_enum.h"
 #include "runtime/grammar/schema_keywords.h"
 #include "runtime/grammar/schema_text.h"
 
-enum { DEEPEST_JSON = 64 };
+enum { DEEPEST_JSON = 64, STEPS_OF_NAME = 16 };
 
 /* The rules that every grammar has. A space may follow punctuation, as models write JSON. */
 static const char basics[] =
@@ -135,41 +136,32 @@ static void write_array(moe_schema_writer *w, struct json_object *schema, moe_sc
 
 /* ---- Objects ---- */
 
-static bool is_required(struct json_object *schema, const char *key)
+/* The names of required, as keys of an object, each of a property; NULL: memory is short, or an
+ * error. */
+static struct json_object *find_required(moe_schema_writer *w, struct json_object *schema,
+                                         struct json_object *properties)
 {
     struct json_object *required = get(schema, "required");
+    struct json_object *names = json_object_new_object();
     size_t n =
         json_object_is_type(required, json_type_array) ? json_object_array_length(required) : 0;
-    for (size_t i = 0; i < n; i++) {
-        struct json_object *name = json_object_array_get_idx(required, i);
-        if (json_object_is_type(name, json_type_string) &&
-            strcmp(json_object_get_string(name), key) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void check_required(moe_schema_writer *w, struct json_object *schema,
-                           struct json_object *properties)
-{
-    struct json_object *required = get(schema, "required");
-    size_t n =
-        json_object_is_type(required, json_type_array) ? json_object_array_length(required) : 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && moe_schema_step(w, STEPS_OF_NAME); i++) {
         const char *name = json_object_get_string(json_object_array_get_idx(required, i));
         if (name == NULL || properties == NULL || get(properties, name) == NULL) {
             moe_schema_fail(w, MOE_ERR_UNSUPPORTED,
                             "required names what is no property: ", name == NULL ? "null" : name);
+        } else if (names == NULL || json_object_object_add(names, name, NULL) != 0) {
+            moe_schema_fail(w, MOE_ERR_MEMORY, "out of memory", "");
         }
     }
+    return names;
 }
 
 /* A rule for what may follow from property `i` on, as the first member or after others. It is built
  * from the last property to the first: what follows each is a rule already.
  *   first(i) ::= member(i) more(i+1) | first(i+1)      the second part if it is optional
  *   more(i)  ::= "," member(i) more(i+1) | more(i+1) */
-static void write_members(moe_schema_writer *w, struct json_object *schema,
+static void write_members(moe_schema_writer *w, struct json_object *required_names,
                           struct json_object *properties, const char *extra, char first[16])
 {
     char more[16];
@@ -209,7 +201,8 @@ static void write_members(moe_schema_writer *w, struct json_object *schema,
         write_rule(w, get(properties, keys[i]), rule);
         moe_schema_add(w, &m, rule);
         moe_schema_finish_rule(w, &m, member, number);
-        bool required = is_required(schema, keys[i]);
+        bool required = json_object_object_get_ex(required_names, keys[i], NULL);
+        (void)moe_schema_step(w, STEPS_OF_NAME);
         char text[128];
         snprintf(text, sizeof text, "%s %s%s%s", member, more, required ? "" : " | ",
                  required ? "" : first);
@@ -223,8 +216,8 @@ static void write_members(moe_schema_writer *w, struct json_object *schema,
         memcpy(more, more_now, 16);
     }
     free(keys);
-    free(p.data);
-    free(q.data);
+    moe_schema_drop(w, &p);
+    moe_schema_drop(w, &q);
 }
 
 static void write_object(moe_schema_writer *w, struct json_object *schema, moe_schema_piece *out)
@@ -241,7 +234,7 @@ static void write_object(moe_schema_writer *w, struct json_object *schema, moe_s
         moe_schema_fail(w, MOE_ERR_ARGUMENT, "properties must be an object", "");
         return;
     }
-    check_required(w, schema, properties);
+    struct json_object *required = find_required(w, schema, properties);
     if (!closed && json_object_is_type(additional, json_type_object)) {
         char rule[16];
         moe_schema_piece p = {NULL, 0, 0};
@@ -252,8 +245,10 @@ static void write_object(moe_schema_writer *w, struct json_object *schema, moe_s
         snprintf(extra, sizeof extra, "%s", rule);
     }
     struct json_object *none = properties == NULL ? json_object_new_object() : NULL;
-    write_members(w, schema, properties == NULL ? none : properties, closed ? NULL : extra, first);
+    write_members(w, required, properties == NULL ? none : properties, closed ? NULL : extra,
+                  first);
     json_object_put(none);
+    json_object_put(required);
     moe_schema_add(w, out, "\"{\" ws ");
     moe_schema_add(w, out, first);
     moe_schema_add(w, out, " ws \"}\"");
@@ -294,6 +289,9 @@ static void write_ref(moe_schema_writer *w, const char *ref, moe_schema_piece *o
 {
     char name[16];
     struct json_object *target = find_ref(w, ref);
+    if (!moe_schema_step(w, w->n_refs / 4)) {
+        return;
+    }
     for (uint32_t i = 0; i < w->n_refs && target != NULL; i++) {
         if (w->refs[i].target == target) {
             snprintf(name, sizeof name, "r%" PRIu32, w->refs[i].rule);
@@ -334,20 +332,6 @@ static void write_alternatives(moe_schema_writer *w, struct json_object *list,
     moe_schema_add(w, out, ")");
 }
 
-static void write_enum(moe_schema_writer *w, struct json_object *values, moe_schema_piece *out)
-{
-    size_t n = json_object_is_type(values, json_type_array) ? json_object_array_length(values) : 0;
-    if (n == 0) {
-        moe_schema_fail(w, MOE_ERR_ARGUMENT, "enum must be an array of at least one value", "");
-    }
-    moe_schema_add(w, out, "(");
-    for (size_t i = 0; i < n; i++) {
-        moe_schema_add(w, out, i > 0 ? " | " : "");
-        moe_schema_add_value(w, out, json_object_array_get_idx(values, i));
-    }
-    moe_schema_add(w, out, ")");
-}
-
 static void write_type(moe_schema_writer *w, const char *type, struct json_object *schema,
                        moe_schema_piece *out)
 {
@@ -384,7 +368,7 @@ static void write_types(moe_schema_writer *w, struct json_object *types, struct 
 static void write_schema(moe_schema_writer *w, struct json_object *schema, moe_schema_piece *out)
 {
     static const char *const choices[] = {"anyOf", "oneOf", "allOf"};
-    if (w->status != MOE_OK) {
+    if (!moe_schema_step(w, 1)) {
         return;
     }
     if (json_object_is_type(schema, json_type_boolean) && json_object_get_boolean(schema)) {
@@ -408,7 +392,7 @@ static void write_schema(moe_schema_writer *w, struct json_object *schema, moe_s
         return;
     }
     if (get(schema, "enum") != NULL) {
-        write_enum(w, get(schema, "enum"), out);
+        moe_schema_write_enum(w, get(schema, "enum"), out);
         return;
     }
     for (int i = 0; i < 3; i++) {
@@ -434,6 +418,21 @@ static void write_schema(moe_schema_writer *w, struct json_object *schema, moe_s
     }
 }
 
+/* The most that json-c takes for a text: an object with its table, an array, a value with its
+ * place; and its strings. */
+static uint64_t json_bytes(const char *text, size_t size)
+{
+    uint64_t bytes = size + 112;
+    bool quoted = false;
+    for (size_t i = 0; i < size; i++) {
+        char c = text[i];
+        i += quoted && c == '\\';
+        quoted = quoted != (c == '"');
+        bytes += quoted ? 0 : c == '{' ? 832 : c == '[' ? 224 : c == ',' || c == ':' ? 112 : 0;
+    }
+    return bytes;
+}
+
 static struct json_object *parse(const char *text, size_t size, moe_error *err)
 {
     struct json_tokener *tokener = json_tokener_new_ex(DEEPEST_JSON);
@@ -455,7 +454,32 @@ static struct json_object *parse(const char *text, size_t size, moe_error *err)
     return root;
 }
 
+/* Writes the grammar of w->root. */
+static void write_grammar(moe_schema_writer *w)
+{
+    char name[16];
+    moe_schema_piece all = {NULL, 0, 0};
+    moe_schema_add(w, &all, basics);
+    w->text = all.data;
+    w->size = all.size;
+    w->capacity = all.capacity;
+    write_rule(w, w->root, name);
+    all = (moe_schema_piece){w->text, w->size, w->capacity};
+    moe_schema_add(w, &all, "root ::= ");
+    moe_schema_add(w, &all, name);
+    moe_schema_add(w, &all, "\n");
+    w->text = all.data;
+    w->size = all.size;
+    w->capacity = all.capacity;
+}
+
 int moe_json_schema_grammar(char **grammar, const char *schema, size_t size, moe_error *err)
+{
+    return moe_json_schema_grammar_within(grammar, schema, size, NULL, err);
+}
+
+int moe_json_schema_grammar_within(char **grammar, const char *schema, size_t size,
+                                   moe_allowance *allowance, moe_error *err)
 {
     if (grammar != NULL) {
         *grammar = NULL;
@@ -463,26 +487,17 @@ int moe_json_schema_grammar(char **grammar, const char *schema, size_t size, moe
     if (grammar == NULL || schema == NULL) {
         return moe_fail_null(err, "moe_json_schema_grammar", "grammar or schema");
     }
-    moe_schema_writer *w = calloc(1, sizeof *w);
+    const uint64_t bytes = json_bytes(schema, size) + sizeof(moe_schema_writer);
+    moe_schema_writer *w = moe_allowance_take(allowance, bytes) ? calloc(1, sizeof *w) : NULL;
     if (w == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for a JSON schema");
+        return moe_allowance_fail(allowance, err, "a JSON schema");
     }
     w->err = err;
+    w->allowance = allowance;
     w->root = parse(schema, size, err);
     w->status = w->root == NULL ? MOE_ERR_ARGUMENT : MOE_OK;
-    char name[16] = "";
     if (w->root != NULL) {
-        moe_schema_piece all = {w->text, w->size, w->capacity};
-        moe_schema_add(w, &all, basics);
-        w->text = all.data;
-        w->size = all.size;
-        w->capacity = all.capacity;
-        write_rule(w, w->root, name);
-        all = (moe_schema_piece){w->text, w->size, w->capacity};
-        moe_schema_add(w, &all, "root ::= ");
-        moe_schema_add(w, &all, name);
-        moe_schema_add(w, &all, "\n");
-        w->text = all.data;
+        write_grammar(w);
     }
     int status = w->status;
     json_object_put(w->root);
@@ -490,7 +505,9 @@ int moe_json_schema_grammar(char **grammar, const char *schema, size_t size, moe
         *grammar = w->text;
     } else {
         free(w->text);
+        moe_allowance_give(allowance, w->capacity);
     }
     free(w);
+    moe_allowance_give(allowance, bytes);
     return status;
 }

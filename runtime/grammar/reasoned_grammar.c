@@ -23,6 +23,7 @@ enum { MOST_CHARACTERS = 64 };
 typedef struct writer {
     char *data;
     size_t size, capacity;
+    moe_allowance *allowance; /* NULL: any */
     bool failed;
 } writer;
 
@@ -30,7 +31,8 @@ static void add(writer *w, const char *bytes, size_t size)
 {
     if (w->size + size > w->capacity) {
         size_t capacity = 2 * w->capacity + size + 1024;
-        char *larger = w->failed ? NULL : moe_realloc_array(w->data, capacity, 1);
+        char *larger =
+            w->failed ? NULL : moe_allowance_grow(w->allowance, w->data, w->capacity, capacity, 1);
         if (larger == NULL) {
             w->failed = true;
             return;
@@ -134,9 +136,10 @@ static size_t decode(const char *text, uint32_t out[MOST_CHARACTERS])
 }
 
 int moe_grammar_after_reasoning(moe_grammar **out, const moe_grammar *answer, moe_grammar_mark open,
-                                moe_grammar_mark close, bool is_open, moe_error *err)
+                                moe_grammar_mark close, bool is_open, moe_allowance *allowance,
+                                moe_error *err)
 {
-    writer w = {.data = NULL};
+    writer w = {.allowance = allowance};
     uint32_t opening[MOST_CHARACTERS];
     uint32_t closing[MOST_CHARACTERS];
     size_t n_open = decode(open.text, opening);
@@ -153,8 +156,9 @@ int moe_grammar_after_reasoning(moe_grammar **out, const moe_grammar *answer, mo
         add_reasoning(&w, closing, n_close);
     }
     add_text(&w, is_open ? " [ \\t\\r\\n]* root\n" : " [ \\t\\r\\n]* )? root\n");
-    int status = w.failed ? moe_fail(err, MOE_ERR_MEMORY, "no memory for a grammar")
-                          : moe_grammar_read(out, w.data, w.size, START, err);
+    int status = w.failed ? moe_allowance_fail(allowance, err, "a grammar")
+                          : moe_grammar_read(out, w.data, w.size, START, allowance, err);
     free(w.data);
+    moe_allowance_give(allowance, w.capacity);
     return status;
 }

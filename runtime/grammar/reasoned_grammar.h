@@ -15,6 +15,7 @@ typedef struct moe_grammar_mark {
  * begins the text, which may do without reasoning; or is_open: reasoning has begun already. The
  * first character of the closing mark must not occur in it again. */
 int moe_grammar_after_reasoning(moe_grammar **out, const moe_grammar *answer, moe_grammar_mark open,
-                                moe_grammar_mark close, bool is_open, moe_error *err);
+                                moe_grammar_mark close, bool is_open, moe_allowance *allowance,
+                                moe_error *err);
 
 #endif

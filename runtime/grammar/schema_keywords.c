@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+/* It is compared with all that are known. */
+enum { STEPS_OF_KEYWORD = 16 };
+
 void moe_schema_check_keywords(moe_schema_writer *w, struct json_object *schema)
 {
     static const char *const known[] = {"type",
@@ -45,6 +48,9 @@ void moe_schema_check_keywords(moe_schema_writer *w, struct json_object *schema)
                                         NULL};
     json_object_object_foreach(schema, key, value)
     {
+        if (!moe_schema_step(w, STEPS_OF_KEYWORD)) {
+            return;
+        }
         bool says_no = json_object_is_type(value, json_type_boolean) &&
                        !json_object_get_boolean(value) &&
                        (strcmp(key, "uniqueItems") == 0 || strcmp(key, "nullable") == 0);

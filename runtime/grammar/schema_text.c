@@ -15,6 +15,25 @@ void moe_schema_fail(moe_schema_writer *w, int status, const char *what, const c
     }
 }
 
+bool moe_schema_step(moe_schema_writer *w, uint64_t n)
+{
+    w->n_steps += n;
+    if (w->status == MOE_OK && !moe_allowance_step(w->allowance, n)) {
+        w->status = moe_allowance_fail(w->allowance, w->err, "the JSON schema");
+    }
+    if (w->n_steps > MOE_SCHEMA_MOST_STEPS) {
+        moe_schema_fail(w, MOE_ERR_UNSUPPORTED, "it takes too many steps: repeat less", "");
+    }
+    return w->status == MOE_OK;
+}
+
+void moe_schema_drop(moe_schema_writer *w, moe_schema_piece *p)
+{
+    free(p->data);
+    moe_allowance_give(w->allowance, p->capacity);
+    *p = (moe_schema_piece){NULL, 0, 0};
+}
+
 void moe_schema_add_bytes(moe_schema_writer *w, moe_schema_piece *p, const char *bytes, size_t size)
 {
     if (w->status != MOE_OK) {
@@ -22,7 +41,13 @@ void moe_schema_add_bytes(moe_schema_writer *w, moe_schema_piece *p, const char 
     }
     if (p->size + size + 1 > p->capacity) {
         size_t capacity = (p->size + size + 1) * 2;
-        char *bigger = capacity <= 2 * MOE_SCHEMA_MOST_BYTES ? realloc(p->data, capacity) : NULL;
+        char *bigger = capacity <= 2 * MOE_SCHEMA_MOST_BYTES
+                           ? moe_allowance_grow(w->allowance, p->data, p->capacity, capacity, 1)
+                           : NULL;
+        if (bigger == NULL && w->allowance != NULL && w->allowance->refused != MOE_OK) {
+            w->status = moe_allowance_fail(w->allowance, w->err, "the JSON schema");
+            return;
+        }
         if (bigger == NULL) {
             moe_schema_fail(w, MOE_ERR_UNSUPPORTED, "it is too large", "");
             return;
@@ -40,8 +65,8 @@ void moe_schema_add(moe_schema_writer *w, moe_schema_piece *p, const char *text)
     moe_schema_add_bytes(w, p, text, strlen(text));
 }
 
-/* A text in quotes. */
-static void add_literal(moe_schema_writer *w, moe_schema_piece *p, const char *text, size_t size)
+void moe_schema_add_literal(moe_schema_writer *w, moe_schema_piece *p, const char *text,
+                            size_t size)
 {
     moe_schema_add(w, p, "\"");
     for (size_t i = 0; i < size; i++) {
@@ -68,7 +93,10 @@ void moe_schema_add_value(moe_schema_writer *w, moe_schema_piece *p, struct json
         moe_schema_fail(w, MOE_ERR_MEMORY, "out of memory", "");
         return;
     }
-    add_literal(w, p, text, strlen(text));
+    size_t size = strlen(text);
+    if (moe_schema_step(w, size)) {
+        moe_schema_add_literal(w, p, text, size);
+    }
 }
 
 /* Appends the piece to the text as a rule, and writes the rule's name to *name. */
@@ -85,6 +113,5 @@ void moe_schema_finish_rule(moe_schema_writer *w, moe_schema_piece *p, char name
     w->text = all.data;
     w->size = all.size;
     w->capacity = all.capacity;
-    free(p->data);
-    *p = (moe_schema_piece){NULL, 0, 0};
+    moe_schema_drop(w, p);
 }

@@ -11,7 +11,13 @@
 #include <json-c/json.h>
 #include <moe/status.h>
 
-enum { MOE_SCHEMA_MOST_BYTES = 1 << 20, MOE_SCHEMA_MOST_REFS = 512 };
+#include "runtime/base/allowance_charge.h"
+
+enum {
+    MOE_SCHEMA_MOST_BYTES = 1 << 20,
+    MOE_SCHEMA_MOST_REFS = 512,
+    MOE_SCHEMA_MOST_STEPS = 4000000, /* keywords, names and values looked at */
+};
 
 typedef struct moe_schema_writer {
     char *text; /* finished rules */
@@ -23,6 +29,8 @@ typedef struct moe_schema_writer {
         uint32_t rule;
     } refs[MOE_SCHEMA_MOST_REFS];
     uint32_t n_refs;
+    uint64_t n_steps;
+    moe_allowance *allowance; /* NULL: any */
     int status;
     moe_error *err;
 } moe_schema_writer;
@@ -41,11 +49,17 @@ static inline bool moe_schema_is_listed(const char *key, const char *const *list
     return *list != NULL;
 }
 
+/* Counts what was looked at. False, and an error: it is too much. */
+bool moe_schema_step(moe_schema_writer *w, uint64_t n);
 /* The first error stays; after it nothing is written. name: what the error ends with. */
 void moe_schema_fail(moe_schema_writer *w, int status, const char *what, const char *name);
 void moe_schema_add_bytes(moe_schema_writer *w, moe_schema_piece *p, const char *bytes,
                           size_t size);
 void moe_schema_add(moe_schema_writer *w, moe_schema_piece *p, const char *text);
+void moe_schema_drop(moe_schema_writer *w, moe_schema_piece *p);
+/* A text in quotes. */
+void moe_schema_add_literal(moe_schema_writer *w, moe_schema_piece *p, const char *text,
+                            size_t size);
 /* A value as compact JSON, in quotes. */
 void moe_schema_add_value(moe_schema_writer *w, moe_schema_piece *p, struct json_object *value);
 /* Makes the piece the rule of that number; *name is its name. Frees the piece. */

@@ -89,8 +89,15 @@ static int render_text(const moe_tokenizer *tokenizer, const moe_chat_input *inp
         .now = input->now,
         .adapt_messages = true,
         .continue_final_message = input->continue_final_message,
+        .allowance = input->allowance,
     };
     return moe_template_render(&asked, out, err);
+}
+
+static void give_back(const moe_chat_input *input, moe_template_output *text)
+{
+    moe_allowance_give(input->allowance, moe_template_output_bytes(text));
+    moe_template_output_free(text);
 }
 
 /* Reports a switch without effect: the model would otherwise think, or not, against the caller's
@@ -108,13 +115,13 @@ static int check_switch(const moe_tokenizer *tokenizer, const moe_chat_input *in
         return MOE_OK;
     }
     if (render_text(tokenizer, &off, &texts[1], NULL) != MOE_OK) {
-        moe_template_output_free(&texts[0]);
+        give_back(input, &texts[0]);
         return MOE_OK;
     }
     bool same =
         texts[0].size == texts[1].size && memcmp(texts[0].text, texts[1].text, texts[0].size) == 0;
-    moe_template_output_free(&texts[0]);
-    moe_template_output_free(&texts[1]);
+    give_back(input, &texts[0]);
+    give_back(input, &texts[1]);
     return same
                ? moe_fail(err, MOE_ERR_UNSUPPORTED,
                           "thinking: the chat template has no switch that turns it %s; leave it as "
@@ -127,9 +134,10 @@ static int check_switch(const moe_tokenizer *tokenizer, const moe_chat_input *in
 static int encode(const moe_tokenizer *tokenizer, const moe_chat_input *input,
                   const moe_template_output *text, moe_chat_output *out, moe_error *err)
 {
-    moe_text_span *spans = moe_calloc(text->n_spans, sizeof *spans);
+    moe_text_span *spans =
+        moe_allowance_grow(input->allowance, NULL, 0, text->n_spans + 1, sizeof *spans);
     if (spans == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for a conversation");
+        return moe_allowance_fail(input->allowance, err, "a conversation");
     }
     const char *at = text->text;
     for (size_t i = 0; i < text->n_spans; i++) {
@@ -139,8 +147,9 @@ static int encode(const moe_tokenizer *tokenizer, const moe_chat_input *input,
     }
     int status =
         moe_tokenizer_encode_spans(tokenizer, spans, text->n_spans, input->chat_template.source,
-                                   &out->tokens, &out->n_tokens, err);
+                                   &out->tokens, &out->n_tokens, input->allowance, err);
     free(spans);
+    moe_allowance_give(input->allowance, (text->n_spans + 1) * sizeof *spans);
     return status;
 }
 

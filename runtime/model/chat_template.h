@@ -35,7 +35,8 @@ typedef struct moe_chat_input {
     int thinking;         /* 0: as the template has it; > 0: on; < 0: off */
     bool add_generation_prompt;
     bool continue_final_message;
-    int64_t now; /* seconds since 1970 */
+    int64_t now;              /* seconds since 1970 */
+    moe_allowance *allowance; /* NULL: any */
 } moe_chat_input;
 
 typedef struct moe_chat_output {

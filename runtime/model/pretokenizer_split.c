@@ -126,7 +126,8 @@ static bool push_end(moe_split_list *list, size_t end)
 {
     if (list->n == list->capacity) {
         size_t capacity = list->capacity * 2 + 64;
-        uint32_t *ends = moe_realloc_array(list->ends, capacity, sizeof *ends);
+        uint32_t *ends =
+            moe_allowance_grow(list->allowance, list->ends, list->capacity, capacity, sizeof *ends);
         if (ends == NULL) {
             return false;
         }
@@ -176,15 +177,25 @@ static int split_piece(const pcre2_code *pattern, moe_pretokenizer_scratch *scra
         bool empty = found[0] == found[1];
         stored = stored && (empty || push_end(list, start + found[1]));
         if (!stored) {
-            return moe_fail(err, MOE_ERR_MEMORY, "out of memory while splitting a text");
+            return moe_allowance_fail(list->allowance, err, "splitting a text");
         }
         at = found[1];
         from = empty ? next_character(text + start, size, at) : at;
     }
     if (at < size && !push_end(list, end)) {
-        return moe_fail(err, MOE_ERR_MEMORY, "out of memory while splitting a text");
+        return moe_allowance_fail(list->allowance, err, "splitting a text");
     }
     return MOE_OK;
+}
+
+/* In KiB. */
+static uint32_t heap_limit(const moe_allowance *allowance)
+{
+    const uint32_t most = 1u << 16;
+    uint64_t left = allowance == NULL || allowance->bytes == 0
+                        ? UINT64_MAX
+                        : (allowance->bytes - allowance->bytes_now) >> 10;
+    return left < most ? (uint32_t)left : most;
 }
 
 int moe_pretokenizer_split(const moe_pretokenizer_code *code, moe_pretokenizer_scratch *scratch,
@@ -195,10 +206,10 @@ int moe_pretokenizer_split(const moe_pretokenizer_code *code, moe_pretokenizer_s
     pcre2_set_match_limit(scratch->context, (uint32_t)(1000000 + 4 * (uint64_t)size > UINT32_MAX
                                                            ? UINT32_MAX
                                                            : 1000000 + 4 * (uint64_t)size));
-    pcre2_set_heap_limit(scratch->context, 1u << 16); /* KiB */
+    pcre2_set_heap_limit(scratch->context, heap_limit(lists->current.allowance));
     lists->current.n = 0;
     if (size > 0 && !push_end(&lists->current, size)) {
-        return moe_fail(err, MOE_ERR_MEMORY, "out of memory while splitting a text");
+        return moe_allowance_fail(lists->current.allowance, err, "splitting a text");
     }
     for (size_t p = 0; p < code->n; p++) {
         lists->next.n = 0;

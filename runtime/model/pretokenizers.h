@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/base/allowance_charge.h"
 #include "runtime/model/gguf.h"
 
 #define MOE_PRETOKENIZER_MAX_PATTERNS 6
@@ -31,6 +32,7 @@ typedef struct moe_pretokenizer_scratch moe_pretokenizer_scratch; /* of one thre
 typedef struct moe_split_list {
     uint32_t *ends;
     size_t n, capacity;
+    moe_allowance *allowance; /* that it grows within; NULL: any */
 } moe_split_list;
 
 typedef struct moe_split_lists {

@@ -72,6 +72,12 @@ int moe_bpe_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *er
     return status != MOE_OK ? status : moe_bpe_read_merges(tokenizer, gguf, err);
 }
 
+/* The most bytes for one byte of text. */
+enum {
+    REPAIRED_BYTES = 5, /* U+FFFD for a byte, in a buffer that grows by half */
+    COMPOSED_BYTES = 32 /* two code points of four bytes, thrice, in buffers that grow by half */
+};
+
 static int encode_word(moe_encoder *encoder, const char *word, size_t size)
 {
     const moe_tokenizer *tokenizer = encoder->tokenizer;
@@ -173,6 +179,10 @@ static int normalise(moe_encoder *encoder, const char *text, size_t size, text_b
 static int split_repaired(moe_encoder *encoder, const char *text, size_t size)
 {
     text_buffer copy = {0};
+    const uint64_t bytes = (uint64_t)size * REPAIRED_BYTES;
+    if (!moe_allowance_take(encoder->allowance, bytes)) {
+        return moe_encoder_out_of_memory(encoder);
+    }
     int status = MOE_OK;
     for (size_t at = 0; at < size && status == MOE_OK;) {
         size_t valid = valid_prefix(text + at, size - at);
@@ -191,6 +201,7 @@ static int split_repaired(moe_encoder *encoder, const char *text, size_t size)
                                         copy.size, &encoder->splits, encoder->err);
     }
     free(copy.data);
+    moe_allowance_give(encoder->allowance, bytes);
     if (status != MOE_OK) {
         return status;
     }
@@ -235,6 +246,10 @@ int moe_bpe_encode(moe_encoder *encoder, const char *text, size_t size)
         return encode_normal(encoder, text, size);
     }
     text_buffer composed = {0};
+    const uint64_t bytes = (uint64_t)size * COMPOSED_BYTES;
+    if (!moe_allowance_take(encoder->allowance, bytes)) {
+        return moe_encoder_out_of_memory(encoder);
+    }
     int status = normalise(encoder, text, size, &composed);
     if (status == MOE_OK && composed.size > INT32_MAX) {
         status = moe_encoder_out_of_memory(encoder);
@@ -243,5 +258,6 @@ int moe_bpe_encode(moe_encoder *encoder, const char *text, size_t size)
         status = encode_normal(encoder, composed.data, composed.size);
     }
     free(composed.data);
+    moe_allowance_give(encoder->allowance, bytes);
     return status;
 }

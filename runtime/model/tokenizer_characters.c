@@ -86,7 +86,7 @@ static int encode_word(moe_encoder *encoder, const char *word, size_t size)
 
 int moe_characters_encode(moe_encoder *encoder, const char *text, size_t size)
 {
-    char *spaced = malloc(size);
+    char *spaced = moe_allowance_grow(encoder->allowance, NULL, 0, size, 1);
     if (spaced == NULL) {
         return moe_encoder_out_of_memory(encoder);
     }
@@ -108,5 +108,6 @@ int moe_characters_encode(moe_encoder *encoder, const char *text, size_t size)
         }
     }
     free(spaced);
+    moe_allowance_give(encoder->allowance, size);
     return status;
 }

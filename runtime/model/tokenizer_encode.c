@@ -14,6 +14,9 @@ static int encode_segment(moe_encoder *encoder, const char *text, size_t size, b
     if (size == 0) {
         return MOE_OK;
     }
+    if (!moe_allowance_step(encoder->allowance, size)) {
+        return moe_encoder_out_of_memory(encoder);
+    }
     if (encoder->tokenizer->is_spm) {
         return moe_spm_encode(encoder, text, size, space_prefix);
     }
@@ -56,22 +59,28 @@ static int encode_text(moe_encoder *encoder, const moe_special_set *set, const c
 #define WORD_CACHE_FROM 1024
 
 static int encoder_open(moe_encoder *encoder, const moe_tokenizer *tokenizer, size_t size,
-                        moe_error *err)
+                        moe_allowance *allowance, moe_error *err)
 {
-    *encoder = (moe_encoder){.tokenizer = tokenizer, .err = err};
+    *encoder = (moe_encoder){.tokenizer = tokenizer,
+                             .allowance = allowance,
+                             .bytes_before = moe_allowance_now(allowance),
+                             .splits = {{.allowance = allowance}, {.allowance = allowance}},
+                             .err = err};
     if (size > INT32_MAX - 1) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "a text of %zu bytes is too long to encode at once",
                         size);
     }
     /* A token covers about four bytes; this initial size saves copies. */
-    encoder->capacity = size / 4 + 16;
-    encoder->tokens = moe_calloc(encoder->capacity, sizeof *encoder->tokens);
+    const size_t capacity = size / 4 + 16;
+    encoder->tokens = moe_allowance_grow(allowance, NULL, 0, capacity, sizeof *encoder->tokens);
+    encoder->capacity = capacity;
     bool complete = encoder->tokens != NULL;
-    if (size >= WORD_CACHE_FROM) {
+    if (complete && size >= WORD_CACHE_FROM) {
+        complete = moe_allowance_take(allowance, MOE_WORD_CACHE_SIZE * sizeof *encoder->words);
         encoder->words = moe_calloc(MOE_WORD_CACHE_SIZE, sizeof *encoder->words);
         complete = complete && encoder->words != NULL;
     }
-    if (tokenizer->code != NULL) {
+    if (complete && tokenizer->code != NULL) {
         encoder->scratch = moe_pretokenizer_scratch_create();
         complete = complete && encoder->scratch != NULL;
     }
@@ -87,6 +96,9 @@ static int encoder_close(moe_encoder *encoder, int status, int32_t **tokens, siz
     free(encoder->heap);
     free(encoder->splits.current.ends);
     free(encoder->splits.next.ends);
+    uint64_t left = status == MOE_OK ? encoder->capacity * sizeof *encoder->tokens : 0;
+    moe_allowance_give(encoder->allowance,
+                       moe_allowance_now(encoder->allowance) - encoder->bytes_before - left);
     if (status != MOE_OK) {
         free(encoder->tokens);
         *tokens = NULL;
@@ -98,11 +110,12 @@ static int encoder_close(moe_encoder *encoder, int status, int32_t **tokens, siz
     return MOE_OK;
 }
 
-int moe_tokenizer_encode(const moe_tokenizer *tokenizer, const char *text, size_t size,
-                         unsigned flags, int32_t **tokens, size_t *n_tokens, moe_error *err)
+int moe_tokenizer_encode_within(const moe_tokenizer *tokenizer, const char *text, size_t size,
+                                unsigned flags, int32_t **tokens, size_t *n_tokens,
+                                moe_allowance *allowance, moe_error *err)
 {
     moe_encoder encoder;
-    int status = encoder_open(&encoder, tokenizer, size, err);
+    int status = encoder_open(&encoder, tokenizer, size, allowance, err);
     bool add_special = (flags & MOE_ENCODE_ADD_SPECIAL) != 0;
     if (status == MOE_OK && add_special && tokenizer->add_bos && tokenizer->bos != MOE_NO_TOKEN) {
         status = moe_encoder_push(&encoder, tokenizer->bos);
@@ -119,6 +132,12 @@ int moe_tokenizer_encode(const moe_tokenizer *tokenizer, const char *text, size_
         status = moe_encoder_push(&encoder, tokenizer->eos);
     }
     return encoder_close(&encoder, status, tokens, n_tokens);
+}
+
+int moe_tokenizer_encode(const moe_tokenizer *tokenizer, const char *text, size_t size,
+                         unsigned flags, int32_t **tokens, size_t *n_tokens, moe_error *err)
+{
+    return moe_tokenizer_encode_within(tokenizer, text, size, flags, tokens, n_tokens, NULL, err);
 }
 
 /* Plain text is collected across spans, so that it is encoded as part of the whole: a word may
@@ -180,7 +199,7 @@ static int encode_spans(span_encoder *state, const moe_text_span *spans, size_t 
 
 int moe_tokenizer_encode_spans(const moe_tokenizer *tokenizer, const moe_text_span *spans, size_t n,
                                moe_string_view markup_source, int32_t **tokens, size_t *n_tokens,
-                               moe_error *err)
+                               moe_allowance *allowance, moe_error *err)
 {
     const moe_vocab *vocab = &tokenizer->vocab;
     size_t size = 0;
@@ -188,8 +207,10 @@ int moe_tokenizer_encode_spans(const moe_tokenizer *tokenizer, const moe_text_sp
         size += spans[i].size;
     }
     span_encoder state = {.space_prefix = tokenizer->add_space_prefix};
-    int status = encoder_open(&state.encoder, tokenizer, size, err);
-    state.plain = malloc(size + 1);
+    int status = encoder_open(&state.encoder, tokenizer, size, allowance, err);
+    if (status == MOE_OK) {
+        state.plain = moe_allowance_grow(allowance, NULL, 0, size + 1, 1);
+    }
     if (status == MOE_OK &&
         (state.plain == NULL ||
          !moe_special_set_without(vocab, &vocab->user_defined, markup_source, &state.plain_set))) {

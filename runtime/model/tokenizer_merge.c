@@ -15,14 +15,15 @@
 
 int moe_encoder_out_of_memory(moe_encoder *encoder)
 {
-    return moe_fail(encoder->err, MOE_ERR_MEMORY, "out of memory while encoding a text");
+    return moe_allowance_fail(encoder->allowance, encoder->err, "encoding a text");
 }
 
 int moe_encoder_push(moe_encoder *encoder, int32_t token)
 {
     if (encoder->n_tokens == encoder->capacity) {
         size_t capacity = encoder->capacity * 2 + 64;
-        int32_t *tokens = moe_realloc_array(encoder->tokens, capacity, sizeof *tokens);
+        int32_t *tokens = moe_allowance_grow(encoder->allowance, encoder->tokens, encoder->capacity,
+                                             capacity, sizeof *tokens);
         if (tokens == NULL) {
             return moe_encoder_out_of_memory(encoder);
         }
@@ -37,7 +38,9 @@ int moe_encoder_reserve_symbols(moe_encoder *encoder, size_t n)
 {
     if (n > encoder->symbol_capacity) {
         size_t capacity = n + n / 2 + 64;
-        moe_symbol *symbols = moe_realloc_array(encoder->symbols, capacity, sizeof *symbols);
+        moe_symbol *symbols =
+            moe_allowance_grow(encoder->allowance, encoder->symbols, encoder->symbol_capacity,
+                               capacity, sizeof *symbols);
         if (symbols == NULL) {
             return moe_encoder_out_of_memory(encoder);
         }
@@ -56,7 +59,8 @@ static bool heap_push(moe_encoder *encoder, moe_merge_candidate candidate)
 {
     if (encoder->n_heap == encoder->heap_capacity) {
         size_t capacity = encoder->heap_capacity * 2 + 64;
-        moe_merge_candidate *heap = moe_realloc_array(encoder->heap, capacity, sizeof *heap);
+        moe_merge_candidate *heap = moe_allowance_grow(
+            encoder->allowance, encoder->heap, encoder->heap_capacity, capacity, sizeof *heap);
         if (heap == NULL) {
             return false;
         }
@@ -200,6 +204,9 @@ void moe_word_cache_clear(moe_encoder *encoder)
 int moe_encode_word_cached(moe_encoder *encoder, const char *segment, size_t start, size_t size,
                            moe_word_encode encode)
 {
+    if (!moe_allowance_step(encoder->allowance, size)) {
+        return moe_encoder_out_of_memory(encoder);
+    }
     if (encoder->words == NULL || size < 2 || size > 256) {
         return encode(encoder, segment + start, size);
     }

@@ -140,7 +140,7 @@ static int encode_word(moe_encoder *encoder, const char *word, size_t size)
 
 int moe_spm_encode(moe_encoder *encoder, const char *text, size_t size, bool space_prefix)
 {
-    char *spaced = malloc(size + 1);
+    char *spaced = moe_allowance_grow(encoder->allowance, NULL, 0, size + 1, 1);
     if (spaced == NULL) {
         return moe_encoder_out_of_memory(encoder);
     }
@@ -169,5 +169,6 @@ int moe_spm_encode(moe_encoder *encoder, const char *text, size_t size, bool spa
         }
     }
     free(spaced);
+    moe_allowance_give(encoder->allowance, size + 1);
     return status;
 }

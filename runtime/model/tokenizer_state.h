@@ -156,6 +156,8 @@ typedef struct moe_word_entry {
 /* What one call of encode owns. */
 typedef struct moe_encoder {
     const moe_tokenizer *tokenizer;
+    moe_allowance *allowance; /* NULL: any */
+    uint64_t bytes_before;    /* of the allowance */
     moe_error *err;
     int32_t *tokens;
     size_t n_tokens, capacity;
@@ -172,6 +174,7 @@ typedef struct moe_encoder {
 int moe_encoder_push(moe_encoder *encoder, int32_t token);
 /* Makes room for n symbols. */
 int moe_encoder_reserve_symbols(moe_encoder *encoder, size_t n);
+/* Out of memory, or of what the allowance has. */
 int moe_encoder_out_of_memory(moe_encoder *encoder);
 
 /* The rank of merging two neighbours and the resulting token; MOE_NO_RANK if they do not merge. */
@@ -219,6 +222,6 @@ typedef struct moe_text_span {
  * text, contains them: then they are markup. */
 int moe_tokenizer_encode_spans(const moe_tokenizer *tokenizer, const moe_text_span *spans, size_t n,
                                moe_string_view markup_source, int32_t **tokens, size_t *n_tokens,
-                               moe_error *err);
+                               moe_allowance *allowance, moe_error *err);
 
 #endif

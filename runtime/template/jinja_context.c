@@ -23,7 +23,15 @@ struct jinja_symbol {
     char name[];
 };
 
-#define CHUNK_SIZE ((size_t)64 << 10)
+#define CHUNK_SIZE          ((size_t)64 << 10)
+#define STEPS_BETWEEN_LOOKS 4096
+
+/* The caller's allowance has no more, or the caller stops the call. */
+static _Noreturn void jinja_refuse(jinja_context *c)
+{
+    c->status = moe_allowance_fail(c->input->allowance, c->err, "the chat template");
+    longjmp(c->failed, 1);
+}
 
 static jinja_chunk *add_chunk(jinja_context *c, size_t least)
 {
@@ -32,8 +40,12 @@ static jinja_chunk *add_chunk(jinja_context *c, size_t least)
         jinja_fail(c, MOE_ERR_UNSUPPORTED, "the template takes more than %zu MiB of memory",
                    JINJA_MAX_MEMORY >> 20);
     }
+    if (!moe_allowance_take(c->input->allowance, sizeof(jinja_chunk) + size)) {
+        jinja_refuse(c);
+    }
     jinja_chunk *chunk = moe_calloc(1, sizeof *chunk + size);
     if (chunk == NULL) {
+        moe_allowance_give(c->input->allowance, sizeof *chunk + size);
         jinja_fail(c, MOE_ERR_MEMORY, "out of memory");
     }
     c->memory_left -= size;
@@ -67,13 +79,16 @@ void *jinja_alloc(jinja_context *c, size_t count, size_t size)
     return piece;
 }
 
-void jinja_free_all(jinja_context *c)
+uint64_t jinja_free_all(jinja_context *c)
 {
+    uint64_t bytes = 0;
     while (c->chunks != NULL) {
         jinja_chunk *next = c->chunks->next;
+        bytes += sizeof *next + c->chunks->size;
         free(c->chunks);
         c->chunks = next;
     }
+    return bytes;
 }
 
 void jinja_fail(jinja_context *c, int status, const char *format, ...)
@@ -96,6 +111,14 @@ void jinja_charge(jinja_context *c, uint64_t steps)
                    JINJA_MAX_STEPS);
     }
     c->steps_left -= steps;
+    c->steps_told += steps;
+    if (c->steps_told >= STEPS_BETWEEN_LOOKS) {
+        uint64_t told = c->steps_told;
+        c->steps_told = 0;
+        if (!moe_allowance_step(c->input->allowance, told)) {
+            jinja_refuse(c);
+        }
+    }
 }
 
 void jinja_enter(jinja_context *c)

@@ -26,6 +26,7 @@ typedef struct jinja_context {
     jinja_chunk *chunks;
     size_t memory_left;
     uint64_t steps_left;
+    uint64_t steps_told; /* since the allowance was charged */
     unsigned depth;
     unsigned line; /* of what is evaluated */
     moe_error *err;
@@ -42,7 +43,8 @@ typedef struct jinja_context {
 
 /* Zero-filled. Ends the rendering when memory is short or the limit is reached. */
 void *jinja_alloc(jinja_context *c, size_t count, size_t size);
-void jinja_free_all(jinja_context *c);
+/* Returns how many bytes they were. */
+uint64_t jinja_free_all(jinja_context *c);
 
 /* Ends the rendering with an error that names the line. */
 __attribute__((noreturn, format(printf, 3, 4))) void jinja_fail(jinja_context *c, int status,

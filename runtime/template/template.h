@@ -14,6 +14,8 @@
 
 #include <moe/status.h>
 
+#include "runtime/base/allowance_charge.h"
+
 /* A variable of the template. */
 typedef struct moe_template_variable {
     const char *name;
@@ -40,6 +42,7 @@ typedef struct moe_template_input {
     bool adapt_messages;
     /* The text ends where the content of the last message ends. */
     bool continue_final_message;
+    moe_allowance *allowance; /* within its own bounds, too; NULL: those of this folder alone */
 } moe_template_input;
 
 /* A run of the rendered text with one origin. */
@@ -59,6 +62,8 @@ typedef struct moe_template_output {
  * (raise_exception); MOE_ERR_UNSUPPORTED if the template is wrong, needs something that is not
  * supported, or exceeds a limit. Release *out with moe_template_output_free(). */
 int moe_template_render(const moe_template_input *input, moe_template_output *out, moe_error *err);
+/* What an output takes, and stays in the allowance. */
+uint64_t moe_template_output_bytes(const moe_template_output *out);
 void moe_template_output_free(moe_template_output *out);
 
 #endif

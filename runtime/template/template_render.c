@@ -64,12 +64,18 @@ static int copy_out(const jinja_builder *b, moe_template_output *out, moe_error 
     for (size_t i = 0; i < b->size; i++) {
         n += i == 0 || b->origin[i] != b->origin[i - 1];
     }
-    out->text = malloc(b->size + 1);
-    out->spans = moe_calloc(n, sizeof *out->spans);
+    moe_allowance *allowance = b->c->input->allowance;
+    const uint64_t before = moe_allowance_now(allowance);
+    out->text = moe_allowance_grow(allowance, NULL, 0, b->size + 1, 1);
+    out->spans = out->text == NULL
+                     ? NULL
+                     : moe_allowance_grow(allowance, NULL, 0, n + 1, sizeof *out->spans);
     if (out->text == NULL || out->spans == NULL) {
         moe_template_output_free(out);
-        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for a rendered conversation");
+        moe_allowance_give(allowance, moe_allowance_now(allowance) - before);
+        return moe_allowance_fail(allowance, err, "a rendered conversation");
     }
+    memset(out->spans, 0, (n + 1) * sizeof *out->spans);
     if (b->size > 0) {
         memcpy(out->text, b->data, b->size);
     }
@@ -125,12 +131,17 @@ int moe_template_render(const moe_template_input *input, moe_template_output *ou
         render(&c, &built);
     }
     int status = c.status == MOE_OK ? copy_out(&built, out, err) : c.status;
-    jinja_free_all(&c);
+    moe_allowance_give(input->allowance, jinja_free_all(&c));
     if (plain != (locale_t)0) {
         uselocale(before);
         freelocale(plain);
     }
     return status;
+}
+
+uint64_t moe_template_output_bytes(const moe_template_output *out)
+{
+    return out->text == NULL ? 0 : out->size + 1 + (out->n_spans + 1) * sizeof *out->spans;
 }
 
 void moe_template_output_free(moe_template_output *out)

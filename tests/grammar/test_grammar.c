@@ -408,7 +408,7 @@ static void after_reasoning(void **state)
         moe_error err = {""};
         int status = moe_grammar_after_reasoning(&g, answer, (moe_grammar_mark){"<t>", -1},
                                                  (moe_grammar_mark){cases[i].close, -1},
-                                                 cases[i].is_open, &err);
+                                                 cases[i].is_open, NULL, &err);
         if (status != MOE_OK) {
             fail_msg("%s", err.message);
         }

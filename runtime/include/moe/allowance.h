@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading texts that may be hostile within bounds: conversations, grammars, schemas and texts to be
+ * tokenized, which a program such as a server was sent by others. The functions do what those
+ * without _within do, and take no more memory and no more steps than they are allowed.
+ *
+ * A step is about what one byte of text, one instruction of a template or one rule looked at costs:
+ * some nanoseconds. The number is a function of the input, not of the machine.
+ *
+ * Errors, beside those of the other functions: MOE_ERR_BUDGET, if the allowance has not enough
+ * bytes or steps; MOE_ERR_CANCELLED, if the caller stopped the call.
+ *
+ * Threads (the groups are explained in moe.h):
+ *   free:    moe_grammar_create_within, moe_json_schema_grammar_within, moe_grammar_bytes
+ *   reading: moe_tokenize_within, moe_chat_render_within, moe_chat_grammar_create_within */
+#ifndef MOE_ALLOWANCE_H
+#define MOE_ALLOWANCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moe/chat.h>
+#include <moe/grammar.h>
+#include <moe/moe.h>
+#include <moe/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Of one call or of several, one after the other; fill it with 0 first. The functions take NULL for
+ * an allowance without bounds of its own. */
+typedef struct moe_allowance {
+    uint64_t bytes; /* the most memory at a time, results that were handed out included. 0: any */
+    uint64_t steps; /* the most steps of all calls. 0: any */
+    /* Asked every 65536 steps on the thread that calls; true ends the call. NULL: never. */
+    bool (*stopped)(void *user);
+    void *user; /* passed to stopped */
+
+    /* Written by the calls. */
+    uint64_t bytes_now; /* taken; what a result holds stays in it until the program sets it lower */
+    uint64_t bytes_peak; /* the most that were taken at a time */
+    uint64_t steps_taken;
+    int refused;       /* the status that ended a call for want of allowance; MOE_OK: none */
+    uint32_t reserved; /* must be 0 */
+} moe_allowance;
+
+MOE_API int moe_tokenize_within(const moe_engine *engine, const char *text, size_t size,
+                                unsigned flags, int32_t **tokens, size_t *n_tokens,
+                                moe_allowance *allowance, moe_error *err);
+MOE_API int moe_chat_render_within(moe_chat_prompt **out, const moe_engine *engine,
+                                   const moe_chat_options *options, moe_allowance *allowance,
+                                   moe_error *err);
+MOE_API int moe_grammar_create_within(moe_grammar **out, const char *text, size_t size,
+                                      moe_allowance *allowance, moe_error *err);
+MOE_API int moe_json_schema_grammar_within(char **grammar, const char *schema, size_t size,
+                                           moe_allowance *allowance, moe_error *err);
+MOE_API int moe_chat_grammar_create_within(moe_grammar **out, const moe_engine *engine,
+                                           const moe_chat_prompt *prompt, moe_grammar *answer,
+                                           moe_allowance *allowance, moe_error *err);
+/* Bytes that the grammar takes for as long as it is open. */
+MOE_API size_t moe_grammar_bytes(const moe_grammar *grammar);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
