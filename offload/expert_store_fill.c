@@ -11,21 +11,21 @@
 
 /* ---- Experts that stay for good ---- */
 
-/* A class whose slots are all kept would have none for the experts that come and go. */
+/* A domain whose slots are all kept would have none for the experts that come and go. */
 static int check_kept_fit(const moe_expert_store *store, moe_error *err)
 {
     const moe_expert_store_options *o = &store->options;
     uint64_t n_more = 0;
     uint64_t bytes_more = 0;
-    for (uint32_t c = 0; c < store->arena.n_classes; c++) {
-        const moe_slot_class *class = &store->arena.classes[c];
+    moe_cache_domain_size size;
+    for (uint32_t d = 0; moe_expert_cache_domain(store->cache, d, &size); d++) {
         uint32_t n = 1;
         for (uint32_t i = 0; i < o->n_kept; i++) {
-            n += store->arena.class_of_layer[o->kept[i] / o->map->n_expert] == c;
+            n += moe_expert_cache_domain_of(store->cache, o->kept[i] / o->map->n_expert) == d;
         }
-        if (n > class->n_slots) {
-            n_more += n - class->n_slots;
-            bytes_more += (n - class->n_slots) * class->slot_bytes;
+        if (n > size.n_slots) {
+            n_more += n - size.n_slots;
+            bytes_more += (n - size.n_slots) * store->arena.classes[size.class_id].slot_bytes;
         }
     }
     return n_more == 0

@@ -166,6 +166,7 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
             return status;
         }
         moe_store_unprotect(store, MOE_ALL_LAYERS);
+        moe_store_release_kept(store);
         store->n_wave = access_wave(store);
     }
     if (store->n_wave == 0) {

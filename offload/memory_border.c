@@ -182,8 +182,8 @@ static uint64_t open_slots(moe_expert_store *store, uint64_t bytes)
 }
 
 /* Closes slots in RAM (the device's if it has no link, else the host tier's) until *freed is at
- * least `bytes`. MOE_ERR_BUDGET, without a message, when that is impossible; then nothing has
- * changed. */
+ * least `bytes`. MOE_ERR_BUDGET, without a message, when that is impossible; *freed is then what
+ * could not be opened again, because slots of other sizes had been closed before. */
 static int close_slots(moe_expert_store *store, uint64_t bytes, uint64_t *freed, moe_error *err)
 {
     *freed = 0;
@@ -201,7 +201,7 @@ static int close_slots(moe_expert_store *store, uint64_t bytes, uint64_t *freed,
     }
     MOE_ASSERT(moe_expert_store_is_sane(store));
     if (*freed < bytes) {
-        (void)open_slots(store, *freed);
+        *freed -= open_slots(store, *freed);
         return MOE_ERR_BUDGET;
     }
     return MOE_OK;
@@ -423,12 +423,12 @@ int moe_memory_border_take(moe_memory_border *b, uint64_t bytes, moe_error *err)
     if (bytes > b->ram_free) {
         uint64_t freed;
         int status = close_slots(*b->experts, bytes - b->ram_free, &freed, err);
+        b->ram_free += freed;
+        b->ram_taken += freed;
         if (status != MOE_OK) {
             return status == MOE_ERR_BUDGET ? refuse("RAM", bytes, b->ram_free, b->ram_granted, err)
                                             : status;
         }
-        b->ram_free += freed;
-        b->ram_taken += freed;
     }
     MOE_ASSERT(b->ram_free >= bytes);
     b->ram_free -= bytes;

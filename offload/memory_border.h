@@ -43,7 +43,7 @@ uint64_t moe_memory_border_cost(uint64_t bytes);
 /* What memory for a page of the KV cache or for a state takes on this device. */
 uint64_t moe_memory_border_page_cost(const moe_device *device, uint64_t bytes);
 
-/* Grants RAM to a session, or returns MOE_ERR_BUDGET and changes nothing. */
+/* Grants RAM to a session, or returns MOE_ERR_BUDGET and grants nothing. */
 int moe_memory_border_take(moe_memory_border *border, uint64_t bytes, moe_error *err);
 void moe_memory_border_give(moe_memory_border *border, uint64_t bytes);
 /* Grants and allocates device memory for a page of the KV cache. *lent: the page lies in closed

@@ -134,8 +134,8 @@ const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int pa
 /* Whether the request's save is complete, for a request that has settled or was cancelled. */
 bool moe_mover_has_saved(const moe_mover *mover, uint32_t slot);
 /* Says that the pages of [memory, memory + bytes), in the arena that the reader was given, go back
- * to the system (away) or will be used again. Nothing may be queued or under way. False: the kernel
- * still holds them. */
+ * to the system (away), while nothing is queued or under way, or will be used again. False: the
+ * kernel still holds them. */
 bool moe_mover_set_away(moe_mover *mover, void *memory, size_t bytes, bool away);
 /* A READY or FAILED slot becomes ABSENT; an ABSENT one stays so. */
 void moe_mover_reset(moe_mover *mover, uint32_t slot);

@@ -186,7 +186,7 @@ static void answer_away(moe_mover *mover)
     MOE_ASSERT(moe_mover_is_locked(mover));
     moe_mover_away *a = &mover->away;
     if (a->memory != NULL) {
-        MOE_ASSERT(mover->n_ranges == 0); /* no read may bring the pages back */
+        MOE_ASSERT(!a->away || mover->n_ranges == 0); /* no read may bring the pages back */
         a->done = moe_range_reader_set_away(mover->reader, a->memory, a->bytes, a->away);
         a->memory = NULL;
         pthread_cond_broadcast(&mover->finished);
