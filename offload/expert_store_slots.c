@@ -140,9 +140,11 @@ void moe_store_hold(moe_expert_store *store, uint32_t slot, moe_slot_hold hold)
     if (moe_store_use(store, slot) == MOE_USE_RETIRED) {
         return;
     }
-    MOE_ASSERT(!moe_store_is_held(store, slot, hold));
-    if (moe_store_is_held(store, slot, hold)) {
-        retire(store, slot, "was to be held twice");
+    uint32_t key = moe_expert_cache_key_of(store->cache, slot);
+    bool may_hold = key != MOE_KEY_NONE && !moe_store_is_held(store, slot, hold);
+    MOE_ASSERT(may_hold);
+    if (!may_hold) {
+        retire(store, slot, "was to be held without an expert, or twice");
         return;
     }
     store->slots[slot].holds |= (uint8_t)hold;
@@ -153,7 +155,7 @@ void moe_store_hold(moe_expert_store *store, uint32_t slot, moe_slot_hold hold)
         moe_key_list_push_front(&store->foreseen, 0, slot);
         store->n_foreseen++;
     }
-    moe_expert_cache_pin(store->cache, moe_expert_cache_key_of(store->cache, slot));
+    moe_expert_cache_pin(store->cache, key);
 }
 
 void moe_store_release(moe_expert_store *store, uint32_t slot, moe_slot_hold hold)

@@ -148,8 +148,11 @@ static inline void moe_mover_set_state(moe_mover_slot *slot, moe_slot_state stat
 {
     bool is_edge = moe_mover_is_edge(moe_mover_get_state(slot), state);
     MOE_ASSERT(is_edge);
-    slot->broken |= !is_edge;
-    atomic_store_explicit(&slot->state, is_edge ? state : MOE_SLOT_FAILED, memory_order_release);
+    if (!is_edge) {
+        slot->broken = true;
+        state = MOE_SLOT_FAILED;
+    }
+    atomic_store_explicit(&slot->state, state, memory_order_release);
 }
 
 /* For assertions: some thread holds the lock. */
