@@ -48,6 +48,7 @@ typedef struct moe_expert_store_options {
     uint32_t n_kept;
     const float *hotness;      /* [n_layer * n_expert] or NULL */
     const uint64_t *checksums; /* [n_layer * n_expert][MOE_EXPERT_PARTS] or NULL */
+    moe_weight_sums *sums;     /* in their place: known ones, and those to be made; or NULL */
     moe_io_kind io;
     bool buffered_io;
     uint32_t io_block_bytes; /* 0: the reader's default */

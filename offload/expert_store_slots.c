@@ -242,6 +242,8 @@ bool moe_store_submit(moe_expert_store *store, uint32_t slot, uint32_t evicted,
     if (store->options.checksums != NULL) {
         move.checksums = store->options.checksums + (size_t)key * MOE_EXPERT_PARTS;
     }
+    move.sums = store->options.sums;
+    move.first_sum = moe_weight_sum_of_expert(key, 0);
     store->n_asked[cause]++;
     moe_mover_submit(store->mover, slot, &move);
     return true;

@@ -12,6 +12,7 @@
 #define MAX_DONE             64u
 #define MAX_RANGES_IN_FLIGHT 192u /* below the reader's own limit */
 #define LOOKS_PER_TIMEOUT    8u
+#define ONLY_FILES           1u /* a range's source */
 
 /* Takes the most urgent request that may go to the disk now, and makes it LOADING; NONE if there is
  * none. */
@@ -104,6 +105,13 @@ static void finish_reading(moe_mover *mover, uint32_t index)
     }
 }
 
+/* Whether something tells the part's bytes from others. */
+static bool is_known(const moe_move *move, int part)
+{
+    return move->sums == NULL ||
+           moe_weight_sums_get(move->sums, move->first_sum + (size_t)part) != 0;
+}
+
 static void start_slot(moe_mover *mover, uint32_t index)
 {
     MOE_ASSERT(mover->n_ranges + MOE_EXPERT_PARTS <= MAX_RANGES_IN_FLIGHT);
@@ -116,12 +124,21 @@ static void start_slot(moe_mover *mover, uint32_t index)
     mover->n_prefetches += slot->move.cause == MOE_CAUSE_PREFETCH;
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         if (slot->move.expert->parts[p].size > 0) {
-            submit_part(mover, index, p, 0);
+            submit_part(mover, index, p, is_known(&slot->move, p) ? 0 : ONLY_FILES);
         }
     }
     if (slot->n_parts_left == 0) {
         finish_reading(mover, index);
     }
+}
+
+static bool matches(const moe_move *move, int part, const uint8_t *bytes, uint64_t size)
+{
+    if (move->sums != NULL) {
+        return moe_weight_sums_check(move->sums, move->first_sum + (size_t)part,
+                                     XXH3_64bits(bytes, size));
+    }
+    return move->checksums == NULL || XXH3_64bits(bytes, size) == move->checksums[part];
 }
 
 /* Checks the part's checksum. False when the bytes do not match: they are read once more from every
@@ -130,8 +147,7 @@ static bool verify_part(moe_mover *mover, uint32_t index, int part, uint32_t sou
 {
     moe_mover_slot *slot = &mover->slots[index];
     const moe_tensor_ref *ref = &slot->move.expert->parts[part];
-    if (slot->move.checksums == NULL ||
-        XXH3_64bits(slot->data[part], ref->size) == slot->move.checksums[part]) {
+    if (matches(&slot->move, part, slot->data[part], ref->size)) {
         if (slot->doubted[part] != 0) {
             moe_range_reader_blame(mover->reader, ref->file_index, ref->offset,
                                    slot->doubted[part] & ~sources);
@@ -149,6 +165,9 @@ static bool verify_part(moe_mover *mover, uint32_t index, int part, uint32_t sou
         return false;
     }
     moe_error error;
+    if (slot->move.sums != NULL) {
+        moe_weight_sums_tell_damage(slot->move.sums);
+    }
     slot->status =
         moe_fail(&error, MOE_ERR_IO,
                  "%s: the expert's bytes at offset %llu do not match their checksum, "
@@ -157,6 +176,22 @@ static bool verify_part(moe_mover *mover, uint32_t index, int part, uint32_t sou
                  (unsigned long long)ref->offset, n_sources > 1 ? "in any copy" : "twice");
     moe_mover_record_error(mover, index, &error);
     return false;
+}
+
+/* Copies may have the bytes that the files do not give, but nothing tells whether they are right.
+ */
+static void fail_part(moe_mover *mover, uint32_t index, int part, const moe_range_done *done)
+{
+    moe_mover_slot *slot = &mover->slots[index];
+    moe_error error = done->error;
+    slot->status = done->status;
+    if (!is_known(&slot->move, part) && moe_range_reader_n_sources(mover->reader) > 1) {
+        (void)moe_fail(&error, done->status,
+                       "%.300s; a copy is read only where a checksum tells whether it has the same "
+                       "bytes, and there is none of these: open the copy as the model",
+                       done->error.message);
+    }
+    moe_mover_record_error(mover, index, &error);
 }
 
 static void process_done(moe_mover *mover, const moe_range_done *done)
@@ -169,8 +204,7 @@ static void process_done(moe_mover *mover, const moe_range_done *done)
     mover->n_ranges--;
     slot->n_parts_left--;
     if (done->status != MOE_OK) {
-        slot->status = done->status;
-        moe_mover_record_error(mover, index, &done->error);
+        fail_part(mover, index, part, done);
     } else {
         slot->data[part] = done->data;
         (void)verify_part(mover, index, part, done->sources);

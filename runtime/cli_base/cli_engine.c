@@ -113,6 +113,8 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     engine_options->io_depth = (uint32_t)options->engine_depth;
     engine_options->io_timeout = options->io_timeout;
     engine_options->calibration = options->calibration;
+    engine_options->checksums = options->checksums != NULL ? options->checksums : "auto";
+    engine_options->idle_checksums = (moe_switch)options->idle_checksums;
     engine_options->model_copies = settings->copies.list;
     engine_options->n_model_copies = settings->copies.n;
     engine_options->metadata_overrides = settings->overrides.list;

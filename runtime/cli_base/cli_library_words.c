@@ -39,6 +39,8 @@ static const struct {
     {"foresight", "--foresight", false},
     {"host_compute", "--host-compute", false},
     {"host_memory", "--host-memory", false},
+    {"checksums", "--checksums", false},
+    {"idle_checksums", "--idle-checksums", false},
     {"io", "--io", false},
     {"io_block_bytes", "--io-block", false},
     {"io_depth", "--io-depth", false},

@@ -241,6 +241,13 @@ const cli_option_row cli_option_rows[] = {
      "none)",
      .offset = AT(calibration), .kind = OPTION_TEXT, .commands = SWEEPS_MODEL,
      .subject = SUBJECT_MEMORY},
+    {{"--checksums"}, "FILE", "keeps checksums of the weights, made while these are first read; "
+     "none: keep none (default MODEL.moe-sums beside the model)", .offset = AT(checksums),
+     .kind = OPTION_TEXT, .commands = ENGINE | CLI_BENCH_SPECULATE | CLI_VERIFY,
+     .subject = SUBJECT_READING},
+    {{"--idle-checksums"}, "auto|on|off", "read what has no checksum yet while nothing else is "
+     "done; auto: if a file keeps them (default auto)", .offset = AT(idle_checksums),
+     .kind = OPTION_CHOICE, .commands = CLI_RUN | CLI_SERVE, .subject = SUBJECT_READING},
     {{"--prefetch"}, "auto|on|off", "read the next layer's likely experts ahead (default auto)",
      .offset = AT(prefetch), .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE,
      .subject = SUBJECT_MEMORY},

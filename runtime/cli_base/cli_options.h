@@ -75,6 +75,7 @@ typedef struct cli_options {
     const char *io;                      /* NULL: auto */
     double io_timeout;                   /* seconds; 0: the default */
     const char *calibration;             /* NULL: beside the model */
+    const char *checksums;               /* NULL: beside the model */
     cli_text_list overrides;             /* --override-kv */
     cli_text_list model_copies;          /* --model-copy */
     bool gram;
@@ -131,6 +132,7 @@ typedef struct cli_options {
     unsigned prefetch;
     unsigned host_compute;
     unsigned warm_start;
+    unsigned idle_checksums;
     double disk_speed; /* plan: GB/s; 0: not given */
     bool measure;      /* plan */
     double temperature;

@@ -215,7 +215,7 @@ static int open_buffers(moe_draft_head *head, moe_error *err)
 }
 
 int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
-                        const moe_model_reader_options *reading, const uint64_t *checksums,
+                        const moe_model_reader_options *reading, moe_weight_sums *sums,
                         moe_error *err)
 {
     head->runner = (moe_runner){.model_path = trunk->model_path,
@@ -233,7 +233,7 @@ int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
     moe_weights_source source = {.gguf = head->gguf,
                                  .config = &head->config,
                                  .map = &head->map,
-                                 .checksums = checksums,
+                                 .sums = sums,
                                  .reader = *reading};
     int status = open_buffers(head, err);
     status = status == MOE_OK ? open_experts(head, reading, err) : status;

@@ -88,7 +88,7 @@ void moe_draft_head_limits(const moe_draft_head *head, moe_device_limits *limits
 /* Loads it. trunk: complete, with its weights; it must outlive the head. An EAGLE-3 head taps it.
  */
 int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
-                        const moe_model_reader_options *reading, const uint64_t *checksums,
+                        const moe_model_reader_options *reading, moe_weight_sums *sums,
                         moe_error *err);
 
 /* One pass over n rows: rows_hidden, tokens and rows are set; pass has logit rows and receivers. */

@@ -38,6 +38,7 @@ void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_si
 
 static void destroy(moe_engine *engine)
 {
+    moe_idle_checksums_stop(&engine->idle_checksums);
     moe_learning_free(&engine->learning);
     moe_trace_recorder_close(&engine->trace);
     engine->runner.hooks = NULL; /* no pass runs any more; the other hooks end with their owners */
@@ -68,6 +69,7 @@ static void destroy(moe_engine *engine)
     moe_team_destroy(&engine->team);
     moe_token_keys_free(&engine->token_keys);
     moe_tokenizer_destroy(&engine->tokenizer);
+    moe_checksum_book_close(&engine->book);
     moe_tensor_map_free(&engine->map);
     moe_gguf_close(&engine->gguf);
     moe_gguf_close(&engine->head_gguf);
@@ -197,6 +199,9 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
     if (status == MOE_OK && !o->vocabulary_only && o->lab->trace_path != NULL) {
         status = moe_trace_recorder_open(&engine->trace, &engine->runner, engine->speculation,
                                          o->lab->trace_path, o->lab->trace_gates, err);
+    }
+    if (status == MOE_OK && !o->vocabulary_only) {
+        status = moe_engine_make_checksums(engine, o, err);
     }
     if (status != MOE_OK) {
         moe_engine_close(&engine);

@@ -108,11 +108,9 @@ int moe_engine_load_head(moe_engine *engine, moe_error *err)
     if (engine->draft_head == NULL) {
         return MOE_OK;
     }
-    const moe_calibration *calibration = engine->sidecar.calibration;
     bool own = engine->head_gguf != NULL;
     moe_model_reader_options reading = engine->reading;
     reading.gguf = engine->draft_head->gguf;
     return moe_draft_head_load(engine->draft_head, &engine->runner, &reading,
-                               own || calibration == NULL ? NULL : calibration->tensor_checksums,
-                               err);
+                               own ? NULL : &engine->book.sums, err);
 }

@@ -430,7 +430,6 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
             return status;
         }
     }
-    const moe_calibration *calibration = engine->sidecar.calibration;
     moe_expert_store_options options = {
         .device = engine->device,
         .gguf = engine->gguf,
@@ -447,7 +446,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         .kept = kept,
         .n_kept = n_kept,
         .hotness = engine->sidecar.hotness,
-        .checksums = calibration != NULL ? calibration->checksums : NULL,
+        .sums = &engine->book.sums,
         .keep_nothing = keeps_nothing(engine->offload),
         .io = o->io,
         .buffered_io = o->buffered_io,
@@ -520,9 +519,7 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     moe_weights_source source = {.gguf = engine->gguf,
                                  .config = c,
                                  .map = &engine->map,
-                                 .checksums = engine->sidecar.calibration != NULL
-                                                  ? engine->sidecar.calibration->tensor_checksums
-                                                  : NULL,
+                                 .sums = &engine->book.sums,
                                  .reader = engine->reading,
                                  .n_threads = moe_team_size(engine->team),
                                  .progress = o->progress,
@@ -534,7 +531,10 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     }
     engine->runner.device = engine->device;
     const uint64_t began = moe_now_ns();
-    int status = engine->device->ops->reserve(engine->device, &limits, err);
+    int status = moe_engine_open_book(engine, o, err);
+    if (status == MOE_OK) {
+        status = engine->device->ops->reserve(engine->device, &limits, err);
+    }
     if (status == MOE_OK) {
         status = moe_pass_buffers_init(&engine->runner.buffers, engine->device, c,
                                        engine->prefill_chunk, err);

@@ -21,6 +21,11 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *options,
 int moe_engine_open_texts(moe_engine *engine, moe_error *err);
 /* engine_sidecar.c */
 int moe_engine_open_sidecar(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+/* engine_sidecar.c, for open_memory: the checksums that are known. */
+int moe_engine_open_book(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+/* engine_sidecar.c, when all is open: the thread that makes the others. */
+int moe_engine_make_checksums(moe_engine *engine, const moe_engine_options *options,
+                              moe_error *err);
 /* engine_sidecar.c: decides by the options and the calibration whether to fill slots ahead; sets
  * engine->warms. MOE_ERR_ARGUMENT when the option is set and cannot act. */
 int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *options,

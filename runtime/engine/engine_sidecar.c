@@ -33,6 +33,26 @@ int moe_engine_open_sidecar(moe_engine *engine, const moe_engine_options *o, moe
     return status;
 }
 
+int moe_engine_open_book(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    const moe_checksum_book_options options = {.map = &engine->map,
+                                               .calibration = engine->sidecar.calibration,
+                                               .reading = &engine->reading,
+                                               .named = o->checksums,
+                                               .log = engine->log,
+                                               .user = engine->user};
+    return moe_checksum_book_open(&engine->book, &options, err);
+}
+
+int moe_engine_make_checksums(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    bool wanted = o->idle_checksums == MOE_SWITCH_ON ||
+                  (o->idle_checksums == MOE_SWITCH_AUTO && engine->book.path != NULL);
+    return wanted ? moe_idle_checksums_start(&engine->idle_checksums, &engine->book,
+                                             &engine->reading, err)
+                  : MOE_OK;
+}
+
 /* ---- Warm start ---- */
 
 int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *o, moe_error *err)

@@ -17,6 +17,7 @@
 #include "offload/expert_store.h"
 #include "offload/file_watch.h"
 #include "offload/model_reader.h"
+#include "runtime/sidecar/idle_checksums.h"
 #include "runtime/sidecar/learning.h"
 #include "runtime/sidecar/model_sidecar.h"
 #include "runtime/lab/budget_exact.h"
@@ -58,8 +59,10 @@ struct moe_engine {
     uint64_t fingerprint;
     moe_model_identity identity;
     moe_sidecar sidecar;
-    moe_model_reader_options reading; /* how files are read outside of passes */
-    moe_progress_fn progress;         /* while opening, else NULL */
+    moe_checksum_book book;
+    moe_idle_checksums *idle_checksums; /* NULL: none */
+    moe_model_reader_options reading;   /* how files are read outside of passes */
+    moe_progress_fn progress;           /* while opening, else NULL */
     moe_log_fn log;
     void *user;
     const moe_policy *policy;

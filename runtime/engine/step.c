@@ -274,8 +274,8 @@ static int list_drafts(moe_step_work *s, moe_error *err)
     return MOE_OK;
 }
 
-int moe_step_run(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logits, void *user,
-                 moe_error *err)
+static int run_rows(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logits, void *user,
+                    moe_error *err)
 {
     int status = moe_step_prepare(s, all_logits, err);
     if (status != MOE_OK || s->n_rows == 0) {
@@ -302,6 +302,16 @@ int moe_step_run(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logits,
     }
     status = check_files(s->engine, status, err);
     return status != MOE_OK ? status : advance(s, err);
+}
+
+int moe_step_run(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logits, void *user,
+                 moe_error *err)
+{
+    moe_idle_checksums *idle = s->engine->idle_checksums;
+    moe_idle_checksums_pause(idle);
+    int status = run_rows(s, all_logits, on_logits, user, err);
+    moe_idle_checksums_resume(idle);
+    return status;
 }
 
 /* A failed step leaves no tree, and the next drafts are as if it had not run. */

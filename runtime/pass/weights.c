@@ -31,8 +31,10 @@ typedef struct loader {
     size_t at; /* the current range */
     moe_model_reader *reader;
     moe_pages_ahead *ahead; /* of the arena; NULL: none */
-    XXH3_state_t *hash;     /* of the current range's bytes so far; NULL: there are no checksums */
-    moe_finite_scan scan;   /* of the same bytes, if there are no checksums */
+    XXH3_state_t *hash;     /* of the current range's bytes so far; NULL: no checksums are made */
+    size_t sum;             /* the range's, among the source's */
+    bool is_known;          /* there is that checksum */
+    moe_finite_scan scan;   /* of the same bytes, if it is not known */
     uint64_t bytes_all, bytes_done;
     moe_error *err;
 } loader;
@@ -94,7 +96,8 @@ static int next_bytes(loader *load, size_t most, const uint8_t **bytes, size_t *
         load->bytes_done += *n;
         if (load->hash != NULL) {
             XXH3_64bits_update(load->hash, *bytes, *n);
-        } else {
+        }
+        if (!load->is_known) {
             moe_finite_scan_bytes(&load->scan, *bytes, *n);
         }
     }
@@ -137,23 +140,34 @@ static int upload_bytes(loader *load, const void *dst, uint64_t size)
     return status;
 }
 
-/* MOE_OK: the tensor matches its checksum or, without checksums, its values are finite. Otherwise a
+/* MOE_OK: the tensor matches its checksum or, if it had none, its values are finite. Otherwise a
  * NaN could stay unnoticed, since the conversion of activations to blocks of 8 bits drops it. */
 static int verify(const loader *load)
 {
     const moe_weights_source *s = load->source;
-    const moe_model_range *range = &load->ranges[load->at];
     size_t index;
-    if (load->hash == NULL) {
-        return load->scan.finite || !moe_model_tensor_at(s->gguf, range, &index)
-                   ? MOE_OK
-                   : moe_fail_infinite_tensor(load->err, s->gguf, index);
-    }
-    if (!moe_model_tensor_at(s->gguf, range, &index) || s->checksums[index] == 0 ||
-        XXH3_64bits_digest(load->hash) == s->checksums[index]) {
+    if (!moe_model_tensor_at(s->gguf, &load->ranges[load->at], &index)) {
         return MOE_OK;
     }
-    return moe_fail_damaged_tensor(load->err, s->gguf, index);
+    if (!load->is_known && !load->scan.finite) {
+        return moe_fail_infinite_tensor(load->err, s->gguf, index);
+    }
+    return load->hash == NULL ||
+                   moe_weight_sums_check(s->sums, load->sum, XXH3_64bits_digest(load->hash))
+               ? MOE_OK
+               : moe_fail_damaged_tensor(load->err, s->gguf, index);
+}
+
+/* Finds the checksum of the current range. */
+static void find_sum(loader *load)
+{
+    const moe_weights_source *s = load->source;
+    size_t index;
+    load->is_known = false;
+    if (load->hash != NULL && moe_model_tensor_at(s->gguf, &load->ranges[load->at], &index)) {
+        load->sum = moe_weight_sum_of_tensor(s->sums, index);
+        load->is_known = moe_weight_sums_get(s->sums, load->sum) != 0;
+    }
 }
 
 /* Reads the tensor by `fill`; a second time if its bytes do not match the checksum. */
@@ -164,6 +178,7 @@ static int load_by(loader *load, const moe_tensor_ref *ref, int (*fill)(loader *
         return load->walk == WALK_LIST ? list_range(load, ref) : MOE_OK;
     }
     int status = MOE_OK;
+    find_sum(load);
     for (int tries = 0; tries < 2; tries++) {
         if (load->hash != NULL) {
             XXH3_64bits_reset(load->hash);
@@ -182,6 +197,9 @@ static int load_by(loader *load, const moe_tensor_ref *ref, int (*fill)(loader *
         if (status == MOE_OK) {
             break;
         }
+    }
+    if (status == MOE_ERR_IO && load->source->sums != NULL) {
+        moe_weight_sums_tell_damage(load->source->sums);
     }
     load->at++;
     return status;
@@ -386,7 +404,7 @@ static int open_reader(loader *load)
     options.gguf = s->gguf;
     options.is_cancelled = is_cancelled;
     options.cancel_user = load;
-    if (s->checksums != NULL) {
+    if (s->sums != NULL) {
         load->hash = XXH3_createState();
         if (load->hash == NULL) {
             return moe_fail(load->err, MOE_ERR_MEMORY, "no memory to verify weights");

@@ -6,6 +6,7 @@
 #include <moe/moe.h>
 
 #include "offload/model_reader.h"
+#include "offload/weight_sums.h"
 #include "runtime/device/device.h"
 #include "runtime/model/tensor_map.h"
 
@@ -34,7 +35,7 @@ typedef struct moe_weights_source {
     const moe_gguf *gguf;
     const moe_model_config *config;
     const moe_tensor_map *map;
-    const uint64_t *checksums; /* XXH3 of every tensor of the gguf, in its order; NULL: none */
+    moe_weight_sums *sums; /* of the gguf's tensors: known ones, and those to be made; or NULL */
     moe_model_reader_options reader; /* except gguf, is_cancelled and cancel_user */
     uint32_t n_threads;              /* that bring the arena's pages in ahead of the bytes */
     moe_progress_fn progress;        /* false cancels; may be NULL */

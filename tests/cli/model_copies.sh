@@ -50,17 +50,30 @@ refused "$work/header.gguf" 'header.gguf'
 "$moe" run -m "$work/model.gguf" -p a -n 1 --model-copy 1,2,3,4,5,6,7,8 >"$work/text" 2>"$work/err"
 [ $? -eq 2 ] || fail "eight copies: $(cat "$work/err")"
 
-# Damaged experts in either file: the checksums find it, and the other one has the right bytes.
-printf '%s %s %s' "$prompt" "$prompt" "$prompt" >"$work/text.txt"
-"$moe" calibrate -m "$work/model.gguf" -f "$work/text.txt" --quiet || fail calibrate
-# All experts are damaged. Which blocks are read from the bad file depends on the time, but the first
-# one of a run always is, as the drives count as equal until one has answered.
+# All experts of a copy are damaged, and no sidecar tells: nothing of them is used before the model's
+# own bytes have given a checksum, whether it is kept in a file or in memory alone. Which blocks are
+# read from the copy depends on the time, but the first one of a run always is, as the drives count as
+# equal until one has answered.
 cp "$model" "$work/bad.gguf"
 for matrix in gate up down; do
     "$damage" "$work/bad.gguf" "$work/worse.gguf" blk.0.ffn_${matrix}_exps.weight flips all \
         >"$work/offset" || fail damage
     mv "$work/worse.gguf" "$work/bad.gguf"
 done
+rm -f "$work/model.moe-sums"
+for arguments in '--checksums none' '--checksums none --io sync' '' '' '--expert-cache 100%'; do
+    # shellcheck disable=SC2086
+    run --model-copy "$work/bad.gguf" $arguments || fail "a damaged copy, $arguments: $(cat "$work/err")"
+    cmp -s "$work/text" "$work/right" || fail "another text with a damaged copy, $arguments"
+    case $arguments in *100%) continue ;; esac
+    grep -q 'note: .*bad.gguf: damaged at offset [0-9]' "$work/err" ||
+        fail "no note, $arguments: $(cat "$work/err")"
+done
+[ -s "$work/model.moe-sums" ] || fail "no checksums are kept"
+
+# Damaged experts in either file: the checksums find it, and the other one has the right bytes.
+printf '%s %s %s' "$prompt" "$prompt" "$prompt" >"$work/text.txt"
+"$moe" calibrate -m "$work/model.gguf" -f "$work/text.txt" --quiet || fail calibrate
 run --model-copy "$work/bad.gguf" || fail "a damaged copy: $(cat "$work/err")"
 cmp -s "$work/text" "$work/right" || fail "another text with a damaged copy"
 cp "$work/model.moe-cal.gguf" "$work/bad.moe-cal.gguf"

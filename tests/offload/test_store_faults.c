@@ -211,6 +211,40 @@ static void checksums(void **state)
     store_fixture_close(&f);
 }
 
+static void give_sums(moe_expert_store_options *options, void *user)
+{
+    options->sums = user;
+}
+
+/* Checksums that are made at the first reading are the file's, and show bits that flip later. */
+static void made_checksums(void **state)
+{
+    (void)state;
+    store_fixture f;
+    moe_weight_sums sums = {0};
+    store_fixture_open(&f, model_path, 0.3, give_sums, &sums);
+    /* The store has taken the address alone. */
+    assert_int_equal(moe_weight_sums_init(&sums, f.map, 0, NULL), MOE_OK);
+    int32_t tokens[N_DECODE];
+    assert_int_equal(run(f.engine, tokens, 0), 0);
+    size_t n_made = 0;
+    for (size_t i = 0; i < sums.n; i++) {
+        uint64_t made = moe_weight_sums_get(&sums, i);
+        assert_true(made == 0 || made == f.checksums[i]);
+        n_made += made != 0;
+        moe_weight_sums_give(&sums, i, f.checksums[i]);
+    }
+    assert_true(n_made > sums.n / 4);
+    f.flip_per_mille = 60;
+    int n_failures = run(f.engine, tokens, 50);
+    assert_true(f.n_injected > 20 && n_failures < (int)f.n_injected / 4);
+    assert_memory_equal(tokens, expected, sizeof tokens);
+    f.flip_per_mille = 0;
+    assert_true(atomic_load(&sums.damaged) == (n_failures > 0));
+    store_fixture_close(&f);
+    moe_weight_sums_free(&sums);
+}
+
 /* The file is cut short under the engine, and put right again. */
 static void file_truncated_while_open(void **state)
 {
@@ -262,8 +296,11 @@ int main(int argc, char **argv)
     alarm(120); /* a hang is a failure */
     snprintf(model_path, sizeof model_path, "%s/olmoe/model.gguf", argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hard_error_is_named),        cmocka_unit_test(hard_errors_at_random),
-        cmocka_unit_test(mild_faults_change_nothing), cmocka_unit_test(checksums),
+        cmocka_unit_test(hard_error_is_named),
+        cmocka_unit_test(hard_errors_at_random),
+        cmocka_unit_test(mild_faults_change_nothing),
+        cmocka_unit_test(checksums),
+        cmocka_unit_test(made_checksums),
         cmocka_unit_test(file_truncated_while_open),
     };
     return cmocka_run_group_tests(tests, make_expected, NULL);

@@ -300,6 +300,9 @@ class moe_engine_options(Structure):
         ("n_model_copies", c_size_t),
         ("program_memory", c_uint64),
         ("park_folder", c_char_p),
+        ("checksums", c_char_p),
+        ("idle_checksums", c_int),
+        ("reserved", c_uint8 * 4),
     ]
 
 

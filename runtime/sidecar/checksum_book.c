@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/sidecar/checksum_book.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/atomic_file.h"
+#include "runtime/base/error.h"
+#include "runtime/sidecar/model_parts.h"
+
+#define BOOK_MAGIC   "MOESUMS"
+#define BOOK_VERSION 1u
+
+typedef struct book_header {
+    char magic[8];
+    uint64_t version;
+    uint64_t layout;
+    uint64_t files;
+    uint64_t epoch;
+    uint64_t n;
+} book_header;
+
+_Static_assert(sizeof(book_header) == 48, "the header of a file of checksums");
+
+static uint64_t mix(uint64_t hash, const void *data, size_t size)
+{
+    return XXH3_64bits_withSeed(data, size, hash);
+}
+
+/* ---- What the files are ---- */
+
+/* With the time of the last change of the inode, which no program can set back: a copy that keeps
+ * the time of modification may have other bytes. */
+static uint64_t mix_state(uint64_t hash, const struct stat *state)
+{
+    const uint64_t numbers[] = {(uint64_t)state->st_ino,         (uint64_t)state->st_size,
+                                (uint64_t)state->st_mtim.tv_sec, (uint64_t)state->st_mtim.tv_nsec,
+                                (uint64_t)state->st_ctim.tv_sec, (uint64_t)state->st_ctim.tv_nsec};
+    return mix(hash, numbers, sizeof numbers);
+}
+
+static uint64_t identify_files(const moe_gguf *gguf, bool now)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < moe_gguf_n_files(gguf); i++) {
+        const moe_gguf_file *file = moe_gguf_file_at(gguf, i);
+        struct stat state = file->opened;
+        if (now && fstat(file->fd, &state) != 0) {
+            return 0;
+        }
+        hash = mix_state(hash, &state);
+    }
+    return hash;
+}
+
+moe_model_range moe_checksum_book_range(const moe_checksum_book *book, uint32_t at)
+{
+    if (at >= book->sums.n_of_experts) {
+        const moe_gguf_tensor *t = moe_gguf_tensor_at(book->gguf, at - book->sums.n_of_experts);
+        return (moe_model_range){t->file_index, t->offset, t->size};
+    }
+    uint32_t key = at / MOE_EXPERT_PARTS;
+    const moe_layer_map *layer = &book->map->layers[key / book->map->n_expert];
+    const moe_tensor_ref *ref =
+        &layer->experts[key % book->map->n_expert].parts[at % MOE_EXPERT_PARTS];
+    return (moe_model_range){ref->file_index, ref->offset, ref->size};
+}
+
+/* Finds the model's parts. */
+static int list_parts(moe_checksum_book *book, moe_error *err)
+{
+    moe_model_part *parts;
+    int status = moe_model_parts_list(book->gguf, book->map, &parts, &book->n_parts, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    book->parts = moe_calloc(book->n_parts, sizeof *book->parts);
+    status =
+        book->parts != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for checksums");
+    for (size_t i = 0; i < book->n_parts && status == MOE_OK; i++) {
+        const moe_model_part *p = &parts[i];
+        size_t at =
+            p->is_expert
+                ? moe_weight_sum_of_expert(p->layer * book->map->n_expert + p->expert, p->part)
+                : moe_weight_sum_of_tensor(&book->sums, p->tensor);
+        const uint64_t place[] = {p->range.file, p->range.offset, p->range.size, at};
+        book->parts[i] = (uint32_t)at;
+        book->layout = mix(book->layout, place, sizeof place);
+    }
+    free(parts);
+    return status;
+}
+
+static void give_calibration(moe_checksum_book *book, const moe_calibration *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    for (size_t i = 0; c->checksums != NULL && i < book->sums.n_of_experts; i++) {
+        moe_weight_sums_give(&book->sums, i, c->checksums[i]);
+    }
+    size_t n_tensors = book->sums.n - book->sums.n_of_experts;
+    for (size_t i = 0; c->tensor_checksums != NULL && i < n_tensors && i < c->n_tensors; i++) {
+        moe_weight_sums_give(&book->sums, moe_weight_sum_of_tensor(&book->sums, i),
+                             c->tensor_checksums[i]);
+    }
+}
+
+/* ---- The file ---- */
+
+static void tell(moe_checksum_book *book, const char *what, const char *why)
+{
+    char line[MOE_ERROR_MESSAGE_SIZE + 128];
+    if (book->log != NULL && !book->told) {
+        snprintf(line, sizeof line, "%.400s: %s", why, what);
+        book->log(line, book->user);
+    }
+    book->told = true;
+}
+
+static uint64_t bytes_of(const moe_checksum_book *book)
+{
+    return sizeof(book_header) + (book->sums.n + 1) * sizeof(uint64_t);
+}
+
+/* Takes over what a file says, if it is about these files. */
+static void take(moe_checksum_book *book, const uint8_t *bytes, uint64_t size)
+{
+    book_header h;
+    uint64_t sum;
+    memcpy(&h, bytes, sizeof h);
+    memcpy(&sum, bytes + size - sizeof sum, sizeof sum);
+    if (memcmp(h.magic, BOOK_MAGIC, sizeof h.magic) != 0 || h.version != BOOK_VERSION ||
+        h.layout != book->layout || h.files != book->files || h.n != book->sums.n ||
+        sum != XXH3_64bits(bytes, size - sizeof sum)) {
+        return;
+    }
+    const uint8_t *from = bytes + sizeof h;
+    for (size_t i = 0; i < book->n_parts; i++) {
+        uint64_t known;
+        uint32_t at = book->parts[i];
+        memcpy(&known, from + at * sizeof known, sizeof known);
+        if (moe_weight_sums_get(&book->sums, at) == 0) {
+            moe_weight_sums_give(&book->sums, at, known);
+        }
+    }
+    book->epoch = h.epoch != 0 && !book->is_bumped ? h.epoch : book->epoch;
+}
+
+/* A file that is not there, of another size or not a plain one holds nothing. */
+static int read_file(moe_checksum_book *book, moe_error *err)
+{
+    struct stat state;
+    int fd = open(book->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) {
+        return MOE_OK;
+    }
+    uint64_t size = bytes_of(book);
+    if (fstat(fd, &state) != 0 || !S_ISREG(state.st_mode) || (uint64_t)state.st_size != size) {
+        close(fd);
+        return MOE_OK;
+    }
+    const moe_range_file file = {book->path, fd, size};
+    const moe_model_range all = {0, 0, size};
+    const moe_model_reader_options options = {.files = &file,
+                                              .n_files = 1,
+                                              .buffered = true,
+                                              .io_timeout_ns = book->reading.io_timeout_ns,
+                                              .is_cancelled = book->reading.is_cancelled,
+                                              .cancel_user = book->reading.cancel_user};
+    moe_model_reader *reader = NULL;
+    uint8_t *bytes = moe_calloc(size, 1);
+    int status = bytes != NULL ? moe_model_reader_open(&reader, &options, err)
+                               : moe_fail(err, MOE_ERR_MEMORY, "no memory for checksums");
+    status = status == MOE_OK ? moe_model_reader_read(reader, &all, bytes, err) : status;
+    moe_model_reader_close(&reader);
+    close(fd);
+    if (status == MOE_OK) {
+        take(book, bytes, size);
+    } else if (status == MOE_ERR_IO) {
+        tell(book, "it is left out", err->message);
+        status = MOE_OK;
+    }
+    free(bytes);
+    return status;
+}
+
+static int write_file(moe_checksum_book *book, moe_error *err)
+{
+    book_header h = {.version = BOOK_VERSION,
+                     .layout = book->layout,
+                     .files = book->files,
+                     .epoch = book->epoch,
+                     .n = book->sums.n};
+    uint64_t size = bytes_of(book);
+    uint8_t *bytes = moe_calloc(size, 1);
+    if (bytes == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "%s: no memory for checksums", book->path);
+    }
+    memcpy(h.magic, BOOK_MAGIC, sizeof h.magic);
+    memcpy(bytes, &h, sizeof h);
+    for (size_t i = 0; i < book->sums.n; i++) {
+        uint64_t known = moe_weight_sums_get(&book->sums, i);
+        memcpy(bytes + sizeof h + i * sizeof known, &known, sizeof known);
+    }
+    uint64_t sum = XXH3_64bits(bytes, size - sizeof sum);
+    memcpy(bytes + size - sizeof sum, &sum, sizeof sum);
+    moe_atomic_file file;
+    int status = moe_atomic_file_open(&file, book->path, err);
+    if (status == MOE_OK) {
+        status = moe_atomic_file_write(&file, bytes, size, err);
+        if (status == MOE_OK) {
+            status = moe_atomic_file_commit(&file, err);
+        } else {
+            moe_atomic_file_abandon(&file);
+        }
+    }
+    free(bytes);
+    return status;
+}
+
+/* ---- The book ---- */
+
+static char *default_path(const char *model_path)
+{
+    static const char from[] = ".moe-cal.gguf", suffix[] = ".moe-sums";
+    char *path = moe_calibration_default_path(model_path);
+    if (path != NULL) {
+        memcpy(path + strlen(path) - (sizeof from - 1), suffix, sizeof suffix);
+    }
+    return path;
+}
+
+int moe_checksum_book_open(moe_checksum_book *book, const moe_checksum_book_options *o,
+                           moe_error *err)
+{
+    *book = (moe_checksum_book){.gguf = o->reading->gguf,
+                                .map = o->map,
+                                .reading = *o->reading,
+                                .files = identify_files(o->reading->gguf, false),
+                                .log = o->log,
+                                .user = o->user};
+    book->has_lock = pthread_mutex_init(&book->lock, NULL) == 0;
+    bool none = o->named == NULL || strcmp(o->named, "none") == 0;
+    if (!none) {
+        book->path = strcmp(o->named, "auto") != 0
+                         ? moe_strdup(o->named)
+                         : default_path(moe_gguf_file_at(book->gguf, 0)->path);
+    }
+    if (!book->has_lock || (!none && book->path == NULL)) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for checksums");
+    }
+    int status = moe_weight_sums_init(&book->sums, o->map, moe_gguf_n_tensors(book->gguf), err);
+    status = status == MOE_OK ? list_parts(book, err) : status;
+    if (status == MOE_OK && book->path != NULL) {
+        status = read_file(book, err);
+    }
+    if (status == MOE_OK) {
+        give_calibration(book, o->calibration);
+    }
+    book->reading.is_cancelled = NULL; /* opening may be cancelled, and is over */
+    return status;
+}
+
+/* What was kept may have been computed before the damage, or with it. Under the lock. */
+static void note_damage(moe_checksum_book *book)
+{
+    if (atomic_load(&book->sums.damaged) && !book->is_bumped) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        const uint64_t numbers[] = {(uint64_t)now.tv_sec, (uint64_t)now.tv_nsec, book->epoch};
+        book->epoch = mix(book->files, numbers, sizeof numbers);
+        book->is_bumped = true;
+        atomic_store(&book->sums.changed, true);
+    }
+}
+
+void moe_checksum_book_keep(moe_checksum_book *book)
+{
+    moe_error err = {""};
+    pthread_mutex_lock(&book->lock);
+    note_damage(book);
+    if (book->path != NULL && atomic_exchange(&book->sums.changed, false) &&
+        identify_files(book->gguf, true) == book->files) {
+        (void)read_file(book, &err); /* of another process */
+        if (write_file(book, &err) != MOE_OK) {
+            tell(book,
+                 "checksums of the weights are in memory alone; name another file in "
+                 "options.checksums",
+                 err.message);
+        }
+    }
+    pthread_mutex_unlock(&book->lock);
+}
+
+void moe_checksum_book_identify(moe_checksum_book *book, moe_weights_identity *identity)
+{
+    uint64_t whole = book->layout;
+    pthread_mutex_lock(&book->lock);
+    note_damage(book);
+    for (size_t i = 0; i < book->n_parts && whole != 0; i++) {
+        uint64_t sum = moe_weight_sums_get(&book->sums, book->parts[i]);
+        whole = sum != 0 ? mix(whole, &sum, sizeof sum) : 0;
+    }
+    *identity = (moe_weights_identity){.whole = whole,
+                                       .files = mix(book->files, &book->epoch, sizeof book->epoch)};
+    pthread_mutex_unlock(&book->lock);
+}
+
+bool moe_weights_identity_matches(const moe_weights_identity *now, const moe_weights_identity *then)
+{
+    return now->whole != 0 && then->whole != 0 ? now->whole == then->whole
+                                               : now->files == then->files;
+}
+
+void moe_checksum_book_close(moe_checksum_book *book)
+{
+    if (book->parts != NULL) {
+        moe_checksum_book_keep(book);
+    }
+    moe_weight_sums_free(&book->sums);
+    free(book->parts);
+    free(book->path);
+    if (book->has_lock) {
+        pthread_mutex_destroy(&book->lock);
+    }
+    *book = (moe_checksum_book){0};
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* Makes the checksums that are still missing while the engine has nothing to do: a thread of low
+ * priority reads those parts in the order of the files' bytes. It begins when no step has run for a
+ * second, leaves off at the piece at which a step begins, and ends when all is known or something
+ * cannot be read. */
+#ifndef MOE_SIDECAR_IDLE_CHECKSUMS_H
+#define MOE_SIDECAR_IDLE_CHECKSUMS_H
+
+#include "runtime/sidecar/checksum_book.h"
+
+typedef struct moe_idle_checksums moe_idle_checksums;
+
+/* reading: of the model, with its gguf. The book and the gguf must outlive it. *out stays NULL if
+ * nothing is missing. */
+int moe_idle_checksums_start(moe_idle_checksums **out, moe_checksum_book *book,
+                             const moe_model_reader_options *reading, moe_error *err);
+/* A step begins; it has ended. Neither waits. NULL: no thread. */
+void moe_idle_checksums_pause(moe_idle_checksums *idle);
+void moe_idle_checksums_resume(moe_idle_checksums *idle);
+/* Bytes read so far. */
+uint64_t moe_idle_checksums_bytes(const moe_idle_checksums *idle);
+/* Stops at the next piece and ends the thread: a tenth of a second at most, also where a disk
+ * hangs. */
+void moe_idle_checksums_stop(moe_idle_checksums **idle);
+
+#endif
