@@ -43,9 +43,9 @@ typedef struct moe_io_ops {
     int (*open)(void **engine, const moe_io_params *params, moe_error *err);
     /* Says where most buffers will lie. Called once, before the first read. */
     void (*use_arena)(void *engine, void *arena, size_t bytes);
-    /* Says that the pages of a part of the arena go back to the system (away) or will be used
-     * again. The owner calls it while no read is in flight. False: the kernel still holds the
-     * pages. */
+    /* Says that the pages of a part of the arena go back to the system (away), while no read is in
+     * flight, or will be used again. The owner calls it. False: the kernel still holds the pages.
+     */
     bool (*set_away)(void *engine, void *memory, size_t bytes, bool away);
     /* Waits for the reads in flight, but no longer than timeout_ns. Then abandons them and returns
      * false: the kernel may write into their buffers at any time later. */

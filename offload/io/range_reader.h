@@ -64,8 +64,8 @@ void moe_range_reader_hurry(moe_range_reader *reader, uint64_t timeout_ns);
  * until close(); children of a fork do not get it. */
 void moe_range_reader_use_arena(moe_range_reader *reader, void *arena, size_t bytes);
 
-/* Says that the pages of a part of the arena go back to the system (away), or will be used again.
- * The owner calls it while nothing is under way. False: the kernel still holds them. */
+/* Says that the pages of a part of the arena go back to the system (away), while nothing is under
+ * way, or will be used again. The owner calls it. False: the kernel still holds them. */
 bool moe_range_reader_set_away(moe_range_reader *reader, void *memory, size_t bytes, bool away);
 
 /* The path of a file, as it was given. */

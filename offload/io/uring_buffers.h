@@ -37,10 +37,10 @@ void moe_uring_buffers_use(moe_uring_buffers *b, struct io_uring *ring, void *ar
  * none. The ring's owner calls it. */
 int moe_uring_buffers_index(moe_uring_buffers *b, struct io_uring *ring, const uint8_t *dst,
                             size_t size);
-/* Says that the pages of [memory, memory + bytes) go back to the system, or will be used again. The
- * kernel releases a registered piece that holds them, and does not register it while any of its
- * parts is away, since that would bring the pages back. The ring's owner calls it while nothing is
- * in flight. False: the kernel did not release the piece. */
+/* Says that the pages of [memory, memory + bytes) go back to the system, while nothing is in
+ * flight, or will be used again. The kernel releases a registered piece that holds them, and does
+ * not register it while any of its parts is away, since that would bring the pages back. The ring's
+ * owner calls it. False: the kernel did not release the piece. */
 bool moe_uring_buffers_set_away(moe_uring_buffers *b, struct io_uring *ring, const void *memory,
                                 size_t bytes, bool away);
 /* Call before the ring is closed. drained: nothing is in flight. */

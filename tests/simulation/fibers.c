@@ -43,9 +43,9 @@ static struct {
     event events[SIM_MAX_EVENTS];
     uint32_t n_pending;
     uint32_t device_weight, leap_weight;
-    uint32_t phase_left; /* decisions until weights are drawn again */
-    uint32_t stickiness; /* points that are passed over, of 64 */
-    sim_context main;
+    uint32_t phase_left;       /* decisions until weights are drawn again */
+    uint32_t stickiness;       /* points that are passed over, of 64 */
+    sim_context main, nowhere; /* nowhere: of fibers that do not go on */
     sim_result *result;
     void (*main_fn)(void *);
     void *main_user;
@@ -109,8 +109,7 @@ void sim_fail(const char *format, ...)
     sim_trace("FAILED: %s", sim.result->what);
     sim.result->failed = true;
     sim.running = false;
-    sim_context nowhere;
-    sim_switch(&nowhere, &sim.main, true);
+    sim_switch(&sim.nowhere, &sim.main, true);
     abort();
 }
 
@@ -420,8 +419,7 @@ static void *run_main(void *argument)
     (void)argument;
     sim.main_fn(sim.main_user);
     sim.running = false;
-    sim_context nowhere;
-    sim_switch(&nowhere, &sim.main, true);
+    sim_switch(&sim.nowhere, &sim.main, true);
     abort();
 }
 
