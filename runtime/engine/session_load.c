@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
@@ -64,6 +65,28 @@ static int check_header(const moe_session_header *h, const moe_engine *engine, m
         return moe_fail(in->err, MOE_ERR_FORMAT, "%s: %.400s", in->path, reason.message);
     }
     return MOE_OK;
+}
+
+/* Whether pages, states and logits are of the weights that the engine has. */
+static bool has_these_weights(const moe_session_header *h, moe_engine *engine)
+{
+    const moe_weights_identity then = {.whole = h->weights_whole, .files = h->weights_files};
+    moe_weights_identity now;
+    moe_checksum_book_identify(&engine->book, &now);
+    return moe_weights_identity_matches(&now, &then);
+}
+
+/* Why not. */
+static int fail_weights(const moe_session_header *h, const moe_session_file *in)
+{
+    return moe_fail(in->err, MOE_ERR_MISMATCH,
+                    "%s was saved with other weights, or nothing tells that they are the same: %s",
+                    in->path,
+                    h->weights_whole != 0
+                        ? "their checksums differ, or not all are known of this model (moe-offload "
+                          "verify makes them)"
+                        : "it was saved before all checksums were known, and the model's file was "
+                          "written to, replaced or found damaged since");
 }
 
 /* Reads which pages the file has of each group. The session leaves out those that it would have
@@ -199,6 +222,42 @@ static int get_head(moe_session_file *in, const moe_session_header *header, moe_
     return status == MOE_OK ? moe_session_file_head_pages(in, line, h.n_entries) : status;
 }
 
+/* What follows from the model's weights. */
+static int get_computed(moe_session_file *in, const moe_session_header *h, moe_session *s)
+{
+    s->n_evaluated = h->n_evaluated;
+    s->replay_end = h->replay_end;
+    int status = get_pages(in, s);
+    if (status == MOE_OK) {
+        status = moe_session_file_state(in, s);
+    }
+    if (status == MOE_OK && h->has_logits) {
+        status = get_logits(in, s);
+    }
+    return status == MOE_OK ? get_head(in, h, s) : status;
+}
+
+/* ... of other weights: only the file's checksum is of use. All tokens are then to be evaluated. */
+static int skip_computed(moe_session_file *in, const moe_session *s)
+{
+    struct stat state;
+    long at = ftell(in->file);
+    if (at < 0 || fstat(fileno(in->file), &state) != 0 ||
+        state.st_size < at + (long)sizeof(uint64_t)) {
+        return moe_fail(in->err, MOE_ERR_FORMAT, "%s: it is truncated", in->path);
+    }
+    int status = skip(in, (uint64_t)(state.st_size - at) - sizeof(uint64_t));
+    if (status == MOE_OK && s->engine->log != NULL) {
+        char line[600];
+        snprintf(line, sizeof line,
+                 "%.400s: the weights have changed since, or may have: its tokens are evaluated "
+                 "again",
+                 in->path);
+        s->engine->log(line, s->engine->user);
+    }
+    return status;
+}
+
 static int get_body(moe_session_file *in, const moe_session_header *h, moe_session *s)
 {
     int status = moe_session_grant(s, h->n_tokens, h->n_tokens, in->err);
@@ -212,17 +271,8 @@ static int get_body(moe_session_file *in, const moe_session_header *h, moe_sessi
     if (status == MOE_OK) {
         s->n_sampled = s->n_sampled_capacity = h->n_sampled;
         s->n_sampled_pending = h->n_sampled_pending;
-        s->n_evaluated = h->n_evaluated;
-        s->replay_end = h->replay_end;
-        status = get_pages(in, s);
+        status = has_these_weights(h, s->engine) ? get_computed(in, h, s) : skip_computed(in, s);
     }
-    if (status == MOE_OK) {
-        status = moe_session_file_state(in, s);
-    }
-    if (status == MOE_OK && h->has_logits) {
-        status = get_logits(in, s);
-    }
-    status = status == MOE_OK ? get_head(in, h, s) : status;
     uint64_t expected = XXH3_64bits_digest(in->hash);
     uint64_t sum = 0;
     if (status == MOE_OK) {
@@ -306,6 +356,9 @@ int moe_session_file_tokens(const char *path, const moe_engine *engine, int32_t 
     }
     status = moe_session_file_bytes(&in, &header, sizeof header);
     status = status == MOE_OK ? check_header(&header, engine, &in) : status;
+    if (status == MOE_OK && !has_these_weights(&header, (moe_engine *)engine)) { /* under a lock */
+        status = fail_weights(&header, &in);
+    }
     status = status == MOE_OK ? get_tokens(&in, engine, header.n_tokens, tokens) : status;
     if (status == MOE_OK) {
         *n = header.n_tokens;

@@ -29,7 +29,7 @@ static int put_head(moe_session_file *out, const moe_head_line *line)
     return status == MOE_OK ? moe_session_file_head_pages(out, line, h.n_entries) : status;
 }
 
-static int put_session(moe_session_file *out, moe_session *s)
+static int put_session(moe_session_file *out, moe_session *s, const moe_weights_identity *weights)
 {
     moe_session_header header;
     memset(&header, 0, sizeof header);
@@ -48,6 +48,8 @@ static int put_session(moe_session_file *out, moe_session *s)
     header.state_bytes = s->engine->states.state_bytes;
     header.replay_end = s->replay_end;
     header.n_kv_groups = s->engine->kv.n_groups;
+    header.weights_whole = weights->whole;
+    header.weights_files = weights->files;
     moe_struct_init(&moe_kind_sampling, header.sampling, sizeof header.sampling,
                     &s->sampler.settings);
     memcpy(header.random_state, s->sampler.random.state, sizeof header.random_state);
@@ -93,13 +95,17 @@ int moe_session_save(const moe_session *session, const char *path, moe_error *er
     moe_atomic_file file;
     moe_session_file out = {.path = path, .err = err, .writes = true};
     moe_session *parked = (moe_session *)session;
+    moe_weights_identity weights;
     int status = moe_park_wake(session->engine, &parked, 1, err);
     status = status == MOE_OK ? moe_session_file_begin(&out, err) : status;
     if (status == MOE_OK) {
+        /* The checksums come first: what is saved is of weights that they tell from others. */
+        moe_checksum_book_keep(&session->engine->book);
+        moe_checksum_book_identify(&session->engine->book, &weights);
         status = moe_atomic_file_open(&file, path, err);
         if (status == MOE_OK) {
             out.file = file.stream;
-            status = put_session(&out, (moe_session *)session); /* only read */
+            status = put_session(&out, (moe_session *)session, &weights); /* only read */
             if (status == MOE_OK) {
                 status = moe_atomic_file_commit(&file, err);
             } else {

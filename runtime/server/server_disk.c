@@ -22,7 +22,7 @@ enum {
 
 typedef struct disk_file {
     char *path;
-    int32_t *tokens; /* NULL: of another model or another type of KV cache */
+    int32_t *tokens; /* NULL: of another model, other weights, another type of KV cache */
     size_t n;
     uint64_t bytes;
     uint64_t used; /* order of uses: nanoseconds since 1970 */
@@ -252,7 +252,12 @@ int server_disk_load(server_disk *disk, const int32_t *tokens, size_t n, moe_ses
     if (i == disk->n_files) {
         return MOE_ERR_ARGUMENT;
     }
-    int status = moe_session_load(out, disk->engine, disk->files[i].path, &err);
+    int32_t *kept = NULL; /* the weights may have been found damaged since they were listed */
+    size_t n_kept;
+    int status = moe_session_file_tokens(disk->files[i].path, disk->engine, &kept, &n_kept, &err);
+    moe_free(kept);
+    status =
+        status == MOE_OK ? moe_session_load(out, disk->engine, disk->files[i].path, &err) : status;
     if (status == MOE_OK) {
         touch(&disk->files[i]);
         snprintf(line, sizeof line, "%zu of %zu tokens in %.3f s", shared, n,
@@ -261,6 +266,10 @@ int server_disk_load(server_disk *disk, const int32_t *tokens, size_t n, moe_ses
     } else if (status == MOE_ERR_FORMAT) {
         tell(disk, "a file is removed", err.message);
         drop(disk, i);
+    } else if (status == MOE_ERR_MISMATCH) {
+        tell(disk, "a file is not used", err.message);
+        moe_free(disk->files[i].tokens); /* it counts, but is never read */
+        disk->files[i].tokens = NULL;
     } else if (status == MOE_ERR_IO) {
         tell(disk, "a file is no longer used", err.message);
         forget(disk, i);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Finished prompts kept in a folder, as session files, so that one that begins likewise goes on
  * from there, also after a restart. The library writes the files atomically, ties them to the
- * model's fingerprint and checks them whole when they are read; a damaged one is removed. The
- * folder's files are never more than the limit; the one that was used longest ago leaves first. */
+ * model's fingerprint and weights and checks them whole when they are read; a damaged one is
+ * removed. The folder's files are never more than the limit; the one that was used longest ago
+ * leaves first. */
 #ifndef SERVER_DISK_H
 #define SERVER_DISK_H
 

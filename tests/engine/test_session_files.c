@@ -22,7 +22,8 @@
 #define N_TOKENS    70
 #define N_EVALUATED 66
 #define N_SAMPLED   5
-#define HEADER      184
+#define HEADER      200
+#define WEIGHTS     184 /* two words: all checksums, the model's files */
 
 static const char *folder;
 static const char *model = "olmoe";
@@ -152,7 +153,8 @@ static void every_field(void **state)
     } cases[] = {
         {0, 0x12345678, MOE_ERR_FORMAT}, /* magic */
         {8, 1, MOE_ERR_FORMAT},          /* version */
-        {8, 6, MOE_ERR_FORMAT},
+        {8, 5, MOE_ERR_FORMAT},
+        {8, 8, MOE_ERR_FORMAT},
         {12, 1, MOE_ERR_MISMATCH},          /* KV type */
         {12, 77, MOE_ERR_MISMATCH},         /* ... that there is not */
         {16, 0x55555555, MOE_ERR_MISMATCH}, /* fingerprint */
@@ -194,6 +196,48 @@ static void every_field(void **state)
     }
     const uint8_t zeros[32] = {0};
     check_field(104, zeros, sizeof zeros, MOE_ERR_FORMAT); /* a generator stuck at 0 */
+}
+
+/* Saved with weights that are known to be others, or not known to be these: its tokens are taken,
+ * and evaluated again. The rest must still be what was written. */
+static void of_other_weights(void **state)
+{
+    (void)state;
+    const uint64_t whole = f.engine->book.sums.n, cases[][2] = {{0, 12345}, {whole, 12345}, {1, 0}};
+    int32_t tokens[8], expected[8];
+    uint8_t *bytes = malloc(f.size);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        memcpy(bytes, f.good, f.size);
+        memcpy(bytes + WEIGHTS, cases[i], sizeof cases[i]);
+        memset(bytes + HEADER + 4 * (N_TOKENS + N_SAMPLED) + 64, 0x7f, 64); /* keys and values */
+        uint64_t sum = XXH3_64bits(bytes, f.size - sizeof sum);
+        memcpy(bytes + f.size - sizeof sum, &sum, sizeof sum);
+        write_file(bytes, f.size);
+        moe_error error = {""};
+        int32_t *kept;
+        size_t n;
+        assert_int_equal(moe_session_file_tokens(f.path, f.engine, &kept, &n, &error),
+                         MOE_ERR_MISMATCH);
+        assert_non_null(strstr(error.message, f.path));
+        moe_session *session;
+        assert_int_equal(moe_session_load(&session, f.engine, f.path, NULL), MOE_OK);
+        assert_int_equal(moe_session_n_tokens(session), N_TOKENS);
+        assert_int_equal(moe_session_n_pending(session), N_TOKENS);
+        assert_null(moe_session_logits(session));
+        assert_int_equal(moe_session_take(session, tokens, 8), N_SAMPLED);
+        moe_session *fresh = greedy_session(f.engine);
+        feed(fresh, moe_session_tokens(session), N_TOKENS);
+        decode(f.engine, fresh, expected, 8);
+        decode(f.engine, session, tokens, 8);
+        assert_memory_equal(tokens, expected, sizeof tokens);
+        moe_session_close(&fresh);
+        moe_session_close(&session);
+        bytes[f.size - 9] ^= 1;
+        check_refused(bytes, f.size, MOE_ERR_FORMAT);
+        check_refused(bytes, f.size - 1, MOE_ERR_FORMAT);
+        check_refused(bytes, HEADER + 4 * (N_TOKENS + N_SAMPLED), MOE_ERR_FORMAT);
+    }
+    free(bytes);
 }
 
 static void truncated(void **state)
@@ -324,9 +368,9 @@ int main(int argc, char **argv)
     model = argc == 3 ? argv[2] : model;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_file_goes_on), cmocka_unit_test(every_field),
-        cmocka_unit_test(truncated),         cmocka_unit_test(flipped),
-        cmocka_unit_test(elsewhere),         cmocka_unit_test(no_place),
-        cmocka_unit_test(index_keys),
+        cmocka_unit_test(of_other_weights),  cmocka_unit_test(truncated),
+        cmocka_unit_test(flipped),           cmocka_unit_test(elsewhere),
+        cmocka_unit_test(no_place),          cmocka_unit_test(index_keys),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

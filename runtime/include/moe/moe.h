@@ -484,12 +484,15 @@ MOE_API int moe_session_set_sampling(moe_session *session, const moe_sampling *s
                                      moe_error *err);
 /* Saves tokens, KV cache and sampler state, atomically. The file is tied to the model's fingerprint
  * and the KV type; loading it into another engine is MOE_ERR_MISMATCH. What moe/sampling.h sets is
- * not saved. */
+ * not saved. The file also says which weights it was computed with: by their checksums, where all
+ * are known, and by inode, size and times of the model's files. If neither tells that they are the
+ * same, load() takes its tokens alone, which are then all pending, and the log is told. */
 MOE_API int moe_session_save(const moe_session *session, const char *path, moe_error *err);
 MOE_API int moe_session_load(moe_session **out, moe_engine *engine, const char *path,
                              moe_error *err);
 /* The tokens of a saved session (*tokens: moe_free()), without loading it; errors as of
- * moe_session_load(). The rest of the file, and its checksum, are not read. */
+ * moe_session_load(), and MOE_ERR_MISMATCH where that would take the tokens alone. The rest of the
+ * file, and its checksum, are not read. */
 MOE_API int moe_session_file_tokens(const char *path, const moe_engine *engine, int32_t **tokens,
                                     size_t *n, moe_error *err);
 /* Requests cancellation, from any thread and from signal handlers. The current step, or the next
