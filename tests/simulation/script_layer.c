@@ -93,6 +93,7 @@ static void host_done(script *s, layer_work *l)
     script_enter(s);
     if (l->n_host > 0) {
         moe_expert_store_note_host(s->w->store, l->n_host, l->n_host, 1000);
+        moe_expert_store_note_device(s->w->store, 1, 2, 1000);
     }
     moe_expert_store_host_done(s->w->store, s->pass);
     script_leave(s);

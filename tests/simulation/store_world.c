@@ -118,8 +118,19 @@ static void choose_model(world *w, sim_dice *dice)
     }
 }
 
-static void choose_checksums(world *w)
+/* Checksums: none; known, in one of two forms; or made when experts are first read. */
+static void choose_checksums(world *w, sim_dice *dice)
 {
+    uint32_t how = sim_below(dice, 6);
+    if (how >= 3) {
+        return;
+    }
+    w->sums = (moe_weight_sums){.n = W_MAX_KEYS * MOE_EXPERT_PARTS,
+                                .n_of_experts = W_MAX_KEYS * MOE_EXPERT_PARTS,
+                                .of = w->known};
+    w->options.sums = how == 0 ? NULL : &w->sums;
+    w->options.checksums = how == 0 ? w->checksums : NULL;
+    w->is_checked = how < 2;
     for (uint32_t i = 0; i < w->n_routed; i++) {
         for (uint32_t e = 0; e < w->map.n_expert; e++) {
             uint32_t key = world_key(w, w->routed[i], e);
@@ -127,10 +138,11 @@ static void choose_checksums(world *w)
                 const moe_tensor_ref *part = &w->experts[key].parts[p];
                 w->checksums[key * MOE_EXPERT_PARTS + p] =
                     XXH3_64bits(file_bytes[part->file_index] + part->offset, part->size);
+                w->known[key * MOE_EXPERT_PARTS + p] =
+                    how == 1 ? w->checksums[key * MOE_EXPERT_PARTS + p] : 0;
             }
         }
     }
-    w->options.checksums = w->checksums;
 }
 
 /* ---- Faults ---- */
@@ -151,7 +163,7 @@ static vd_faults choose_drive(const world *w, sim_dice *dice)
                        .slow = rate(w, dice, W_FAULT_SLOW, 300),
                        .soft_error = rate(w, dice, W_FAULT_SOFT, 300),
                        .hard_error = rate(w, dice, W_FAULT_HARD, 950),
-                       .flip = w->options.checksums != NULL ? rate(w, dice, W_FAULT_FLIP, 500) : 0,
+                       .flip = w->is_checked ? rate(w, dice, W_FAULT_FLIP, 500) : 0,
                        .hang = rate(w, dice, W_FAULT_HANG, 60),
                        .twice = rate(w, dice, W_FAULT_TWICE, 200),
                        .refused = rate(w, dice, W_FAULT_REFUSED, 200)};
@@ -281,7 +293,7 @@ static void choose_options(world *w, sim_dice *dice)
     }
     o->hotness = sim_below(dice, 2) == 0 ? w->hotness : NULL;
     o->policy = choose_policy(w, dice);
-    o->buffered_io = true;
+    o->buffered_io = sim_below(dice, 4) != 0;
     o->io_block_bytes = sim_below(dice, 2) == 0 ? 4096 : 0;
     o->io_depth = 1 + sim_below(dice, 16);
     o->io_timeout_ns = (uint64_t)200000000u << sim_below(dice, 4);
@@ -290,9 +302,7 @@ static void choose_options(world *w, sim_dice *dice)
     o->seed = sim_roll(dice);
     o->log = tell;
     o->user = w;
-    if (sim_below(dice, 3) == 0) {
-        choose_checksums(w);
-    }
+    choose_checksums(w, dice);
     if (sim_below(dice, 8) == 0) {
         for (uint32_t key = 0; key < w->map.n_layer * w->map.n_expert && o->n_kept < 3; key++) {
             if (w->layers[key / w->map.n_expert].experts != NULL && sim_below(dice, 8) == 0) {
@@ -319,6 +329,7 @@ void world_choose(world *w, const w_plan *plan)
         w->disk.sizes[f] = FILE_BYTES;
     }
     w->disk.seed = w->card.seed = plan->schedule;
+    w->disk.no_direct = !w->options.buffered_io && sim_below(&dice, 2) == 0;
     choose_faults(w, &dice);
     w->may_hang |= world_settings(plan).leap_per_mille > 0;
     if (sim_below(&dice, 12) == 0 && (plan->without >> W_FAULT_MEMORY & 1) == 0) {

@@ -55,6 +55,9 @@ typedef struct world {
     moe_layer_map layers[W_MAX_LAYERS];
     moe_expert_ref experts[W_MAX_KEYS];
     uint64_t checksums[W_MAX_KEYS * MOE_EXPERT_PARTS];
+    moe_weight_sums sums;
+    _Atomic uint64_t known[W_MAX_KEYS * MOE_EXPERT_PARTS];
+    bool is_checked; /* wrong bytes are noticed */
     float hotness[W_MAX_KEYS];
     uint32_t routed[W_MAX_LAYERS]; /* layers with experts */
     uint32_t n_routed, n_classes;

@@ -112,6 +112,8 @@ static uint64_t decide(virtual_disk *d, vd_read *r)
         r->result = -transient_error(d);
     } else if (!mended && sim_chance(&d->dice, f->short_read)) {
         r->result = (int32_t)sim_below(&d->dice, (uint32_t)r->result);
+    } else if (r->read.file < d->n_fds / 2 && d->no_direct) {
+        r->result = -EINVAL;
     } else {
         *in_row = 0;
     }

@@ -35,6 +35,7 @@ typedef struct virtual_disk {
     uint64_t slow_ns, hang_ns; /* the most that slow and hanging ones take */
     uint32_t never_per_mille;  /* of the hangs, those that never end */
     bool refuses_to_open;
+    bool no_direct; /* direct reads are refused one by one */
     uint64_t seed;
     /* From open on. */
     sim_dice dice;
