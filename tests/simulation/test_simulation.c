@@ -7,7 +7,8 @@
  *
  * A seed that fails is told in one line, with the command that repeats it; the exit status is 1.
  * --shrink looks for a smaller run that fails in the same way. --state goes on where an earlier run
- * with the same file has stopped, and adds to its counts. --failures: ends after so many; 1. */
+ * with the same file has stopped, and adds to its counts; what was under way when it was killed is
+ * run and counted again. --failures: ends after so many; 1. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@
 #define CHUNK        200u
 #define MAX_JOBS     64u
 #define SEED_SECONDS 60u
+#define SAVE_SECONDS 5.0
 #define SCHEDULES    40u
 
 static world the_world;
@@ -199,11 +201,50 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+static void load_state(const char *path, shared_counts *c)
+{
+    unsigned long long next, n_seeds, n_events, n_checks;
+    FILE *file = path != NULL ? fopen(path, "r") : NULL;
+    if (file != NULL) {
+        if (fscanf(file, "next %llu seeds %llu events %llu checks %llu", &next, &n_seeds, &n_events,
+                   &n_checks) == 4) {
+            c->next = next;
+            c->n_seeds = n_seeds;
+            c->n_events = n_events;
+            c->n_checks = n_checks;
+        }
+        fclose(file);
+    }
+}
+
+static void save_state(const char *path, const shared_counts *c, const job_settings *j)
+{
+    uint64_t next = c->next <= j->to ? c->next : j->to + 1;
+    for (uint32_t i = 0; i < j->n_jobs; i++) {
+        next = c->at[i] < next ? c->at[i] : next;
+    }
+    char temporary[1024];
+    snprintf(temporary, sizeof temporary, "%s.new", path != NULL ? path : "");
+    FILE *file = path != NULL ? fopen(temporary, "w") : NULL;
+    if (file != NULL) {
+        fprintf(file, "next %llu seeds %llu events %llu checks %llu\n", (unsigned long long)next,
+                (unsigned long long)c->n_seeds, (unsigned long long)c->n_events,
+                (unsigned long long)c->n_checks);
+        fclose(file);
+        (void)rename(temporary, path);
+    }
+}
+
 static void work(shared_counts *c, const job_settings *j, uint32_t number, double end)
 {
+    double saved = now_s();
     while (!c->stop) {
         uint64_t first = atomic_fetch_add(&c->next, CHUNK);
         c->at[number] = first;
+        if (number == 0 && now_s() > saved + SAVE_SECONDS) {
+            save_state(j->state, c, j);
+            saved = now_s();
+        }
         for (uint64_t seed = first; seed < first + CHUNK && seed <= j->to; seed++) {
             w_plan plan = plan_of(seed);
             plan.without = j->without;
@@ -230,37 +271,6 @@ static void work(shared_counts *c, const job_settings *j, uint32_t number, doubl
         }
     }
     c->at[number] = UINT64_MAX;
-}
-
-static void load_state(const char *path, shared_counts *c)
-{
-    unsigned long long next, n_seeds, n_events, n_checks;
-    FILE *file = path != NULL ? fopen(path, "r") : NULL;
-    if (file != NULL) {
-        if (fscanf(file, "next %llu seeds %llu events %llu checks %llu", &next, &n_seeds, &n_events,
-                   &n_checks) == 4) {
-            c->next = next;
-            c->n_seeds = n_seeds;
-            c->n_events = n_events;
-            c->n_checks = n_checks;
-        }
-        fclose(file);
-    }
-}
-
-static void save_state(const char *path, const shared_counts *c, const job_settings *j)
-{
-    uint64_t next = c->next;
-    for (uint32_t i = 0; i < j->n_jobs; i++) {
-        next = c->at[i] < next ? c->at[i] : next;
-    }
-    FILE *file = path != NULL ? fopen(path, "w") : NULL;
-    if (file != NULL) {
-        fprintf(file, "next %llu seeds %llu events %llu checks %llu\n", (unsigned long long)next,
-                (unsigned long long)c->n_seeds, (unsigned long long)c->n_events,
-                (unsigned long long)c->n_checks);
-        fclose(file);
-    }
 }
 
 static int run_many(const job_settings *j)
