@@ -2,6 +2,7 @@
 #include "runtime/draft/miss_model.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "cache/expert_cache.h"
 #include "runtime/base/alloc.h"
@@ -11,7 +12,12 @@ struct moe_miss_model {
     moe_expert_cache *actual, *plain;
     const moe_tensor_map *map;
     uint32_t n_expert, n_used, max_rows;
-    uint16_t *routes;   /* [n_layer][max_rows][n_used] of the last pass */
+    uint16_t *routes; /* [max_rows][n_layer][n_used] of the last pass */
+    /* Accepted rows that no plain pass has had yet, the oldest first. */
+    uint16_t *waiting; /* [capacity][n_layer][n_used] */
+    uint32_t *owners;  /* [capacity] the place in the batch whose row it is */
+    bool *taken;       /* [capacity] by the pass under way */
+    uint32_t n_waiting, capacity;
     uint32_t *n_rows;   /* [n_expert] of a plain pass's layer, 0 outside of use */
     uint64_t *known_at; /* [n_layer][n_expert] 1 + the plain pass that used or evicted it last */
     uint64_t n_passes, n_plain_passes, first_compared;
@@ -72,11 +78,20 @@ void moe_miss_model_close(moe_miss_model **model)
         moe_expert_cache_destroy(&m->actual);
         moe_expert_cache_destroy(&m->plain);
         free(m->routes);
+        free(m->waiting);
+        free(m->owners);
+        free(m->taken);
         free(m->n_rows);
         free(m->known_at);
         free(m);
         *model = NULL;
     }
+}
+
+/* Entries of a row's routes. */
+static size_t row_size(const moe_miss_model *m)
+{
+    return (size_t)m->map->n_layer * m->n_used;
 }
 
 void moe_miss_model_begin(moe_miss_model *m)
@@ -106,9 +121,11 @@ void moe_miss_model_layer(moe_miss_model *m, const moe_layer_request *request)
 void moe_miss_model_keep_routes(moe_miss_model *m, uint32_t layer, uint32_t n_rows,
                                 const uint32_t *chosen)
 {
-    uint16_t *routes = m->routes + (size_t)layer * m->max_rows * m->n_used;
-    for (size_t i = 0; i < (size_t)n_rows * m->n_used; i++) {
-        routes[i] = (uint16_t)chosen[i];
+    for (uint32_t r = 0; r < n_rows; r++) {
+        uint16_t *routes = m->routes + r * row_size(m) + (size_t)layer * m->n_used;
+        for (uint32_t k = 0; k < m->n_used; k++) {
+            routes[k] = (uint16_t)chosen[(size_t)r * m->n_used + k];
+        }
     }
 }
 
@@ -132,14 +149,16 @@ static void plain_access(moe_miss_model *m, uint32_t key, const moe_policy_acces
     }
 }
 
-static void plain_layer(moe_miss_model *m, uint32_t layer, const uint32_t *rows, uint32_t n)
+static void note_row(moe_miss_model *m, const uint16_t *row, uint32_t layer)
 {
-    const uint16_t *routes = m->routes + (size_t)layer * m->max_rows * m->n_used;
-    for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t k = 0; k < m->n_used; k++) {
-            m->n_rows[routes[(size_t)rows[i] * m->n_used + k]]++;
-        }
+    for (uint32_t k = 0; k < m->n_used; k++) {
+        m->n_rows[row[(size_t)layer * m->n_used + k]]++;
     }
+}
+
+/* Asks for the experts of the rows that were noted. */
+static void plain_layer(moe_miss_model *m, uint32_t layer)
+{
     moe_policy_access access = {.pass = m->n_plain_passes, .layer = layer};
     for (uint32_t e = 0; e < m->n_expert; e++) {
         if (m->n_rows[e] > 0) {
@@ -151,19 +170,106 @@ static void plain_layer(moe_miss_model *m, uint32_t layer, const uint32_t *rows,
     }
 }
 
-void moe_miss_model_plain(moe_miss_model *m, const uint32_t *rows, uint32_t n)
+static void end_plain_pass(moe_miss_model *m, uint32_t n_rows)
 {
-    for (uint32_t l = 0; l < m->map->n_layer; l++) {
-        if (m->map->layers[l].experts != NULL) {
-            plain_layer(m, l, rows, n);
-        }
-    }
     moe_expert_cache_end_pass(m->plain, m->n_plain_passes++);
     for (uint32_t d = 0; d < MOE_FRESH_PASSES; d++) {
         m->counts.plain_compared[d] += m->n_plain_passes > m->first_compared + d + 1;
     }
     m->counts.plain_passes++;
-    m->counts.plain_rows += n;
+    m->counts.plain_rows += n_rows;
+}
+
+void moe_miss_model_plain(moe_miss_model *m, const uint32_t *rows, uint32_t n)
+{
+    for (uint32_t l = 0; l < m->map->n_layer; l++) {
+        for (uint32_t i = 0; i < n && m->map->layers[l].experts != NULL; i++) {
+            note_row(m, m->routes + rows[i] * row_size(m), l);
+        }
+        plain_layer(m, l);
+    }
+    end_plain_pass(m, n);
+}
+
+/* Chooses n waiting rows: the oldest of each place, and then the oldest of what is left. */
+static void take_waiting(moe_miss_model *m, uint32_t n)
+{
+    uint32_t n_taken = 0;
+    memset(m->taken, 0, m->n_waiting * sizeof *m->taken);
+    for (uint32_t i = 0; i < m->n_waiting && n_taken < n; i++) {
+        bool again = false;
+        for (uint32_t k = 0; k < i && !again; k++) {
+            again = m->owners[k] == m->owners[i];
+        }
+        m->taken[i] = !again;
+        n_taken += !again;
+    }
+    for (uint32_t i = 0; i < m->n_waiting && n_taken < n; i++) {
+        n_taken += !m->taken[i];
+        m->taken[i] = true;
+    }
+}
+
+static void drop_taken(moe_miss_model *m)
+{
+    uint32_t n_left = 0;
+    for (uint32_t i = 0; i < m->n_waiting; i++) {
+        if (!m->taken[i]) {
+            memmove(m->waiting + n_left * row_size(m), m->waiting + i * row_size(m),
+                    row_size(m) * sizeof *m->waiting);
+            m->owners[n_left++] = m->owners[i];
+        }
+    }
+    m->n_waiting = n_left;
+}
+
+static void plain_of_waiting(moe_miss_model *m, uint32_t n)
+{
+    take_waiting(m, n);
+    for (uint32_t l = 0; l < m->map->n_layer; l++) {
+        for (uint32_t i = 0; i < m->n_waiting && m->map->layers[l].experts != NULL; i++) {
+            if (m->taken[i]) {
+                note_row(m, m->waiting + i * row_size(m), l);
+            }
+        }
+        plain_layer(m, l);
+    }
+    end_plain_pass(m, n);
+    drop_taken(m);
+}
+
+/* Room for n rows in all that wait. */
+static bool make_room(moe_miss_model *m, uint32_t n)
+{
+    if (n <= m->capacity) {
+        return true;
+    }
+    uint16_t *waiting = moe_realloc_array(m->waiting, n, row_size(m) * sizeof *waiting);
+    m->waiting = waiting != NULL ? waiting : m->waiting;
+    uint32_t *owners = moe_realloc_array(m->owners, n, sizeof *owners);
+    m->owners = owners != NULL ? owners : m->owners;
+    bool *taken = moe_realloc_array(m->taken, n, sizeof *taken);
+    m->taken = taken != NULL ? taken : m->taken;
+    bool complete = waiting != NULL && owners != NULL && taken != NULL;
+    m->capacity = complete ? n : m->capacity;
+    return complete;
+}
+
+void moe_miss_model_accept(moe_miss_model *m, const uint32_t *rows, const uint32_t *owners,
+                           uint32_t n, uint32_t n_sequences)
+{
+    if (!make_room(m, m->n_waiting + n)) {
+        moe_miss_model_plain(m, rows, n); /* an estimate is no reason to fail a step */
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(m->waiting + m->n_waiting * row_size(m), m->routes + rows[i] * row_size(m),
+               row_size(m) * sizeof *m->waiting);
+        m->owners[m->n_waiting++] = owners[i];
+    }
+    while (m->n_waiting >= n_sequences && n_sequences > 0) {
+        plain_of_waiting(m, n_sequences);
+    }
 }
 
 moe_miss_counts moe_miss_model_take(moe_miss_model *m)

@@ -4,7 +4,12 @@
  * of the accepted rows would have used, a token at a time. Their difference is what rejected drafts
  * loaded, what that evicted, and what later passes then miss. A speculating pass cannot be compared
  * with a plain one of another time for this, since misses come in bursts. Neither directory depends
- * on when reads arrive. */
+ * on when reads arrive.
+ *
+ * Plain decoding of a batch has a row of every sequence in each pass, and the rows share experts.
+ * Drafts are accepted to different depths, so an accepted row waits here until as many wait as
+ * sequences are decoded. A pass of only those sequences that came so deep would be dearer than any
+ * plain pass, and every draft would look like a gain. */
 #ifndef MOE_DRAFT_MISS_MODEL_H
 #define MOE_DRAFT_MISS_MODEL_H
 
@@ -48,8 +53,13 @@ void moe_miss_model_layer(moe_miss_model *model, const moe_layer_request *reques
 /* Notes what its rows chose: [n_rows][n_expert_used]. */
 void moe_miss_model_keep_routes(moe_miss_model *model, uint32_t layer, uint32_t n_rows,
                                 const uint32_t *chosen);
-/* Models a plain pass of these rows of the last pass, in the order of plain decoding. */
+/* Models one plain pass of these rows of the last pass. */
 void moe_miss_model_plain(moe_miss_model *model, const uint32_t *rows, uint32_t n);
+/* Rows of the last pass that plain decoding of n_sequences would have had, at most one of each:
+ * they wait, with those of earlier passes, and each n_sequences that wait become a plain pass.
+ * owners[i]: the place in the batch whose row it is. */
+void moe_miss_model_accept(moe_miss_model *model, const uint32_t *rows, const uint32_t *owners,
+                           uint32_t n, uint32_t n_sequences);
 moe_miss_counts moe_miss_model_take(moe_miss_model *model);
 
 #endif

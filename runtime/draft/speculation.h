@@ -177,7 +177,8 @@ struct moe_speculation {
     uint64_t n_draft_experts;   /* distinct ones of the layers of a draft pass */
     moe_head_work head_work;    /* ... of a drafting layer, also to keep up with the text */
     uint32_t n_recorded_passes; /* of those, passes that the device routed by itself */
-    uint32_t *accepted_rows;    /* [max_rows] rows of a plain pass */
+    uint32_t *accepted_rows;    /* [max_rows] rows that plain decoding would have had */
+    uint32_t *accepted_of;      /* [max_rows] the place of each one's session in the step */
     /* Of a draft pass, [max_rows]. */
     moe_draft_row *rows;
     int32_t *pass_tokens;

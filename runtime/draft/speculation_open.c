@@ -265,6 +265,7 @@ static int allocate(moe_speculation *s, moe_error *err)
     s->n_pinned = moe_calloc(c->n_layer, sizeof *s->n_pinned);
     uint32_t n_rows = s->max_rows;
     s->accepted_rows = moe_calloc(n_rows, sizeof *s->accepted_rows);
+    s->accepted_of = moe_calloc(n_rows, sizeof *s->accepted_of);
     s->rows = moe_calloc(n_rows, sizeof *s->rows);
     s->pass_tokens = moe_calloc(n_rows, sizeof *s->pass_tokens);
     s->pass_depths = moe_calloc(n_rows, sizeof *s->pass_depths);
@@ -272,9 +273,9 @@ static int allocate(moe_speculation *s, moe_error *err)
     s->pass_logit_rows = moe_calloc(n_rows, sizeof *s->pass_logit_rows);
     s->pass_states = moe_calloc(n_rows, sizeof *s->pass_states);
     if (s->resident == NULL || s->score == NULL || s->pinned == NULL || s->n_pinned == NULL ||
-        s->accepted_rows == NULL || s->rows == NULL || s->pass_tokens == NULL ||
-        s->pass_depths == NULL || s->pass_kv == NULL || s->pass_logit_rows == NULL ||
-        s->pass_states == NULL) {
+        s->accepted_rows == NULL || s->accepted_of == NULL || s->rows == NULL ||
+        s->pass_tokens == NULL || s->pass_depths == NULL || s->pass_kv == NULL ||
+        s->pass_logit_rows == NULL || s->pass_states == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for speculation");
     }
     return moe_foresight_init(&s->foresees, c->n_layer, c->n_expert, err);
@@ -473,6 +474,7 @@ void moe_speculation_close(moe_speculation **speculation)
     free(s->pinned);
     free(s->n_pinned);
     free(s->accepted_rows);
+    free(s->accepted_of);
     free(s->rows);
     free(s->pass_tokens);
     free(s->pass_depths);

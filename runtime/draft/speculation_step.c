@@ -201,41 +201,68 @@ int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, 
     return status;
 }
 
-/* The rows that a session would have had in the n-th pass of plain decoding. */
-static uint32_t rows_in_plain_pass(const moe_session_draft *d, uint32_t nth, uint32_t first_row,
-                                   uint32_t n_rows, uint32_t *rows)
+/* The row that the accepted path of a session's tree has at a depth; false: none. */
+static bool row_at_depth(const moe_session_draft *d, uint32_t depth, uint32_t first_row,
+                         uint32_t *row)
 {
-    if (!d->active) {
-        uint32_t n = nth == 0 ? n_rows : 0;
-        for (uint32_t i = 0; i < n; i++) {
-            rows[i] = first_row + i;
-        }
-        return n;
-    }
     uint32_t node = d->current;
-    if (n_rows == 0 || d->tree.nodes[node].depth < nth) {
-        return 0;
+    if (d->tree.nodes[node].depth < depth) {
+        return false;
     }
-    while (d->tree.nodes[node].depth > nth) {
+    while (d->tree.nodes[node].depth > depth) {
         node = d->tree.nodes[node].parent;
     }
-    rows[0] = first_row + node;
-    return 1;
+    *row = first_row + node;
+    return true;
+}
+
+/* Rows of one depth of the sequences whose rows are trees. */
+static uint32_t rows_at_depth(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                              uint32_t depth, const uint32_t *first_row, const uint32_t *n_rows_of)
+{
+    uint32_t n_rows = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (drafts[i]->active && n_rows_of[i] > 0 &&
+            row_at_depth(drafts[i], depth, first_row[i], &s->accepted_rows[n_rows])) {
+            s->accepted_of[n_rows++] = (uint32_t)i;
+        }
+    }
+    return n_rows;
+}
+
+/* Of a pass with prompts, which says nothing about decoding: what it leaves in memory. */
+static void note_prompts(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                         const uint32_t *first_row, const uint32_t *n_rows_of)
+{
+    uint32_t n_rows = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t depth = drafts[i]->active ? drafts[i]->tree.nodes[drafts[i]->current].depth : 0;
+        for (uint32_t r = 0; !drafts[i]->active && r < n_rows_of[i]; r++) {
+            s->accepted_rows[n_rows++] = first_row[i] + r;
+        }
+        for (uint32_t at = 0; drafts[i]->active && n_rows_of[i] > 0 && at <= depth; at++) {
+            n_rows += row_at_depth(drafts[i], at, first_row[i], &s->accepted_rows[n_rows]);
+        }
+    }
+    moe_miss_model_plain(s->misses, s->accepted_rows, n_rows);
 }
 
 void moe_speculation_note_accepted(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                                    const uint32_t *first_row, const uint32_t *n_rows_of)
 {
-    uint32_t n_rows = 1;
-    for (uint32_t nth = 0; s->misses != NULL && n_rows > 0; nth++) {
-        n_rows = 0;
-        for (size_t i = 0; i < n; i++) {
-            n_rows += rows_in_plain_pass(drafts[i], nth, first_row[i], n_rows_of[i],
-                                         s->accepted_rows + n_rows);
+    if (s->misses == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!drafts[i]->active && n_rows_of[i] > 0) {
+            note_prompts(s, drafts, n, first_row, n_rows_of);
+            return;
         }
-        if (n_rows > 0) {
-            moe_miss_model_plain(s->misses, s->accepted_rows, n_rows);
-        }
+    }
+    uint32_t n_sequences = rows_at_depth(s, drafts, n, 0, first_row, n_rows_of);
+    for (uint32_t depth = 0, n_rows = n_sequences; n_rows > 0;
+         n_rows = rows_at_depth(s, drafts, n, ++depth, first_row, n_rows_of)) {
+        moe_miss_model_accept(s->misses, s->accepted_rows, s->accepted_of, n_rows, n_sequences);
     }
 }
 
@@ -280,6 +307,22 @@ static double share_of(uint64_t part, uint64_t whole)
     return whole > 0 ? (double)part / (double)whole : -1;
 }
 
+/* Returns what plain decoding of the tokens would have waited for experts. Rows that still wait for
+ * a plain pass cost as much as those that had one. */
+static double note_modelled(moe_speculation *s, const moe_miss_counts *counts, uint32_t n_emitted,
+                            double miss_cost, double cost)
+{
+    double each = counts->plain_rows > 0 ? (double)n_emitted / (double)counts->plain_rows : 0.0;
+    double plain_fetch = each * (double)counts->plain_missed * miss_cost;
+    if (s->by_bytes) {
+        s->stats.modelled_cost += cost;
+        s->stats.modelled_plain_cost +=
+            plain_fetch + each * moe_byte_cost_passes(&s->byte_cost, counts->plain_passes,
+                                                      counts->plain_rows, counts->plain_used);
+    }
+    return plain_fetch;
+}
+
 void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted,
                          uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns)
 {
@@ -309,13 +352,7 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
         draft_cost += moe_byte_cost_head(&s->byte_cost, &s->head_work);
     }
     double miss_cost = plain_miss_cost(s, &counts, fetch, is_plain);
-    double plain_fetch = (double)counts.plain_missed * miss_cost;
-    if (s->by_bytes) {
-        s->stats.modelled_cost += draft_cost + verify;
-        s->stats.modelled_plain_cost +=
-            plain_fetch + moe_byte_cost_passes(&s->byte_cost, counts.plain_passes,
-                                               counts.plain_rows, counts.plain_used);
-    }
+    double plain_fetch = note_modelled(s, &counts, n_emitted, miss_cost, draft_cost + verify);
     if (n_drafted_rows > 0) {
         s->stats.passes++;
         s->stats.verify_ns += verify_ns;

@@ -46,7 +46,7 @@ typedef struct moe_speculation_stats {
     uint64_t bytes_disk_foresight; /* ... read from the disk */
     /* If costs are bytes (moe_lab_options.cost_by_bytes), over all passes that wrote and their
      * drafts: bytes from memory, plus 16 times the bytes of experts missing from a modelled cache;
-     * and what plain decoding of the same tokens would have cost. Otherwise 0. */
+     * and an estimate of what plain decoding would have cost: of one sequence exact. Else 0. */
     double modelled_cost, modelled_plain_cost;
     double utility;        /* of the last iterations (Cascade, section 3); 1: unknown */
     double utility_mean;   /* harmonic mean, over runs of 16 iterations: plain time divided by it is
