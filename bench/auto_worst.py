@@ -8,10 +8,11 @@
                           [--least-mean 1]
 
 Each combination is a setting: a text, a temperature, a cache, and a shape (tokens of a prompt,
-tokens written after it, prompts one after another). Its figure is the modelled cost of plain
-decoding of the same tokens with the same cache, over that of the run ("bench speculate --configs
-'auto --cost bytes'", column modelled_ratio). Without --texts the tree's own are used; with --pieces DATA (../shared/data beside the
-repository) pieces of 6 kB of its texts and prompts instead, --each of every file, evenly spaced.
+tokens written after it, prompts one after another). Its figure is the modelled cost of a run
+without speculation over that of the run, of the same tokens with the same cache ("bench speculate
+--configs 'off --cost bytes; auto --cost bytes'", column gain). Without --texts the tree's own are
+used; with --pieces DATA (../shared/data beside the repository) pieces of 6 kB of its texts and
+prompts instead, --each of every file, evenly spaced.
 With --parallel 4,8 each setting is run with each batch; --jobs settings run at a time, which
 changes no figure. With --least the program fails if a
 setting is below that, with --least-mean if the geometric mean is.
@@ -59,14 +60,14 @@ def run(given, text: str, temp: str, shape: str) -> list[tuple[str, float]]:
     command = [given.command, "bench", "speculate", "-m", given.model, "-f", text, "-t", "1", "-p",
                prompt, "-n", written, "--prompts", prompts, "--repeat", "1", "--temp", temp,
                "--calibration", "none", "--io-timeout", "3600", "--expert-cache", given.caches,
-               "--parallel", given.parallel, "--configs", f"{given.config} --cost bytes",
+               "--parallel", given.parallel, "--configs", f"off --cost bytes; {given.config} --cost bytes", "--seed", given.seed,
                "--format", "csv"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")
     return [(f"{Path(text).name}, temperature {temp}, cache {row['cache_percent']} %, {shape}, "
-             f"batch {row['batch']}", float(row["modelled_ratio"]))
-            for row in csv.DictReader(io.StringIO(done.stdout))]
+             f"batch {row['batch']}", float(row["gain"]))
+            for row in csv.DictReader(io.StringIO(done.stdout)) if not row["config"].startswith("off")]
 
 
 def summary(name: str, rows: list[tuple[str, float]]) -> str:
@@ -89,6 +90,7 @@ def main() -> None:
     parser.add_argument("--caches", default="15%,25%,50%,75%,100%")
     parser.add_argument("--shapes", default="64x32x3,32x64x1,64x64x3,64x200x1")
     parser.add_argument("--parallel", default="1")
+    parser.add_argument("--seed", default="0")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--least", type=float, default=0.0)
     parser.add_argument("--least-mean", type=float, default=0.0)

@@ -162,6 +162,9 @@ const cli_option_row cli_option_rows[] = {
     {{"-s", "--seed"}, "SEED", "of random tokens and of sampling (default 0)", .offset = AT(seed),
      .kind = OPTION_SIGNED, .min = 0, .max = LARGEST_INT, .commands = CLI_BENCH_DECODE,
      .subject = SUBJECT_INPUT},
+    {{"-s", "--seed"}, "SEED", "of sampling: the first sequence's, the next one has the next "
+     "(default 0)", .offset = AT(seed), .kind = OPTION_SIGNED, .min = 0, .max = LARGEST_INT,
+     .commands = CLI_BENCH_SPECULATE, .subject = SUBJECT_MEASURING},
     {{"-s", "--seed"}, "SEED", "of the random prompt (default 0)", .offset = AT(seed),
      .kind = OPTION_SIGNED, .min = 0, .max = LARGEST_INT, .commands = SWEEPS_MODEL,
      .subject = SUBJECT_INPUT},

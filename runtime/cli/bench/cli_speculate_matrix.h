@@ -1,54 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Runs configurations of speculation on the same prompts, for every cache size and batch. Runs are
- * interleaved, and every configuration without a lossy mode must write the tokens of the first, the
+ * interleaved, and every configuration that keeps the text must write the tokens of the first, the
  * baseline, or the run fails. Used by bench speculate and its suite. */
 #ifndef CLI_SPECULATE_MATRIX_H
 #define CLI_SPECULATE_MATRIX_H
 
-#include <moe/moe.h>
-
-#include "cli_bench_table.h"
-#include "cli_options.h"
-#include "cli_sha256.h"
-
-#define CLI_SPECULATE_CONFIGS 64  /* at most */
-#define CLI_SPECULATE_WORDS   256 /* bytes of one */
-
-typedef struct cli_speculate_config {
-    char text[CLI_SPECULATE_WORDS];
-    char words[CLI_SPECULATE_WORDS]; /* cut into arguments */
-    cli_options options;
-    bool lossy;
-} cli_speculate_config;
-
-/* One configuration under one cache size and batch: sums over repetitions, and each one's speed. */
-typedef struct cli_speculate_outcome {
-    double *speed; /* [repeat] tokens a second */
-    double *ratio; /* [repeat] ratio to the first configuration of the same repetition */
-    double seconds;
-    uint64_t n_emitted;
-    moe_engine_stats sum;
-    uint64_t n_iterations; /* steps times sequences */
-    double repeated;       /* share of the written text's 16-byte windows that it had before */
-    char sha256[CLI_SHA256_HEX_SIZE];
-    bool simulated;
-} cli_speculate_outcome;
-
-typedef struct cli_speculate_matrix {
-    const cli_options *given;
-    /* The text's own tokens are decoded one by one, in place of those that the model chooses.
-     * Configurations that draft tokens to be verified do not run then: n_emitted stays 0. */
-    bool forced;
-    cli_bench_table *steps; /* gets a row for every step of the first repetition; NULL: none */
-    cli_speculate_config configs[CLI_SPECULATE_CONFIGS];
-    size_t n_configs;
-    double caches[CLI_BENCH_PARTS];
-    size_t n_caches;
-    uint64_t batches[CLI_BENCH_PARTS];
-    size_t n_batches;
-    size_t n_prompt, n_decode, n_prompts, repeat;
-    cli_speculate_outcome *outcomes; /* [n_caches][n_batches][n_configs] */
-} cli_speculate_matrix;
+#include "cli_speculate_decode.h"
 
 /* Reads the options, which must outlive the matrix. Call cli_speculate_close() in any case. Exit
  * codes. */
@@ -56,6 +13,9 @@ int cli_speculate_open(cli_speculate_matrix *matrix, const cli_options *options)
 int cli_speculate_run(cli_speculate_matrix *matrix);
 const cli_speculate_outcome *cli_speculate_outcome_of(const cli_speculate_matrix *matrix,
                                                       size_t cache, size_t batch, size_t config);
+/* The first configuration's modelled cost of a token over this one's; NaN: costs are not modelled.
+ */
+double cli_speculate_gain(const cli_speculate_outcome *first, const cli_speculate_outcome *outcome);
 void cli_speculate_close(cli_speculate_matrix *matrix);
 
 #endif

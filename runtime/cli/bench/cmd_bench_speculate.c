@@ -3,6 +3,7 @@
  * cache sizes and batches, with the first configuration as the baseline. Runs are interleaved, and
  * ratios are medians of pairs, because shared machines are noisy. Every configuration without a
  * lossy mode must write the tokens of the first, or the command fails. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -39,19 +40,20 @@ static void add_row(cli_bench_table *table, const cli_speculate_matrix *m, size_
                     size_t batch, size_t c)
 {
     const cli_speculate_outcome *o = cli_speculate_outcome_of(m, cache, batch, c);
+    const cli_speculate_outcome *first = cli_speculate_outcome_of(m, cache, batch, 0);
+    const moe_speculation_stats *s = &o->sum.speculation;
     double tokens = o->n_emitted > 0 ? (double)o->n_emitted : 1;
+    double all = o->n_all > 0 ? (double)o->n_all : 1;
     cli_speculate_extent extent = extent_of(m);
     begin_row(table, m, cache, batch, c);
     cli_bench_median(table, "tokens_per_s", 2, o->speed, m->repeat);
     cli_bench_median(table, "ratio", 3, o->ratio, m->repeat);
-    cli_bench_real(table, "modelled_ratio", 4,
-                   o->sum.speculation.modelled_cost > 0
-                       ? o->sum.speculation.modelled_plain_cost / o->sum.speculation.modelled_cost
-                       : 0);
-    cli_bench_real(table, "modelled_mib_per_token", 3,
-                   o->sum.speculation.modelled_cost / (1048576.0 * tokens));
+    cli_bench_real(table, "gain", 4, cli_speculate_gain(first, o));
+    cli_bench_real(table, "estimated_gain", 4,
+                   s->modelled_cost > 0 ? s->modelled_plain_cost / s->modelled_cost : NAN);
+    cli_bench_real(table, "modelled_mib_per_token", 4, o->cost / (1048576.0 * tokens));
     cli_bench_real(table, "tokens_per_iteration", 3, tokens / (double)o->n_iterations);
-    cli_speculate_add_cells(table, &o->sum, tokens, o->seconds);
+    cli_speculate_add_cells(table, &o->sum, all, o->seconds);
     cli_speculate_add_recall(table, &o->sum.speculation, &extent);
 }
 

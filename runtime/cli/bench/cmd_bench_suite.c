@@ -54,7 +54,7 @@ static double moved(const cli_speculate_outcome *o)
 {
     const moe_engine_stats *s = &o->sum;
     double bytes = (double)(s->bytes_demand + s->bytes_prefetch + s->speculation.bytes_foresight);
-    return o->n_emitted > 0 ? bytes / (double)o->n_emitted : NAN;
+    return o->n_all > 0 ? bytes / (double)o->n_all : NAN;
 }
 
 /* The first configuration's cost over this one's: of lookahead, which verifies nothing, by the
@@ -62,11 +62,7 @@ static double moved(const cli_speculate_outcome *o)
 static double gain_of(const cli_speculate_config *c, const cli_speculate_outcome *o,
                       const cli_speculate_outcome *first)
 {
-    const moe_speculation_stats *s = &o->sum.speculation;
-    if (c->options.lookahead != NULL) {
-        return moved(first) / moved(o);
-    }
-    return s->modelled_cost > 0 ? s->modelled_plain_cost / s->modelled_cost : NAN;
+    return c->options.lookahead != NULL ? moved(first) / moved(o) : cli_speculate_gain(first, o);
 }
 
 static void note_gain(suite *s, size_t c, double gain, const char *where)
