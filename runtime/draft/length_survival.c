@@ -20,9 +20,10 @@
  * Batches. Where other sequences' rows ask for the same experts a rejected row costs little, and
  * the row after it less (length_prices.h). So a depth is priced as a whole, and what may be lost is
  * counted with the acceptance that was heard, at its lower end: many sequences are never refused
- * together. How many tokens of a self draft will stand is guessed from the share of chosen experts
- * that are in memory; where that promises a gain, one token is verified at once, without
- * listening first. What was heard fades while nothing is drafted.
+ * together. A probe's drafts are short there, too, and K grows by one a pass. How many tokens of a
+ * self draft will stand is guessed from the share of chosen experts that are in memory; where that
+ * promises a gain, one token is verified at once, without listening first. What was heard fades
+ * while nothing is drafted.
  *
  * Gains and losses. If misses are modelled, they are counted against what plain decoding would have
  * missed for the very same tokens (miss_model.h). Misses come in bursts and are fewer where drafts
@@ -73,9 +74,9 @@
 #define LISTEN_DEPTH     2u
 #define LISTENS_FROM     0.9  /* predicted utility */
 #define DEAR_PASS        0.25 /* in t_base of all sequences: such drafts gain too little */
-#define LISTEN_SHARE     0.65 /* of what may be lost: the rest is for the first rows */
+#define LISTEN_SHARE     0.7  /* of what may be lost: the rest is for the first rows */
 #define ADVANCE                                                                                    \
-    0.2                       /* in t_base of all sequences: what many may lose before that much   \
+    0.15                      /* in t_base of all sequences: what many may lose before that much   \
                                * was granted */
 #define ADVANCE_SEQUENCES 8.0 /* ... from so many on */
 
@@ -95,7 +96,9 @@ typedef struct survival_state {
     bool promising;
     uint32_t wait, waited; /* plain iterations before a probe */
     uint32_t probe_depth, n_probes;
-    uint32_t reach; /* ON: K's ceiling, which grows as whole drafts are accepted */
+    /* ON: K's ceiling, which grows as whole drafts are accepted; in a batch with every pass that
+     * has won. */
+    uint32_t reach;
     /* The probe, or the window while ON. */
     uint32_t n_done;
     double tokens, cost;
@@ -356,7 +359,9 @@ static uint32_t survival_begin(moe_length_control *control)
         depth = is_sure ? SURE_DEPTH : depth;
         uint32_t max = control->options.max_draft;
         s->listens |= moe_length_prices_guesses(&s->prices);
-        depth = s->listens ? moe_length_prices_best_depth(&s->prices, max) : depth;
+        if (s->listens) {
+            depth = moe_length_prices_best_depth(&s->prices, max < FIRST_REACH ? max : FIRST_REACH);
+        }
         bool only_guessed =
             moe_length_prices_guesses(&s->prices) && s->prices.depths[0].seen < HEARD;
         depth = only_guessed ? 1 : depth; /* should the guess be wrong */
@@ -391,7 +396,7 @@ static void part_end(moe_length_control *control)
         if (measured || predicted_utility(control) >= PAYS) {
             s->mode = MODE_ON;
             s->n_on = 0;
-            s->reach = s->listens ? control->options.max_draft : FIRST_REACH;
+            s->reach = FIRST_REACH;
             s->rate_tokens = s->tokens / s->n_done;
             s->rate_cost = s->cost / s->n_done;
             s->late_tokens = s->rate_tokens;
@@ -473,8 +478,11 @@ static void account(moe_length_control *control, const moe_length_iteration *it,
     s->late_tokens += (value - s->late_tokens) / LATE_MEMORY;
     s->late_cost += (cost - s->late_cost) / LATE_MEMORY;
     s->n_on += s->mode == MODE_ON;
-    if (s->mode == MODE_ON && it->n_emitted > it->n_sequences * s->reach) {
+    bool many = it->n_sequences >= MOE_LENGTH_BATCH;
+    if (s->mode == MODE_ON && !many && it->n_emitted > it->n_sequences * s->reach) {
         s->reach *= 2; /* the whole draft was accepted */
+    } else if (s->mode == MODE_ON && many && !plain && value > cost) {
+        s->reach++;
     }
     if (may_lose(control) <= 0) {
         part_reset(s);
