@@ -3,6 +3,9 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#include <moe/files.h>
 
 #include "cache/expert_cache.h"
 #include "cache/policies.h"
@@ -86,17 +89,25 @@ static int load_plugin(const moe_policy **out, void **plugin, const char *path, 
     if (size < 0 || (size_t)size >= sizeof local) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "the path of the policy plug-in is too long");
     }
+    /* It would also wait for the writer of a named pipe. */
+    int fd;
+    moe_error reason = {""};
+    int status = moe_input_open(&fd, local, 0, &reason);
+    if (status != MOE_OK) {
+        return moe_fail(err, status, "policy plug-in: %.450s", reason.message);
+    }
+    close(fd);
     void *handle = dlopen(local, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
         return moe_fail(err, MOE_ERR_IO, "policy plug-in: %.450s", dlerror());
     }
     plugin_fn entry;
     *(void **)&entry = dlsym(handle, "moe_policy_plugin");
-    int status = entry == NULL ? moe_fail(err, MOE_ERR_FORMAT,
-                                          "%.200s: not a policy plug-in: it does not define "
-                                          "moe_policy_plugin() (see moe/policy.h)",
-                                          path)
-                               : check_plugin(entry(), path, err);
+    status = entry == NULL ? moe_fail(err, MOE_ERR_FORMAT,
+                                      "%.200s: not a policy plug-in: it does not define "
+                                      "moe_policy_plugin() (see moe/policy.h)",
+                                      path)
+                           : check_plugin(entry(), path, err);
     if (status != MOE_OK) {
         dlclose(handle);
         return status;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <json-c/json.h>
+#include <moe/files.h>
 
 #include "cache/trace_formats.h"
 #include "cache/trace_rows.h"
@@ -397,9 +398,9 @@ int moe_trace_read_jsonl(moe_trace **out, const moe_trace_open_options *options,
                            .stated_experts = options->n_expert,
                            .err = err};
     int status;
-    reader.file = fopen(options->path, "rbe");
+    reader.file = moe_input_stream(options->path, MOE_INPUT_PIPES, &status, err);
     if (reader.file == NULL) {
-        return moe_fail(err, MOE_ERR_IO, "trace %.200s: %s", options->path, strerror(errno));
+        return status;
     }
     reader.tokener = json_tokener_new_ex(MAX_DEPTH);
     reader.capacity = FIRST_LINE_BYTES;

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/files.h>
+
 #include "cache/access_list.h"
 #include "cache/trace_formats.h"
 #include "cache/trace_rows.h"
@@ -191,17 +193,17 @@ int moe_trace_read_oracle(moe_trace **out, const moe_trace_open_options *options
                         "experts per layer: say them",
                         options->path);
     }
-    FILE *file = fopen(options->path, "rbe");
+    int status;
+    FILE *file = moe_input_stream(options->path, MOE_INPUT_PIPES, &status, err);
     if (file == NULL) {
-        return moe_fail(err, MOE_ERR_IO, "trace %.200s: %s", options->path, strerror(errno));
+        return status;
     }
     oracle_reader reader = {.options = options, .last_id = -1};
     reader.trace = moe_trace_new(options->n_layer, options->n_expert, false);
     reader.ids = moe_calloc(options->n_expert, sizeof *reader.ids);
-    int status =
-        reader.trace == NULL || reader.ids == NULL
-            ? moe_fail(err, MOE_ERR_MEMORY, "out of memory for trace %.200s", options->path)
-            : read_records(&reader, file, err);
+    status = reader.trace == NULL || reader.ids == NULL
+                 ? moe_fail(err, MOE_ERR_MEMORY, "out of memory for trace %.200s", options->path)
+                 : read_records(&reader, file, err);
     if (status == MOE_OK) {
         *out = reader.trace;
     } else {

@@ -5,14 +5,15 @@
  * earlier reasoning), the rest begins at the change. */
 #include "cli_chat.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <moe/calibrate.h>
+#include <moe/files.h>
 
 #include "cli_engine.h"
 #include "cli_format.h"
@@ -134,6 +135,22 @@ static int messages_path(char *out, size_t size, const char *path)
                : cli_fail(CLI_EXIT_USAGE, "the name of the file is too long: %.60s...", path);
 }
 
+/* Writes the messages as far as they can be without replacing older ones. */
+static int write_messages(moe_atomic_file **file, const conversation *c, const char *path,
+                          moe_error *err)
+{
+    const char *json = json_object_to_json_string_ext(c->messages, JSON_C_TO_STRING_PLAIN);
+    int status = moe_atomic_file_open(file, path, MOE_FILE_PRIVATE, err);
+    if (status == MOE_OK && json == NULL) {
+        snprintf(err->message, sizeof err->message, "out of memory for the messages");
+        status = MOE_ERR_MEMORY;
+    }
+    status = status == MOE_OK ? moe_atomic_file_write(*file, json, strlen(json), err) : status;
+    return status == MOE_OK ? moe_atomic_file_sync(*file, err) : status;
+}
+
+/* Both files are written before one is replaced, so that a full disk costs neither of the old ones.
+ */
 static int save(conversation *c, const char *path)
 {
     moe_error err = {""};
@@ -142,16 +159,36 @@ static int save(conversation *c, const char *path)
     if (code != CLI_EXIT_OK) {
         return code;
     }
-    int status = moe_session_save(c->session, path, &err);
+    moe_atomic_file *file;
+    int status = write_messages(&file, c, messages, &err);
+    status = status == MOE_OK ? moe_session_save(c->session, path, &err) : status;
+    if (status == MOE_OK) {
+        status = moe_atomic_file_commit(&file, &err);
+    }
+    moe_atomic_file_abandon(&file);
     if (status != MOE_OK) {
         return cli_report(status, &err);
-    }
-    if (json_object_to_file_ext(messages, c->messages, JSON_C_TO_STRING_PLAIN) != 0) {
-        return cli_fail(CLI_EXIT_FAILURE, "%s: cannot be written: %s", messages, strerror(errno));
     }
     fprintf(stderr, "saved %zu tokens to %s and what was said to %s\n",
             moe_session_n_tokens(c->session), path, messages);
     return CLI_EXIT_OK;
+}
+
+static int read_messages(struct json_object **messages, const char *name, const char *path)
+{
+    int fd;
+    moe_error err = {""};
+    if (moe_input_open(&fd, name, 0, &err) == MOE_OK) {
+        *messages = json_object_from_fd(fd);
+        close(fd);
+    }
+    if (json_object_is_type(*messages, json_type_array)) {
+        return CLI_EXIT_OK;
+    }
+    json_object_put(*messages);
+    return cli_fail(CLI_EXIT_FAILURE,
+                    "%s, which /save writes beside %s, is missing or holds no messages", name,
+                    path);
 }
 
 static int load(conversation *c, const char *path)
@@ -163,13 +200,10 @@ static int load(conversation *c, const char *path)
     if (code != CLI_EXIT_OK) {
         return code;
     }
-    struct json_object *messages = json_object_from_file(name);
-    if (!json_object_is_type(messages, json_type_array)) {
-        json_object_put(messages);
-        return cli_fail(CLI_EXIT_FAILURE,
-                        "%s, which /save writes beside %s, is missing or holds no "
-                        "messages",
-                        name, path);
+    struct json_object *messages = NULL;
+    code = read_messages(&messages, name, path);
+    if (code != CLI_EXIT_OK) {
+        return code;
     }
     int status = moe_session_load(&loaded, c->engine, path, &err);
     if (status == MOE_OK) {

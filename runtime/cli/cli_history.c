@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <moe/files.h>
+
 #include "cli_buffer.h"
 
 enum {
@@ -17,13 +19,13 @@ enum {
     LARGEST_FILE = 4 * (1 << 20) /* above it the file is cut to the newest MOST_ENTRIES */
 };
 
-static void tell(cli_history *history, const char *what)
+static void tell(cli_history *history, const char *what, const char *why)
 {
     if (!history->told) {
         fprintf(stderr,
-                "(no history: %s %s: %s; --history FILE names another file, --history none "
-                "keeps none)\n",
-                history->path, what, strerror(errno));
+                "(no history: it cannot be %s: %s; --history FILE names another file, --history "
+                "none keeps none)\n",
+                what, why);
     }
     history->told = true;
 }
@@ -88,24 +90,20 @@ bool cli_history_keeps(const char *message)
 /* ---- The file ---- */
 
 /* Replaces the file by its newest entries. */
-static void shorten(cli_history *history)
+static void shorten(const cli_history *history)
 {
-    char *name = NULL;
+    moe_atomic_file *file = NULL;
     cli_buffer text = {NULL, 0, 0};
-    bool whole = asprintf(&name, "%s.XXXXXX", history->path) > 0;
-    int fd = whole ? mkstemp(name) : -1;
+    bool whole = true;
     for (size_t i = 0; whole && i < history->n_entries; i++) {
         whole = append_line(&text, history->entries[i]);
     }
-    whole = whole && fd >= 0 && text.size > 0 &&
-            write(fd, text.data, text.size) == (ssize_t)text.size && fsync(fd) == 0;
-    if (fd >= 0) {
-        close(fd);
-        if (!whole || rename(name, history->path) != 0) {
-            (void)unlink(name);
-        }
+    if (whole && text.size > 0 &&
+        moe_atomic_file_open(&file, history->path, MOE_FILE_PRIVATE, NULL) == MOE_OK &&
+        moe_atomic_file_write(file, text.data, text.size, NULL) == MOE_OK) {
+        (void)moe_atomic_file_commit(&file, NULL);
     }
-    free(name);
+    moe_atomic_file_abandon(&file);
     cli_buffer_free(&text);
 }
 
@@ -146,15 +144,18 @@ void cli_history_open(cli_history *history, const cli_options *options)
     if (given == NULL || strcmp(given, "none") != 0) {
         history->path = given == NULL ? default_path() : strdup(given);
     }
-    FILE *file = history->path == NULL ? NULL : fopen(history->path, "re");
+    if (history->path == NULL || (access(history->path, F_OK) != 0 && errno == ENOENT)) {
+        return;
+    }
+    int opened;
+    moe_error err = {""};
+    FILE *file = moe_input_stream(history->path, 0, &opened, &err);
     if (file == NULL) {
-        if (history->path != NULL && errno != ENOENT) {
-            tell(history, "cannot be read");
-        }
+        tell(history, "read", err.message);
         return;
     }
     if (!read_entries(history, file)) {
-        tell(history, "cannot be read");
+        tell(history, "read", strerror(errno));
     } else if (fstat(fileno(file), &status) == 0 && status.st_size > LARGEST_FILE) {
         shorten(history);
     }
@@ -169,11 +170,11 @@ void cli_history_keep(cli_history *history, const char *message)
         return;
     }
     make_folders(history->path);
-    int fd = open(history->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    int fd = open(history->path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0600);
     bool whole = fd >= 0 && append_line(&line, message) &&
                  write(fd, line.data, line.size) == (ssize_t)line.size;
     if (!whole) {
-        tell(history, "cannot be written");
+        tell(history, "written", strerror(errno));
     }
     if (fd >= 0) {
         close(fd);

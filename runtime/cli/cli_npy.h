@@ -6,22 +6,21 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
+
+#include <moe/files.h>
 
 typedef struct cli_npy {
-    FILE *file;
-    char *partial_path;
-    const char *path;
+    moe_atomic_file *file;
     size_t n_columns;
     size_t rows_left;
-    bool in_place; /* a pipe or a device, which cannot be replaced */
 } cli_npy;
 
-/* False, with errno set, on failure; there is then nothing to close. */
-bool cli_npy_create(cli_npy *npy, const char *path, size_t n_rows, size_t n_columns);
-bool cli_npy_write_row(cli_npy *npy, const float *row);
-/* Ends the file: renames it if keep and all rows are there, else removes it. False, with errno set,
- * when it could not be completed. */
-bool cli_npy_close(cli_npy *npy, bool keep);
+/* False, with a message, on failure; there is then nothing to close. */
+bool cli_npy_create(cli_npy *npy, const char *path, size_t n_rows, size_t n_columns,
+                    moe_error *err);
+bool cli_npy_write_row(cli_npy *npy, const float *row, moe_error *err);
+/* Ends the file: gives it its name if keep and all rows are there, else removes it. False when it
+ * has not got its name: with a message, if it should have. */
+bool cli_npy_close(cli_npy *npy, bool keep, moe_error *err);
 
 #endif

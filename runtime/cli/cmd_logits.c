@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,15 +18,14 @@ typedef struct logits_writer {
     cli_progress progress;
     size_t n_tokens;
     size_t n_written;
-    int write_error; /* errno; 0: none */
+    moe_error error; /* of writing; "": none */
 } logits_writer;
 
 static bool on_logits(size_t position, const float *logits, void *user)
 {
     logits_writer *writer = user;
     (void)position;
-    if (!cli_npy_write_row(&writer->npy, logits)) {
-        writer->write_error = errno;
+    if (!cli_npy_write_row(&writer->npy, logits, &writer->error)) {
         return false;
     }
     writer->n_written++;
@@ -48,19 +46,18 @@ static int write_logits(moe_engine *engine, const cli_options *options, const in
     if (code != CLI_EXIT_OK) {
         return code;
     }
-    if (!cli_npy_create(&writer.npy, options->output, n, info.n_vocab)) {
+    if (!cli_npy_create(&writer.npy, options->output, n, info.n_vocab, &writer.error)) {
         cli_score_close(&session);
-        return cli_fail(CLI_EXIT_FAILURE, "%s: %s", options->output, strerror(errno));
+        return cli_report(MOE_ERR_IO, &writer.error);
     }
     cli_progress_start(&writer.progress, options, "logits");
     code = cli_score(session, tokens, n, on_logits, &writer);
     cli_progress_end(&writer.progress);
     cli_score_close(&session);
-    bool complete = code == CLI_EXIT_OK && writer.write_error == 0;
-    bool closed = cli_npy_close(&writer.npy, complete);
+    bool complete = code == CLI_EXIT_OK && writer.error.message[0] == '\0';
+    bool closed = cli_npy_close(&writer.npy, complete, &writer.error);
     if (code == CLI_EXIT_OK && !closed) {
-        int error = writer.write_error != 0 ? writer.write_error : errno;
-        return cli_fail(CLI_EXIT_FAILURE, "%s: %s", options->output, strerror(error));
+        return cli_report(MOE_ERR_IO, &writer.error);
     }
     if (code == CLI_EXIT_OK && !options->quiet) {
         fprintf(stderr, "wrote float32 [%zu][%u] to %s\n", n, info.n_vocab, options->output);

@@ -2,10 +2,11 @@
 #include "cli_buffer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <moe/files.h>
 
 #include "cli_interrupt.h"
 #include "cli_options.h"
@@ -67,9 +68,10 @@ int cli_read_file(cli_buffer *buffer, const char *path)
     if (strcmp(path, "-") == 0) {
         return read_all(buffer, STDIN_FILENO, "standard input");
     }
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return cli_fail(CLI_EXIT_FAILURE, "%s: %s", path, strerror(errno));
+    int fd;
+    moe_error err = {""};
+    if (moe_input_open(&fd, path, MOE_INPUT_PIPES, &err) != MOE_OK) {
+        return cli_fail(CLI_EXIT_FAILURE, "%s", err.message);
     }
     int code = read_all(buffer, fd, path);
     close(fd);

@@ -16,8 +16,8 @@ typedef struct cli_buffer {
 bool cli_buffer_append(cli_buffer *buffer, const void *bytes, size_t size);
 void cli_buffer_free(cli_buffer *buffer);
 
-/* Reads the whole file ("-": standard input). Returns an exit code, after printing an error. An
- * interrupted read gives CLI_EXIT_INTERRUPTED. */
+/* Reads the whole file ("-": standard input; also <(COMMAND), but no named pipe). Returns an exit
+ * code, after printing an error. An interrupted read gives CLI_EXIT_INTERRUPTED. */
 int cli_read_file(cli_buffer *buffer, const char *path);
 
 #endif

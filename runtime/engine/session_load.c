@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Reads a session from a file. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+#include <moe/files.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
@@ -326,9 +327,8 @@ static int open_file(moe_session_file *in, const char *path, moe_error *err)
     if (status != MOE_OK) {
         return status;
     }
-    in->file = fopen(path, "rbe");
+    in->file = moe_input_stream(path, 0, &status, err);
     if (in->file == NULL) {
-        status = moe_fail(err, MOE_ERR_IO, "%s: cannot open it: %s", path, strerror(errno));
         moe_session_file_end(in);
     }
     return status;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Writes a session to a file. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/files.h>
+
 #include "runtime/base/alloc.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
 #include "runtime/engine/session_format.h"
@@ -92,7 +92,7 @@ int moe_session_save(const moe_session *session, const char *path, moe_error *er
     if (session == NULL || path == NULL) {
         return moe_fail_null(err, "moe_session_save", "session or path");
     }
-    moe_atomic_file file;
+    moe_atomic_file *file;
     moe_session_file out = {.path = path, .err = err, .writes = true};
     moe_session *parked = (moe_session *)session;
     moe_weights_identity weights;
@@ -102,9 +102,9 @@ int moe_session_save(const moe_session *session, const char *path, moe_error *er
         /* The checksums come first: what is saved is of weights that they tell from others. */
         moe_checksum_book_keep(&session->engine->book);
         moe_checksum_book_identify(&session->engine->book, &weights);
-        status = moe_atomic_file_open(&file, path, err);
+        status = moe_atomic_file_open(&file, path, MOE_FILE_PRIVATE, err);
         if (status == MOE_OK) {
-            out.file = file.stream;
+            out.file = moe_atomic_file_stream(file);
             status = put_session(&out, (moe_session *)session, &weights); /* only read */
             if (status == MOE_OK) {
                 status = moe_atomic_file_commit(&file, err);

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/files.h>
+
 #include "runtime/base/alloc.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/model/gguf.h"
@@ -207,12 +208,12 @@ int moe_gguf_writer_save(const moe_gguf_writer *writer, const char *path, moe_er
     if (writer->failed || writer->metadata.failed || writer->tensors.failed) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory to write %s", path);
     }
-    moe_atomic_file file;
-    int status = moe_atomic_file_open(&file, path, err);
+    moe_atomic_file *file;
+    int status = moe_atomic_file_open(&file, path, 0, err);
     if (status != MOE_OK) {
         return status;
     }
-    status = write_all(writer, &file, err);
+    status = write_all(writer, file, err);
     if (status != MOE_OK) {
         moe_atomic_file_abandon(&file);
         return status;

@@ -8,10 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <moe/files.h>
 
 #define ENDING ".moe-session"
 
@@ -90,14 +91,15 @@ static bool make_room(server_disk *disk, uint64_t bytes)
     return bytes <= most;
 }
 
-/* Takes the path over. Files of other models count, but are never read. */
+/* Takes the path over. Files of other models count, but are never read; links and pipes are neither
+ * read nor counted. A file that was replaced is known by its path already. */
 static void add(server_disk *disk, char *path)
 {
     struct stat status;
     moe_error err = {""};
     disk_file file = {.path = path};
     int read = MOE_ERR_IO;
-    if (disk->n_files < MOST_FILES && stat(path, &status) == 0) {
+    if (disk->n_files < MOST_FILES && lstat(path, &status) == 0 && S_ISREG(status.st_mode)) {
         read = moe_session_file_tokens(path, disk->engine, &file.tokens, &file.n, &err);
         file.bytes = (uint64_t)status.st_size;
         file.used = nanoseconds(&status.st_mtim);
@@ -110,20 +112,13 @@ static void add(server_disk *disk, char *path)
         free(path);
         return;
     }
+    for (size_t i = disk->n_files; i-- > 0;) {
+        if (strcmp(disk->files[i].path, path) == 0) {
+            forget(disk, i);
+        }
+    }
     disk->bytes += file.bytes;
     disk->files[disk->n_files++] = file;
-}
-
-/* What a writer that was killed has left. One that is at work holds a lock. */
-static void remove_leftover(const char *path)
-{
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd >= 0) {
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-            (void)unlink(path);
-        }
-        close(fd);
-    }
 }
 
 static bool ends_with(const char *name, const char *ending)
@@ -133,31 +128,52 @@ static bool ends_with(const char *name, const char *ending)
     return size > n && strcmp(name + size - n, ending) == 0;
 }
 
+/* Why the folder cannot be used: whoever may write to it could give the server other prompts' keys
+ * and values, or have it write elsewhere. NULL: it can. */
+static const char *fault_of(DIR *list, const char *folder, moe_error *err)
+{
+    struct stat about;
+    char probe[4096];
+    moe_atomic_file *file = NULL;
+    if (list == NULL || fstat(dirfd(list), &about) != 0) {
+        return strerror(errno);
+    }
+    if (about.st_uid != geteuid()) {
+        return "it belongs to another user";
+    }
+    if ((about.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        return "others may write to it ('chmod 700' it)";
+    }
+    if ((size_t)snprintf(probe, sizeof probe, "%s/probe", folder) >= sizeof probe) {
+        return strerror(ENAMETOOLONG);
+    }
+    /* It is never given its name; the writer removes what killed ones have left. */
+    int status = moe_atomic_file_open(&file, probe, MOE_FILE_PRIVATE, err);
+    moe_atomic_file_abandon(&file);
+    return status == MOE_OK ? NULL : err->message;
+}
+
 static bool scan(server_disk *disk, char *error, size_t error_size)
 {
     const char *folder = disk->options->cache_folder;
     struct dirent *entry;
+    moe_error err = {""};
     DIR *list = mkdir(folder, 0700) != 0 && errno != EEXIST ? NULL : opendir(folder);
-    if (list == NULL || access(folder, W_OK) != 0) {
+    const char *fault = fault_of(list, folder, &err);
+    if (fault != NULL) {
         snprintf(error, error_size,
-                 "--cache-dir %.200s: %s; name a folder that can be written to, or leave it out",
-                 folder, strerror(errno));
+                 "--cache-dir %.200s: %.300s; name a folder of your own that nobody else can write "
+                 "to, or leave it out",
+                 folder, fault);
         if (list != NULL) {
             closedir(list);
         }
         return false;
     }
     while ((entry = readdir(list)) != NULL) {
-        bool is_leftover = ends_with(entry->d_name, ENDING ".tmp");
         char *path = NULL;
-        if ((!is_leftover && !ends_with(entry->d_name, ENDING)) ||
-            asprintf(&path, "%s/%s", folder, entry->d_name) < 0) {
-            continue;
-        }
-        if (is_leftover) {
-            remove_leftover(path);
-            free(path);
-        } else {
+        if (ends_with(entry->d_name, ENDING) &&
+            asprintf(&path, "%s/%s", folder, entry->d_name) >= 0) {
             add(disk, path);
         }
     }
@@ -238,7 +254,7 @@ static void touch(disk_file *file)
     clock_gettime(CLOCK_REALTIME, &now);
     const struct timespec times[2] = {now, now};
     file->used = nanoseconds(&now);
-    (void)utimensat(AT_FDCWD, file->path, times, 0);
+    (void)utimensat(AT_FDCWD, file->path, times, AT_SYMLINK_NOFOLLOW);
 }
 
 int server_disk_load(server_disk *disk, const int32_t *tokens, size_t n, moe_session **out)

@@ -9,8 +9,9 @@
 #include <xxhash.h>
 
 #include "cpu/gram.h"
+#include <moe/files.h>
+
 #include "runtime/base/alloc.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/sidecar/affinity.h"
@@ -132,19 +133,19 @@ int moe_calibration_state_save(const moe_calibration_state *state, const char *p
     array arrays[MAX_ARRAYS];
     uint32_t n = list_arrays(&copy, arrays);
     state_header header = header_of(state);
-    moe_atomic_file file;
-    int status = moe_atomic_file_open(&file, path, err);
+    moe_atomic_file *file;
+    int status = moe_atomic_file_open(&file, path, 0, err);
     if (status != MOE_OK) {
         return status;
     }
     uint64_t hash = XXH3_64bits(&header, sizeof header);
-    status = moe_atomic_file_write(&file, &header, sizeof header, err);
+    status = moe_atomic_file_write(file, &header, sizeof header, err);
     for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
         hash = XXH3_64bits_withSeed(*arrays[i].memory, arrays[i].bytes, hash);
-        status = moe_atomic_file_write(&file, *arrays[i].memory, arrays[i].bytes, err);
+        status = moe_atomic_file_write(file, *arrays[i].memory, arrays[i].bytes, err);
     }
     if (status == MOE_OK) {
-        status = moe_atomic_file_write(&file, &hash, sizeof hash, err);
+        status = moe_atomic_file_write(file, &hash, sizeof hash, err);
     }
     if (status != MOE_OK) {
         moe_atomic_file_abandon(&file);
@@ -186,7 +187,8 @@ static bool read_state(moe_calibration_state *s, FILE *file)
 
 bool moe_calibration_state_resume(moe_calibration_state *state, const char *path)
 {
-    FILE *file = fopen(path, "rbe");
+    int status;
+    FILE *file = moe_input_stream(path, 0, &status, NULL);
     if (file == NULL) {
         return false;
     }

@@ -11,8 +11,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <moe/files.h>
+
 #include "runtime/base/alloc.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/error.h"
 #include "runtime/sidecar/model_parts.h"
 
@@ -213,10 +214,10 @@ static int write_file(moe_checksum_book *book, moe_error *err)
     }
     uint64_t sum = XXH3_64bits(bytes, size - sizeof sum);
     memcpy(bytes + size - sizeof sum, &sum, sizeof sum);
-    moe_atomic_file file;
-    int status = moe_atomic_file_open(&file, book->path, err);
+    moe_atomic_file *file;
+    int status = moe_atomic_file_open(&file, book->path, 0, err);
     if (status == MOE_OK) {
-        status = moe_atomic_file_write(&file, bytes, size, err);
+        status = moe_atomic_file_write(file, bytes, size, err);
         if (status == MOE_OK) {
             status = moe_atomic_file_commit(&file, err);
         } else {

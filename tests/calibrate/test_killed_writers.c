@@ -30,11 +30,11 @@ static long calls_until_kill = -1; /* < 0: never */
 size_t __real_fwrite(const void *data, size_t size, size_t n, FILE *file);
 int __real_fflush(FILE *file);
 int __real_fsync(int fd);
-int __real_rename(const char *from, const char *to);
+int __real_renameat(int from_folder, const char *from, int to_folder, const char *to);
 size_t __wrap_fwrite(const void *data, size_t size, size_t n, FILE *file);
 int __wrap_fflush(FILE *file);
 int __wrap_fsync(int fd);
-int __wrap_rename(const char *from, const char *to);
+int __wrap_renameat(int from_folder, const char *from, int to_folder, const char *to);
 
 static bool is_last(void)
 {
@@ -72,12 +72,12 @@ int __wrap_fsync(int fd)
     return __real_fsync(fd);
 }
 
-int __wrap_rename(const char *from, const char *to)
+int __wrap_renameat(int from_folder, const char *from, int to_folder, const char *to)
 {
     if (is_last()) {
         end_here();
     }
-    return __real_rename(from, to);
+    return __real_renameat(from_folder, from, to_folder, to);
 }
 
 /* ---- Writers: two contents each ---- */

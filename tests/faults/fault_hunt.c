@@ -7,6 +7,7 @@
  *
  * A run that went wrong is told with its seed, scenario and profile: with these three arguments and
  * 0 seconds it is made again, alone. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -447,13 +448,15 @@ static void print_table(const hunt *h)
 
 static void clean_up(const hunt *h)
 {
-    const char *const paths[] = {h->page_path, h->out,      h->cal,
-                                 h->text_path, h->err_path, h->long_path};
-    char temporary[128];
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
-        unlink(paths[i]);
-        snprintf(temporary, sizeof temporary, "%s.tmp", paths[i]);
-        unlink(temporary);
+    char path[400];
+    struct dirent *entry;
+    DIR *list = opendir(h->folder);
+    while (list != NULL && (entry = readdir(list)) != NULL) {
+        snprintf(path, sizeof path, "%s/%s", h->folder, entry->d_name);
+        unlink(path);
+    }
+    if (list != NULL) {
+        closedir(list);
     }
     rmdir(h->folder);
 }

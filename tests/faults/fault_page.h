@@ -22,7 +22,7 @@ typedef enum fault_class {
     FAULT_ENTER,      /* io_uring_enter: submissions and waits */
     FAULT_COMPLETION, /* the result of a read that io_uring carried out */
     FAULT_WAIT,       /* pthread_cond_wait, pthread_cond_timedwait */
-    FAULT_WRITE,      /* write, fwrite, fflush, fsync, ftruncate, rename, flock, fclose */
+    FAULT_WRITE,      /* write, fwrite, fflush, fsync, ftruncate, renameat, flock, fclose */
     FAULT_CLASSES
 } fault_class;
 

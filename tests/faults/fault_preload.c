@@ -22,6 +22,7 @@
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -211,16 +212,40 @@ HOOK int open64(const char *path, int flags, ...)
     return true_call(path, flags, mode);
 }
 
+HOOK int openat64(int folder, const char *path, int flags, ...)
+{
+    static int (*true_call)(int, const char *, int, ...);
+    va_list list;
+    va_start(list, flags);
+    mode_t mode = mode_in(flags, list);
+    va_end(list);
+    if (true_call == NULL) {
+        true_call = fault_true_call("openat64");
+    }
+    fault_chosen chosen = fault_choose(CALLER, FAULT_OPEN, BIT(FAIL) | BIT(LATE));
+    if (chosen.kind == FAULT_FAIL) {
+        errno = ERROR_OF(chosen, EMFILE, ENFILE, EACCES, ENOSPC, EIO);
+        return -1;
+    }
+    return true_call(folder, path, flags, mode);
+}
+
 PLAIN_HOOK(FILE *, NULL, FAULT_OPEN, fopen64, (const char *path, const char *mode), (path, mode),
            EMFILE, ENOMEM, EACCES, EINTR)
 PLAIN_HOOK(FILE *, NULL, FAULT_OPEN, fdopen, (int fd, const char *mode), (fd, mode), ENOMEM)
 PLAIN_HOOK(DIR *, NULL, FAULT_OPEN, opendir, (const char *path), (path), EMFILE, ENOMEM, EACCES)
+PLAIN_HOOK(DIR *, NULL, FAULT_OPEN, fdopendir, (int fd), (fd), ENOMEM)
+PLAIN_HOOK(ssize_t, -1, FAULT_READ, getrandom, (void *bytes, size_t size, unsigned flags),
+           (bytes, size, flags), ENOSYS, EAGAIN)
 PLAIN_HOOK(int, -1, FAULT_STAT, fstat64, (int fd, struct stat64 *s), (fd, s), EIO, EOVERFLOW)
 PLAIN_HOOK(int, -1, FAULT_STAT, stat64, (const char *path, struct stat64 *s), (path, s), EIO,
            ENOMEM, EACCES)
 PLAIN_HOOK(int, -1, FAULT_STAT, statx,
            (int fd, const char *path, int flags, unsigned mask, struct statx *s),
            (fd, path, flags, mask, s), ENOSYS, EIO, EINVAL)
+PLAIN_HOOK(int, -1, FAULT_STAT, fstatat64,
+           (int folder, const char *path, struct stat64 *s, int flags), (folder, path, s, flags),
+           EIO, ENOMEM, EACCES)
 PLAIN_HOOK(int, -1, FAULT_STAT, access, (const char *path, int mode), (path, mode), EACCES, EIO)
 
 /* ---- Reading ---- */
@@ -542,7 +567,8 @@ HOOK int fclose(FILE *file)
 PLAIN_HOOK(int, -1, FAULT_WRITE, fsync, (int fd), (fd), EIO, ENOSPC)
 PLAIN_HOOK(int, -1, FAULT_WRITE, fdatasync, (int fd), (fd), EIO, ENOSPC)
 PLAIN_HOOK(int, -1, FAULT_WRITE, ftruncate64, (int fd, off64_t size), (fd, size), EIO, ENOSPC)
-PLAIN_HOOK(int, -1, FAULT_WRITE, rename, (const char *from, const char *to), (from, to), EIO,
-           ENOSPC, EACCES)
+PLAIN_HOOK(int, -1, FAULT_WRITE, renameat,
+           (int from_folder, const char *from, int to_folder, const char *to),
+           (from_folder, from, to_folder, to), EIO, ENOSPC, EACCES)
 PLAIN_HOOK(int, -1, FAULT_WRITE, flock, (int fd, int operation), (fd, operation), EWOULDBLOCK,
            ENOLCK, EINTR)

@@ -88,6 +88,7 @@ def restarts():
     check("cold", text == wanted["One"] and cached == 0, (text, cached))
     await_files(1)
     check("written while the server is up", len(files()) == 1, files())
+    check("prompts are the owner's", stat.S_IMODE(os.stat(files()[0]).st_mode) == 0o600)
     server.close()
     server = served()
     text, cached, _ = ask(server, SHARED + "Two")
@@ -96,7 +97,7 @@ def restarts():
           server.log)
     server.send_signal(signal.SIGKILL)
     server.wait()
-    leftovers = [os.path.join(cache, f"{name}.moe-session.tmp") for name in ("left", "at-work")]
+    leftovers = [os.path.join(cache, f"moe-offload-000000000000000{n}.tmp") for n in (1, 2)]
     for name in leftovers:
         with open(name, "wb") as file:
             file.write(b"half")
@@ -207,6 +208,42 @@ def limits():
         check("a file in the folder's place", "--cache-dir" in str(error), str(error))
 
 
+def hostile():
+    """A folder that others may write to is refused; links and pipes in one's own lead nowhere."""
+    os.unlink(cache)
+    os.mkdir(cache)
+    for mode in (0o770, 0o702, 0o1777):
+        os.chmod(cache, mode)
+        try:
+            served().close()
+            check(f"mode {mode:o}", False)
+        except RuntimeError as error:
+            check(f"mode {mode:o}", "others may write to it" in str(error), str(error))
+    os.chmod(cache, 0o755)
+    victim = os.path.join(folder, "victim")
+    with open(victim, "wb") as file:
+        file.write(b"precious")
+    os.symlink(victim, os.path.join(cache, "link.moe-session"))
+    os.symlink(victim, os.path.join(cache, "moe-offload-0000000000000001.tmp"))
+    os.mkfifo(os.path.join(cache, "pipe.moe-session"))
+    server = served()
+    ask(server, SHARED)
+    server.close()
+    with open(victim, "rb") as file:
+        check("the victim", file.read() == b"precious")
+    whole = [f for f in files() if os.path.basename(f)[0].isdigit() or f.endswith(".moe-session")]
+    check("links and pipes stay", len(whole) == 3, files())
+    name = [f for f in whole if os.path.isfile(f) and not os.path.islink(f)][0]
+    os.unlink(name)
+    os.symlink(victim, name)
+    server = served()
+    ask(server, SHARED)
+    server.close()
+    with open(victim, "rb") as file:
+        check("the victim by the name of a prompt", file.read() == b"precious")
+    check("the link is replaced", not os.path.islink(name))
+
+
 try:
     if "--times" in sys.argv:
         times(int(sys.argv[sys.argv.index("--times") + 1]), sys.argv[5:])
@@ -215,6 +252,7 @@ try:
         damage(wanted)
         mended(wanted)
         limits()
+        hostile()
 finally:
     shutil.rmtree(folder)
 end_of_test()
