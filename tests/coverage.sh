@@ -13,7 +13,7 @@ if [ "${1:-}" = --files ]; then
     shift
 fi
 [ $# -gt 0 ] || set -- --no-suite tidy --no-suite install --no-suite slow --no-suite nightly \
-    --no-suite release -t 8
+    --no-suite release
 folder=build-coverage
 for tool in gcc gcov gcov-tool meson ninja python3; do
     command -v "$tool" >/dev/null || {
@@ -22,7 +22,7 @@ for tool in gcc gcov gcov-tool meson ninja python3; do
     }
 done
 if [ ! -f $folder/build.ninja ]; then
-    CC=gcc CXX=g++ meson setup $folder -Db_coverage=true -Doptimization=1 -Dcuda=disabled || exit 1
+    CC=gcc CXX=g++ meson setup $folder -Dtests=true -Db_coverage=true -Doptimization=1 || exit 1
 fi
 ninja -C $folder || exit 1
 # Every test counts into a folder of its own: tests that kill their processes, or make reads and

@@ -73,7 +73,7 @@ gpu_programs='gpu_kernels_vector gpu_kernels_attention gpu_kernels_choice gpu_ke
 build_all() {
     cd "$root" || exit 1
     [ -f "$build/build.ninja" ] ||
-        meson setup "$build" -Dcuda=enabled "-Dgpu_archs=$architectures" >"$work/log" 2>&1 || {
+        meson setup "$build" -Dtests=true -Dcuda=enabled "-Dgpu_archs=$architectures" >"$work/log" 2>&1 || {
         sed -n '/ERROR/,$p' "$work/log"
         echo "It cannot be built here. Install what is missing (.ci/packages test lists and installs the"
         echo "packages of Debian and Ubuntu), or build on another machine with nvcc, by"

@@ -28,7 +28,7 @@ shift
 
 build=build-fuzz
 if [ ! -f $build/build.ninja ]; then
-    CC=clang CXX=clang++ meson setup $build --werror -Dfuzzers=true -Dcuda=disabled \
+    CC=clang CXX=clang++ meson setup $build --werror -Dtests=true -Dfuzzers=true \
         -Db_lundef=false -Ddebug=true -Doptimization=1 >/dev/null || exit 1
 fi
 ninja -C $build fuzz_targets >$build/build.log 2>&1 || {
