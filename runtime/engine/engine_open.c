@@ -503,6 +503,8 @@ static int open_drafts(moe_engine *engine, const moe_engine_options *o, moe_erro
     if (status == MOE_OK && model != NULL) {
         status = moe_draft_model_check(model, engine, err);
     }
+    engine->marks = (moe_lossy_is_asked(o) ? MOE_SESSION_LOSSY : 0) |
+                    (o->float_gemm == MOE_FLOAT_GEMM_BLAS ? MOE_SESSION_FLOAT_GEMM : 0);
     return status == MOE_OK ? moe_lossy_open(&engine->lossy, &lossy, o, err) : status;
 }
 

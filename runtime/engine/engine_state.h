@@ -106,6 +106,7 @@ struct moe_engine {
     moe_gguf *head_gguf;            /* its own file; NULL: it is in the model's */
     moe_speculation *speculation;   /* NULL: off */
     moe_lossy *lossy;               /* NULL: off */
+    uint32_t marks;                 /* MOE_SESSION_ bits of what this engine computes */
     moe_low_bit_file *low_bit_file; /* copies of experts; NULL: none */
     moe_expert_slot_sizes low_bit_sizes;
     moe_expert_store *low_bit_experts; /* their slots */
@@ -143,13 +144,28 @@ struct moe_session {
     bool was_cancelled;       /* the last step left this session out */
     moe_session_draft *draft; /* NULL without speculation */
     uint64_t n_lossy;         /* rows evaluated under lossy modes */
-    uint64_t granted_tokens;  /* tokens for which memory has been granted */
-    uint64_t grammar_bytes;   /* granted for the sampler's grammar */
+    /* MOE_SESSION_ bits of what the timeline holds from position marked_from on; see
+     * moe_session_marks(). */
+    uint32_t marks, marked_from;
+    uint64_t granted_tokens; /* tokens for which memory has been granted */
+    uint64_t grammar_bytes;  /* granted for the sampler's grammar */
     FILE *parked;  /* its KV pages and states, which it then does not have; NULL: it is not
                     * parked */
     uint64_t used; /* engine->uses when it was last used */
     moe_session *next, *before; /* of the engine's list */
 };
+
+/* Why keys, values, states and logits are not those of an exact run. */
+#define MOE_SESSION_LOSSY      1u /* evaluated under lossy modes */
+#define MOE_SESSION_FLOAT_GEMM 2u /* ... by an engine with MOE_FLOAT_GEMM_BLAS */
+#define MOE_SESSION_MARKS      3u
+
+/* The marks of what is left of the timeline. */
+static inline uint32_t moe_session_marks(const moe_session *s)
+{
+    uint32_t n = s->n_evaluated > s->replay_end ? s->n_evaluated : s->replay_end;
+    return s->marked_from < n ? s->marks : 0;
+}
 
 /* Tokens that the next passes evaluate, including repeated ones, which moe_session_n_pending()
  * leaves out. */

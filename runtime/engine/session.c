@@ -286,6 +286,8 @@ int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
         moe_state_table_share(&fork->states, &session->states);
         fork->n_evaluated = session->n_evaluated;
         fork->replay_end = session->replay_end;
+        fork->marks = session->marks;
+        fork->marked_from = session->marked_from;
         status = copy_timeline(fork, session, err);
     }
     if (status != MOE_OK) {

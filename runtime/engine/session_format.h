@@ -7,7 +7,7 @@
  *           where a layer has an indexer, its keys are in them
  *         | state of recurrent layers [state_bytes] when n_evaluated > 0
  *         | logits [n_vocab] when has_logits
- *         | version 8: moe_session_head_header, hidden states, pages of the drafting layer
+ *         | version 10: moe_session_head_header, hidden states, pages of the drafting layer
  *         | XXH3 of everything before
  *
  * If the process is killed, the file is the old or the new one. */
@@ -23,9 +23,9 @@
 #include "runtime/engine/engine_parts.h"
 
 #define MOE_SESSION_MAGIC   "MOESESS"
-#define MOE_SESSION_VERSION 7u
+#define MOE_SESSION_VERSION 9u
 /* ... of a session with a drafting layer. */
-#define MOE_SESSION_VERSION_WITH_HEAD 8u
+#define MOE_SESSION_VERSION_WITH_HEAD 10u
 /* A moe_sampling up to its frequency_penalty; this version of the file holds no more of it. */
 #define MOE_SESSION_SAMPLING_WORDS 6u
 
@@ -50,6 +50,7 @@ typedef struct moe_session_header {
     /* A moe_weights_identity: all checksums of the weights, or 0 where these were not all known;
      * and the model's files as they were. What follows the tokens is of those weights. */
     uint64_t weights_whole, weights_files;
+    uint32_t marks, marked_from; /* as in a moe_session; 0: an exact run computed it */
 } moe_session_header;
 
 /* Entries of a drafting layer; a program without one skips them. */
@@ -66,14 +67,15 @@ typedef struct moe_session_head_header {
 _Static_assert(sizeof(moe_session_head_header) == 32, "the header of a saved drafting layer");
 
 /* The layout in files: no padding, so that every byte is written and checked. */
-_Static_assert(sizeof(moe_session_header) == 200 &&
+_Static_assert(sizeof(moe_session_header) == 208 &&
                    offsetof(moe_session_header, fingerprint) == 16 &&
                    offsetof(moe_session_header, n_tokens) == 32 &&
                    offsetof(moe_session_header, sampling) == 56 &&
                    offsetof(moe_session_header, random_state) == 104 &&
                    offsetof(moe_session_header, state_bytes) == 168 &&
                    offsetof(moe_session_header, replay_end) == 176 &&
-                   offsetof(moe_session_header, weights_whole) == 184,
+                   offsetof(moe_session_header, weights_whole) == 184 &&
+                   offsetof(moe_session_header, marks) == 200,
                "the header of a saved session");
 _Static_assert(sizeof *((moe_session *)0)->tokens == 4 &&
                    sizeof *((moe_session *)0)->sampled == 4 &&

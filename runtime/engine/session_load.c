@@ -58,6 +58,11 @@ static int check_header(const moe_session_header *h, const moe_engine *engine, m
         (h->has_logits == 1 && h->n_evaluated == 0 && h->replay_end == 0) || h->evaluate_only > 1) {
         return moe_fail(in->err, MOE_ERR_FORMAT, "%s: contradictory counts", in->path);
     }
+    uint32_t n_seen = h->n_evaluated > h->replay_end ? h->n_evaluated : h->replay_end;
+    if (h->marks > MOE_SESSION_MARKS ||
+        (h->marks != 0 ? h->marked_from >= n_seen : h->marked_from != 0)) {
+        return moe_fail(in->err, MOE_ERR_FORMAT, "%s: contradictory marks", in->path);
+    }
     if ((random[0] | random[1] | random[2] | random[3]) == 0) {
         return moe_fail(in->err, MOE_ERR_FORMAT, "%s: the generator's state is 0", in->path);
     }
@@ -77,9 +82,23 @@ static bool has_these_weights(const moe_session_header *h, moe_engine *engine)
     return moe_weights_identity_matches(&now, &then);
 }
 
-/* Why not. */
-static int fail_weights(const moe_session_header *h, const moe_session_file *in)
+/* What an engine with lossy modes computed is of no use to one without, and likewise for the other
+ * marks. An exact engine's serves everybody. */
+static bool is_usable(const moe_session_header *h, moe_engine *engine)
 {
+    return has_these_weights(h, engine) && (h->marks & ~engine->marks) == 0;
+}
+
+/* Why not. */
+static int fail_usable(const moe_session_header *h, moe_engine *engine, const moe_session_file *in)
+{
+    if (has_these_weights(h, engine)) {
+        return moe_fail(in->err, MOE_ERR_MISMATCH,
+                        "%s was computed %s, which this engine is without", in->path,
+                        (h->marks & ~engine->marks & MOE_SESSION_LOSSY) != 0
+                            ? "under lossy modes"
+                            : "with float_gemm MOE_FLOAT_GEMM_BLAS");
+    }
     return moe_fail(in->err, MOE_ERR_MISMATCH,
                     "%s was saved with other weights, or nothing tells that they are the same: %s",
                     in->path,
@@ -228,6 +247,8 @@ static int get_computed(moe_session_file *in, const moe_session_header *h, moe_s
 {
     s->n_evaluated = h->n_evaluated;
     s->replay_end = h->replay_end;
+    s->marks = h->marks;
+    s->marked_from = h->marked_from;
     int status = get_pages(in, s);
     if (status == MOE_OK) {
         status = moe_session_file_state(in, s);
@@ -238,8 +259,9 @@ static int get_computed(moe_session_file *in, const moe_session_header *h, moe_s
     return status == MOE_OK ? get_head(in, h, s) : status;
 }
 
-/* ... of other weights: only the file's checksum is of use. All tokens are then to be evaluated. */
-static int skip_computed(moe_session_file *in, const moe_session *s)
+/* ... of other weights, or computed in another way: only the file's checksum is of use. All tokens
+ * are then to be evaluated. */
+static int skip_computed(moe_session_file *in, const moe_session_header *h, const moe_session *s)
 {
     struct stat state;
     long at = ftell(in->file);
@@ -250,10 +272,11 @@ static int skip_computed(moe_session_file *in, const moe_session *s)
     int status = skip(in, (uint64_t)(state.st_size - at) - sizeof(uint64_t));
     if (status == MOE_OK && s->engine->log != NULL) {
         char line[600];
-        snprintf(line, sizeof line,
-                 "%.400s: the weights have changed since, or may have: its tokens are evaluated "
-                 "again",
-                 in->path);
+        snprintf(line, sizeof line, "%.400s: %s: its tokens are evaluated again", in->path,
+                 !has_these_weights(h, s->engine) ? "the weights have changed since, or may have"
+                 : (h->marks & ~s->engine->marks & MOE_SESSION_LOSSY) != 0
+                     ? "it was computed under lossy modes, which are off now"
+                     : "it was computed with float_gemm MOE_FLOAT_GEMM_BLAS, which is off now");
         s->engine->log(line, s->engine->user);
     }
     return status;
@@ -272,7 +295,7 @@ static int get_body(moe_session_file *in, const moe_session_header *h, moe_sessi
     if (status == MOE_OK) {
         s->n_sampled = s->n_sampled_capacity = h->n_sampled;
         s->n_sampled_pending = h->n_sampled_pending;
-        status = has_these_weights(h, s->engine) ? get_computed(in, h, s) : skip_computed(in, s);
+        status = is_usable(h, s->engine) ? get_computed(in, h, s) : skip_computed(in, h, s);
     }
     uint64_t expected = XXH3_64bits_digest(in->hash);
     uint64_t sum = 0;
@@ -356,8 +379,8 @@ int moe_session_file_tokens(const char *path, const moe_engine *engine, int32_t 
     }
     status = moe_session_file_bytes(&in, &header, sizeof header);
     status = status == MOE_OK ? check_header(&header, engine, &in) : status;
-    if (status == MOE_OK && !has_these_weights(&header, (moe_engine *)engine)) { /* under a lock */
-        status = fail_weights(&header, &in);
+    if (status == MOE_OK && !is_usable(&header, (moe_engine *)engine)) { /* under a lock */
+        status = fail_usable(&header, (moe_engine *)engine, &in);
     }
     status = status == MOE_OK ? get_tokens(&in, engine, header.n_tokens, tokens) : status;
     if (status == MOE_OK) {

@@ -189,10 +189,19 @@ static bool is_beginning(const moe_step_work *s)
     return false;
 }
 
-static void count_lossy_rows(moe_step_work *s)
+/* After a pass, before its rows count as evaluated: notes which are not those of an exact run. */
+static void mark_rows(const moe_step_work *s, bool lossy)
 {
+    uint32_t marks = (s->engine->marks & ~MOE_SESSION_LOSSY) | (lossy ? MOE_SESSION_LOSSY : 0);
     for (size_t i = 0; i < s->n_sessions; i++) {
-        s->sessions[i]->n_lossy += s->n_rows_of[i];
+        moe_session *session = s->sessions[i];
+        uint32_t had = moe_session_marks(session);
+        if (marks != 0 && s->n_rows_of[i] > 0 &&
+            (had == 0 || session->n_evaluated < session->marked_from)) {
+            session->marked_from = session->n_evaluated;
+        }
+        session->marks = s->n_rows_of[i] > 0 ? had | marks : had;
+        session->n_lossy += lossy ? s->n_rows_of[i] : 0;
     }
 }
 
@@ -228,8 +237,8 @@ static int run_pass(moe_step_work *s, moe_pass *pass, bool scores, moe_error *er
         engine->speculation != NULL ? moe_expert_store_wait_ns(engine->runner.experts) : 0;
     int status = lossy ? moe_lossy_run(engine->lossy, pass, is_beginning(s), err)
                        : moe_pass_run(&engine->runner, pass, err);
-    if (status == MOE_OK && lossy) {
-        count_lossy_rows(s);
+    if (status == MOE_OK) {
+        mark_rows(s, lossy);
     }
     if (status == MOE_OK && engine->speculation != NULL) {
         uint32_t n_emitted = 0;

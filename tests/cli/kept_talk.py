@@ -25,7 +25,7 @@ def check(name, holds, shown=""):
         print(f"FAIL {name}: {shown!r}")
 
 
-def say(*lines, most=None):
+def say(*lines, most=None, options=()):
     """What a conversation on a terminal shows, line by line; most: how long files may become."""
     pid, fd = pty.fork()
     if pid == 0:
@@ -34,8 +34,8 @@ def say(*lines, most=None):
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         os.environ["TERM"] = "dumb"
-        os.execv(command, [command, "run", "-m", model, "-t", "2", "--temp", "0", "--quiet", "-n", "2",
-                           "--history", "none"])
+        os.execv(command, [command, "run", "-m", model, "-t", "2", "--temp", "0", "-n", "8",
+                           "--history", "none", *options])
     shown, end, left = b"", time.time() + 60, [*lines, "/exit"]
     prompts = 0
     while time.time() < end:
@@ -66,6 +66,18 @@ try:
         check("its mode", stat.S_IMODE(os.stat(path).st_mode) == 0o600, path)
     old = contents(talk), contents(messages)
     check("there is something to lose", len(old[0]) > 8192 and len(old[1]) > 600)
+    # What lossy modes computed is not used without them.
+    lossy = ("--expert-budget", "8")
+    shown = say("tell me a story", f"/save {talk}", options=lossy)
+    check("/save under a lossy mode", "saved" in shown, shown)
+    shown = say(f"/load {talk}", "go on")
+    check("it is told", "lossy modes, which are off now: its tokens are evaluated again" in shown, shown)
+    shown = say(f"/load {talk}", options=lossy)
+    check("with lossy modes it is used", "loaded" in shown and "evaluated again" not in shown, shown)
+    say("one " + "word " * 150, f"/save {talk}")
+    shown = say(f"/load {talk}", options=lossy)
+    check("exact ones are used by all", "loaded" in shown and "evaluated again" not in shown, shown)
+    old = contents(talk), contents(messages)
     # No byte; not the messages; the messages alone; not quite the session.
     for most in (0, 512, 8192, len(old[0]) - 1000):
         shown = say("two " + "word " * 150, f"/save {talk}", most=most)

@@ -15,6 +15,7 @@
 #include <xxhash.h>
 
 #include "engine_fixture.h"
+#include "engine_options.h"
 #include "runtime/engine/engine_state.h"
 
 /* 70 tokens (two KV pages), of which 66 are evaluated: 62 fed, 4 sampled; the last one sampled and
@@ -22,7 +23,8 @@
 #define N_TOKENS    70
 #define N_EVALUATED 66
 #define N_SAMPLED   5
-#define HEADER      200
+#define HEADER      208
+#define MARKS       200 /* two words: which, and from where on */
 #define WEIGHTS     184 /* two words: all checksums, the model's files */
 
 static const char *folder;
@@ -153,8 +155,8 @@ static void every_field(void **state)
     } cases[] = {
         {0, 0x12345678, MOE_ERR_FORMAT}, /* magic */
         {8, 1, MOE_ERR_FORMAT},          /* version */
-        {8, 5, MOE_ERR_FORMAT},
-        {8, 8, MOE_ERR_FORMAT},
+        {8, 7, MOE_ERR_FORMAT},          /* without marks */
+        {8, 10, MOE_ERR_FORMAT},
         {12, 1, MOE_ERR_MISMATCH},          /* KV type */
         {12, 77, MOE_ERR_MISMATCH},         /* ... that there is not */
         {16, 0x55555555, MOE_ERR_MISMATCH}, /* fingerprint */
@@ -182,6 +184,8 @@ static void every_field(void **state)
         {168, 8, MOE_ERR_MISMATCH},          /* states of recurrent layers */
         {176, N_TOKENS + 1, MOE_ERR_FORMAT}, /* the end of what was cut back */
         {180, 2, MOE_ERR_MISMATCH},          /* groups of layers */
+        {200, 4, MOE_ERR_FORMAT},            /* marks: unknown ones, */
+        {204, 1, MOE_ERR_FORMAT},            /* ... none, but from somewhere on */
         {HEADER, n_vocab, MOE_ERR_FORMAT},   /* first token */
         {HEADER + 4 * (N_TOKENS - 1), UINT32_MAX, MOE_ERR_FORMAT},
         {HEADER + 4 * N_TOKENS, 63, MOE_ERR_FORMAT}, /* positions sampled: the second's */
@@ -238,6 +242,85 @@ static void of_other_weights(void **state)
         check_refused(bytes, HEADER + 4 * (N_TOKENS + N_SAMPLED), MOE_ERR_FORMAT);
     }
     free(bytes);
+}
+
+/* The marks in the file of a session. */
+static const uint32_t *saved_marks(const moe_session *session)
+{
+    static uint32_t marks[2];
+    assert_int_equal(moe_session_save(session, f.path, NULL), MOE_OK);
+    FILE *file = fopen(f.path, "rb");
+    assert_int_equal(fseek(file, MARKS, SEEK_SET), 0);
+    assert_int_equal(fread(marks, sizeof marks, 1, file), 1);
+    fclose(file);
+    return marks;
+}
+
+static void assert_not_usable(moe_engine *engine, const char *why)
+{
+    moe_error error = {""};
+    int32_t *kept;
+    size_t n;
+    assert_int_equal(moe_session_file_tokens(f.path, engine, &kept, &n, &error), MOE_ERR_MISMATCH);
+    assert_non_null(strstr(error.message, f.path));
+    assert_non_null(strstr(error.message, why));
+}
+
+/* What an engine with lossy modes wrote is marked from the first such position on. An exact engine
+ * takes the tokens alone and evaluates them again; one with lossy modes goes on, and it stays
+ * marked. */
+static void lossy(void **state)
+{
+    (void)state;
+    char path[1024];
+    moe_engine_options options = oracle_options(path, folder, model);
+    options.context = 128;
+    lossy_of(&options)->expert_budget = 8;
+    moe_engine *engine = open_engine(&options);
+    moe_session *session = greedy_session(engine);
+    moe_session *fork;
+    int32_t prompt[64], expected[8], tokens[8];
+    make_prompt(prompt, 64, n_vocab, 4);
+    feed(session, prompt, 62);
+    assert_int_equal(moe_step(engine, &session, 1, NULL), MOE_OK);
+    assert_int_equal(saved_marks(session)[0], 0); /* prompts are exact */
+    decode(engine, session, tokens, 5);
+    assert_int_equal(saved_marks(session)[0], MOE_SESSION_LOSSY);
+    assert_int_equal(saved_marks(session)[1], 62);
+    assert_not_usable(f.engine, "lossy modes");
+    moe_session *exact;
+    assert_int_equal(moe_session_load(&exact, f.engine, f.path, NULL), MOE_OK);
+    uint32_t n = (uint32_t)moe_session_n_tokens(exact);
+    assert_int_equal(n, moe_session_n_tokens(session));
+    assert_int_equal(moe_session_n_pending(exact), n);
+    moe_session *fresh = greedy_session(f.engine);
+    feed(fresh, moe_session_tokens(exact), n);
+    decode(f.engine, fresh, expected, 8);
+    decode(f.engine, exact, tokens, 8);
+    assert_memory_equal(tokens, expected, sizeof tokens);
+    assert_int_equal(saved_marks(exact)[0], 0);
+    moe_session_close(&exact);
+    moe_session_close(&fresh);
+    assert_int_equal(moe_session_fork(&fork, session, NULL), MOE_OK);
+    assert_int_equal(saved_marks(fork)[1], 62);
+    moe_session_close(&fork);
+    assert_int_equal(moe_session_load(&fork, engine, f.path, NULL), MOE_OK);
+    assert_true(moe_session_n_pending(fork) < 2);
+    assert_int_equal(saved_marks(fork)[0], MOE_SESSION_LOSSY);
+    /* Cut behind the mark it stays; cut before it nothing of it is left. */
+    assert_int_equal(moe_session_truncate(fork, 63, NULL), MOE_OK);
+    assert_int_equal(saved_marks(fork)[0], MOE_SESSION_LOSSY);
+    assert_int_equal(moe_session_truncate(fork, 62, NULL), MOE_OK);
+    assert_int_equal(saved_marks(fork)[0], 0);
+    feed(fork, prompt, 8);
+    assert_int_equal(moe_step(engine, &fork, 1, NULL), MOE_OK);
+    assert_int_equal(saved_marks(fork)[0], 0);
+    moe_session_close(&fork);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    assert_int_equal(moe_session_load(&fork, f.engine, f.path, NULL), MOE_OK);
+    assert_true(moe_session_n_pending(fork) < 2);
+    moe_session_close(&fork);
 }
 
 static void truncated(void **state)
@@ -367,10 +450,15 @@ int main(int argc, char **argv)
     folder = argv[1];
     model = argc == 3 ? argv[2] : model;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_file_goes_on), cmocka_unit_test(every_field),
-        cmocka_unit_test(of_other_weights),  cmocka_unit_test(truncated),
-        cmocka_unit_test(flipped),           cmocka_unit_test(elsewhere),
-        cmocka_unit_test(no_place),          cmocka_unit_test(index_keys),
+        cmocka_unit_test(good_file_goes_on),
+        cmocka_unit_test(every_field),
+        cmocka_unit_test(of_other_weights),
+        cmocka_unit_test(truncated),
+        cmocka_unit_test(flipped),
+        cmocka_unit_test(elsewhere),
+        cmocka_unit_test(no_place),
+        cmocka_unit_test(index_keys),
+        cmocka_unit_test(lossy),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

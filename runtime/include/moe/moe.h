@@ -486,7 +486,9 @@ MOE_API int moe_session_set_sampling(moe_session *session, const moe_sampling *s
  * and the KV type; loading it into another engine is MOE_ERR_MISMATCH. What moe/sampling.h sets is
  * not saved. The file also says which weights it was computed with: by their checksums, where all
  * are known, and by inode, size and times of the model's files. If neither tells that they are the
- * same, load() takes its tokens alone, which are then all pending, and the log is told. */
+ * same, load() takes its tokens alone, which are then all pending, and the log is told. So it does
+ * with what was computed under lossy modes or MOE_FLOAT_GEMM_BLAS, which the file says, if this
+ * engine is without them. Only its owner can read the file. */
 MOE_API int moe_session_save(const moe_session *session, const char *path, moe_error *err);
 MOE_API int moe_session_load(moe_session **out, moe_engine *engine, const char *path,
                              moe_error *err);
