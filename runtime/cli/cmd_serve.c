@@ -11,6 +11,7 @@
 #include "cli_messages.h"
 #include "commands.h"
 #include "server.h"
+#include "server_heap.h"
 
 typedef struct key_list {
     cli_buffer text; /* the file; its lines are the keys, each terminated */
@@ -127,6 +128,7 @@ int cmd_serve(const cli_options *given)
                         "serve: --parallel %u is more than the %u rows of a pass: raise -b",
                         (unsigned)options->server_sessions, (unsigned)rows);
     }
+    server_heap_configure();
     cli_interrupt_install();
     int code = options->server_keys != NULL  ? read_keys(&keys, options->server_keys)
                : options->server_key != NULL ? split_keys(&keys, options->server_key)

@@ -34,6 +34,20 @@ bool cli_buffer_append(cli_buffer *buffer, const void *bytes, size_t size)
     return true;
 }
 
+bool cli_buffer_reserve(cli_buffer *buffer, size_t capacity)
+{
+    if (capacity <= buffer->capacity) {
+        return true;
+    }
+    char *data = realloc(buffer->data, capacity);
+    if (data != NULL) {
+        buffer->data = data;
+        buffer->capacity = capacity;
+        buffer->data[buffer->size] = '\0';
+    }
+    return data != NULL;
+}
+
 void cli_buffer_free(cli_buffer *buffer)
 {
     free(buffer->data);

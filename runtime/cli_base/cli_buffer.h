@@ -14,6 +14,9 @@ typedef struct cli_buffer {
 
 /* False when memory is short; the buffer is unchanged then. */
 bool cli_buffer_append(cli_buffer *buffer, const void *bytes, size_t size);
+/* Makes room for so many bytes, the terminating one included, and no more. False when memory is
+ * short. */
+bool cli_buffer_reserve(cli_buffer *buffer, size_t capacity);
 void cli_buffer_free(cli_buffer *buffer);
 
 /* Reads the whole file ("-": standard input; also <(COMMAND), but no named pipe). Returns an exit

@@ -1,26 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* What the addresses do alike: answering, and letting go of a body. */
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "server_http.h"
 
-uint64_t server_now_ns(void)
+void server_add_headers(server_exchange *exchange, struct MHD_Response *response, unsigned status,
+                        const char *type)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-enum MHD_Result server_answer(server_exchange *exchange, unsigned status, const char *type,
-                              cli_buffer *text)
-{
-    struct MHD_Response *response = MHD_create_response_from_buffer(
-        text->size, text->size == 0 ? (void *)"" : (void *)text->data, MHD_RESPMEM_MUST_COPY);
-    cli_buffer_free(text);
-    if (response == NULL) {
-        return MHD_NO;
-    }
     MHD_add_response_header(response, "Content-Type", type);
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     if (strncmp(type, "text/html", 9) == 0) {
@@ -40,10 +27,58 @@ enum MHD_Result server_answer(server_exchange *exchange, unsigned status, const 
     if (exchange->closes || atomic_load(&exchange->srv->draining)) {
         MHD_add_response_header(response, "Connection", "close");
     }
+}
+
+/* Charges the text, of which the connection's share is paid. False: there is no room for it. */
+static bool charge_text(server_exchange *exchange, cli_buffer *text)
+{
+    char *fitting = text->data == NULL ? NULL : realloc(text->data, text->size + 1);
+    if (fitting != NULL) {
+        text->data = fitting;
+        text->capacity = text->size + 1;
+    }
+    return text->capacity <= SERVER_ANSWER_BYTES ||
+           server_memory_charge(&exchange->srv->memory, &exchange->kept, text->capacity,
+                                &exchange->error);
+}
+
+enum MHD_Result server_answer(server_exchange *exchange, unsigned status, const char *type,
+                              cli_buffer *text)
+{
+    if (!charge_text(exchange, text)) {
+        cli_buffer_free(text);
+        return server_answer_error(exchange);
+    }
+    struct MHD_Response *response =
+        text->size == 0 ? MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT)
+                        : MHD_create_response_from_buffer(text->size, (void *)text->data,
+                                                          MHD_RESPMEM_MUST_FREE);
+    if (response == NULL || text->size == 0) {
+        cli_buffer_free(text);
+    }
+    *text = (cli_buffer){NULL, 0, 0};
+    if (response == NULL) {
+        return MHD_NO;
+    }
+    server_add_headers(exchange, response, status, type);
     exchange->status = status;
     enum MHD_Result result = MHD_queue_response(exchange->connection, status, response);
     MHD_destroy_response(response);
     return result;
+}
+
+bool server_in_workshop(server_exchange *exchange, server_work work)
+{
+    server *srv = exchange->srv;
+    server_task task = {.work = work,
+                        .exchange = exchange,
+                        .allowance = &exchange->request.allowance,
+                        .client = exchange->client,
+                        .socket = exchange->socket,
+                        .giving_up = &srv->giving_up};
+    return server_workshop_do(&srv->workshop, &task) ||
+           (exchange->error.status == 0 &&
+            server_fail(&exchange->error, 503, "overloaded", NULL, "The server is shutting down."));
 }
 
 enum MHD_Result server_answer_error(server_exchange *exchange)
@@ -56,6 +91,7 @@ enum MHD_Result server_answer_error(server_exchange *exchange)
         cli_buffer_free(&text);
         return MHD_NO;
     }
+    cli_buffer_free(&exchange->events);
     return server_answer(exchange, exchange->error.status, "application/json", &text);
 }
 
@@ -68,9 +104,6 @@ void server_forget_body(server_exchange *exchange)
     request->body = request->messages = request->template_arguments = NULL;
     request->system = request->input = NULL;
     request->prompt = request->content = request->tokens = NULL;
-    uint64_t kept = exchange->body.size * (SERVER_BODY_COPIES / 2); /* the prompt and its tokens */
-    if (exchange->body.data != NULL && kept < exchange->charged) {
-        server_memory_release(&exchange->srv->memory, &exchange->charged, exchange->charged - kept);
-    }
     cli_buffer_free(&exchange->body);
+    server_memory_release(&exchange->srv->memory, &exchange->charged, exchange->charged);
 }

@@ -4,6 +4,7 @@
 
 #include <moe/grammar.h>
 
+#include "server_memory.h"
 #include "server_values.h"
 
 /* Makes it the request's grammar; the error names the field. */
@@ -13,11 +14,9 @@ static bool set_grammar(server_reading *r, const char *text, size_t size)
     if (r->request->job->grammar != NULL) {
         return server_wrong(r, "the only one of 'grammar', 'json_schema' and 'response_format'");
     }
-    if (moe_grammar_create(&r->request->job->grammar, text, size, &err) != MOE_OK) {
-        return server_fail(r->error, 400, "invalid_value", r->name, "'%s': %s", r->name,
-                           err.message);
-    }
-    return true;
+    int status = moe_grammar_create_within(&r->request->job->grammar, text, size,
+                                           &r->request->allowance, &err);
+    return status == MOE_OK || server_work_fail(r->error, status, r->name, &err);
 }
 
 static bool set_schema(server_reading *r, const char *schema, size_t size)
@@ -25,14 +24,15 @@ static bool set_schema(server_reading *r, const char *schema, size_t size)
     char *text;
     moe_error err = {""};
     r->request->has_form = true;
-    int status = moe_json_schema_grammar(&text, schema, size, &err);
+    const uint64_t before = r->request->allowance.bytes_now;
+    int status = moe_json_schema_grammar_within(&text, schema, size, &r->request->allowance, &err);
     if (status != MOE_OK) {
-        return server_fail(r->error, 400,
-                           status == MOE_ERR_UNSUPPORTED ? "unsupported_value" : "invalid_value",
-                           r->name, "'%s': %s", r->name, err.message);
+        return server_work_fail(r->error, status, r->name, &err);
     }
+    const uint64_t bytes = r->request->allowance.bytes_now - before;
     bool set = set_grammar(r, text, strlen(text));
     moe_free(text);
+    r->request->allowance.bytes_now -= bytes;
     return set;
 }
 

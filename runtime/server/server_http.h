@@ -12,24 +12,29 @@
 
 #include "cli_buffer.h"
 #include "server.h"
+#include "server_clock.h"
+#include "server_door.h"
+#include "server_logprobs.h"
 #include "server_memory.h"
 #include "server_reply.h"
 #include "server_request.h"
 #include "server_scheduler.h"
+#include "server_workshop.h"
 
 enum {
     SERVER_HEADER_BYTES = 32 << 10,
-    SERVER_SILENT_SECONDS = 60, /* without a byte to or from a client */
-    SERVER_BODY_SECONDS = 60,   /* until a body has come */
-    SERVER_DRAIN_SECONDS = 60,  /* for answers that have begun when the server ends */
-    SERVER_LOOK_MS = 100,       /* how often a waiting thread looks after its client */
-    SERVER_ALIVE_SECONDS = 15,  /* a stream without text sends a comment this often */
+    SERVER_BODY_SECONDS = 60,  /* until a body has come */
+    SERVER_DRAIN_SECONDS = 60, /* for answers that have begun when the server ends */
+    SERVER_LOOK_MS = 100,      /* how often a waiting thread looks after its client */
+    SERVER_ALIVE_SECONDS = 15, /* a stream without text sends a comment this often */
 };
 
 typedef struct server {
     moe_engine *engine;
     const server_options *options;
     server_scheduler *scheduler;
+    server_workshop workshop;
+    server_door door;
     server_queue queue;
     server_tools tools;
     server_view view;
@@ -42,38 +47,55 @@ typedef struct server {
     _Atomic unsigned n_exchanges; /* requests that are not answered to the end */
 } server;
 
+/* A whole answer's JSON, in which reports on tokens are written out as it is sent. */
+typedef struct server_reports {
+    size_t mark, mark_end; /* of the next mark in the JSON, or the end */
+    uint32_t index;        /* of the answer whose reports they are */
+    bool inside, done;
+    server_logprobs_cursor cursor;
+    cli_buffer piece;
+    size_t sent; /* of the piece */
+} server_reports;
+
 /* One request and its answer. */
 typedef struct server_exchange {
     server *srv;
     struct MHD_Connection *connection;
+    server_visit *visit; /* of the door; NULL: none */
     int socket;
     const char *path; /* of the table of routes; NULL: unknown */
     uint64_t client;  /* a hash of the key, or of the address */
     uint64_t began_ns;
     cli_buffer body;
-    uint64_t charged; /* to srv->memory */
+    uint64_t charged; /* to srv->memory: the body, then the answer */
+    uint64_t kept;    /* likewise: the prompt, and what else the jobs have */
     bool is_post;
     server_error error;
     server_request request;
     server_reply reply;
     unsigned status; /* that was answered */
     bool closes;     /* the connection, after the answer */
-    /* Of a stream: events that wait to be sent. */
+    /* The answer's text, whole; of a stream events that wait to be sent. */
     cli_buffer events;
+    const char *type; /* of the text; NULL: JSON */
     size_t n_sent;
-    uint32_t next; /* answer whose news come first */
+    server_reports reports;
+    uint64_t answer_charged; /* of `kept`, for the answers' text */
+    uint32_t next;           /* answer whose news come first */
     uint64_t last_event_ns;
     bool events_end;
 } server_exchange;
 
-uint64_t server_now_ns(void);
-
-/* Answers with the buffer's text, which it takes. */
+/* Answers with the buffer's text, which it takes and charges. */
 enum MHD_Result server_answer(server_exchange *exchange, unsigned status, const char *type,
                               cli_buffer *text);
 enum MHD_Result server_answer_error(server_exchange *exchange);
-/* Lets go of the body and its JSON, which nothing needs once it is prepared. What the prompt takes
- * stays charged. */
+/* Has the workshop do what makes the answer, within exchange->request.allowance. False if that is,
+ * or if the client left or the server gives up, with exchange->error. */
+bool server_in_workshop(server_exchange *exchange, server_work work);
+void server_add_headers(server_exchange *exchange, struct MHD_Response *response, unsigned status,
+                        const char *type);
+/* Lets go of the body and its JSON, which nothing needs once it is prepared. */
 void server_forget_body(server_exchange *exchange);
 
 /* The whole request is there: answers it. (server_routes.c) */
@@ -85,6 +107,6 @@ const char *server_find_path(const char *path, bool *is_post);
 enum MHD_Result server_generate(server_exchange *exchange);
 
 /* Starts and stops the HTTP side. (server_http.c) */
-struct MHD_Daemon *server_http_start(server *srv, int listening);
+struct MHD_Daemon *server_http_start(server *srv);
 
 #endif

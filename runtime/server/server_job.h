@@ -16,6 +16,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <moe/chat.h>
@@ -66,7 +67,8 @@ typedef struct server_job {
     moe_session *session; /* set by the engine's thread while the job is running */
     cli_buffer content;   /* written since the connection's thread last looked */
     cli_buffer reasoning;
-    cli_buffer reports; /* moe_token_report, one for each token */
+    cli_buffer reports; /* one for each token, of server_report_size() */
+    uint64_t charged;   /* to the requests' memory, for what was not looked at yet */
     uint64_t n_written;
     size_t n_cached; /* tokens of the prompt that were evaluated before */
     server_finish finish;
@@ -78,6 +80,12 @@ typedef struct server_job {
     struct server_job *next;
     uint64_t submitted_ns;
 } server_job;
+
+/* Bytes of a moe_token_report with so many likely tokens, as far as it is used. */
+static inline size_t server_report_size(int n_top)
+{
+    return offsetof(moe_token_report, top) + (size_t)n_top * sizeof(moe_token_chance);
+}
 
 /* NULL when memory is short. */
 server_job *server_job_new(void);

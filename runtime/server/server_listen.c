@@ -3,12 +3,12 @@
 #include "server_http.h"
 
 #include <inttypes.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "server_door.h"
 #include "server_socket.h"
 
 /* ---- Who may ask ---- */
@@ -34,7 +34,7 @@ static const char *header(const server_exchange *exchange, const char *name)
 
 /* OpenAI's clients send "Authorization: Bearer KEY", Anthropic's "x-api-key: KEY". A key is a
  * client: its number is the client's name. */
-static bool has_key(server_exchange *exchange)
+static bool find_key(server_exchange *exchange)
 {
     const server_options *options = exchange->srv->options;
     const char *given = header(exchange, "Authorization");
@@ -52,30 +52,6 @@ static bool has_key(server_exchange *exchange)
     return found;
 }
 
-/* Without keys an address is a client. */
-static uint64_t hash_address(struct MHD_Connection *connection)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    const struct sockaddr *address = info == NULL ? NULL : info->client_addr;
-    const unsigned char *bytes = NULL;
-    size_t size = 0;
-    if (address != NULL && address->sa_family == AF_INET) {
-        bytes =
-            (const unsigned char *)&((const struct sockaddr_in *)(const void *)address)->sin_addr;
-        size = sizeof(struct in_addr);
-    } else if (address != NULL && address->sa_family == AF_INET6) {
-        bytes =
-            (const unsigned char *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
-        size = 8; /* the network: a client may have many addresses in it */
-    }
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < size; i++) {
-        hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
-    }
-    return hash;
-}
-
 /* Without keys, a page of a foreign site in a browser of this machine must not reach the server,
  * neither by a name of its own that leads here (Host) nor by a request across sites (Origin). */
 static bool is_from_here(const server_exchange *exchange)
@@ -91,7 +67,7 @@ static bool is_from_here(const server_exchange *exchange)
 }
 
 /* What can be said before the body has come. */
-static void check_head(server_exchange *exchange, const char *method)
+static void check_head(server_exchange *exchange, const char *method, bool has_key)
 {
     server *srv = exchange->srv;
     server_error *error = &exchange->error;
@@ -99,7 +75,7 @@ static void check_head(server_exchange *exchange, const char *method)
     bool is_open = exchange->path != NULL &&
                    (strcmp(exchange->path, "/health") == 0 || strcmp(exchange->path, "/") == 0);
     bool posts = strcmp(method, "POST") == 0;
-    if (srv->options->n_keys > 0 && !is_open && !has_key(exchange)) {
+    if (srv->options->n_keys > 0 && !is_open && !has_key) {
         server_fail(
             error, 401, "invalid_api_key", NULL,
             "The key is missing or wrong: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'.");
@@ -148,34 +124,87 @@ static bool take_body(server_exchange *exchange, const char *bytes, size_t size)
         fail_size(exchange);
         return true;
     }
-    if (server_memory_charge(&srv->memory, &exchange->charged, size * SERVER_BODY_COPIES,
-                             &exchange->error) &&
-        !cli_buffer_append(&exchange->body, bytes, size)) {
-        server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the request");
+    if (!server_memory_append(&srv->memory, &exchange->charged, &exchange->body, bytes, size,
+                              srv->memory.most_body, &exchange->error)) {
+        server_forget_body(exchange); /* the rest is read and dropped */
     }
     return true;
 }
 
+/* ---- Heads ---- */
+
+/* What could be read in two ways: a proxy in front may have read it in the other one, and taken the
+ * rest of the connection for the next request. */
+typedef struct head_check {
+    unsigned n_lengths, n_encodings, n_hosts;
+    const char *wrong;
+} head_check;
+
+static bool is_number(const char *text, size_t size)
+{
+    size_t i = 0;
+    while (i < size && text[i] >= '0' && text[i] <= '9') {
+        i++;
+    }
+    return size > 0 && size < 19 && i == size;
+}
+
+static enum MHD_Result check_header(void *user, enum MHD_ValueKind kind, const char *key,
+                                    size_t key_size, const char *value, size_t value_size)
+{
+    head_check *check = user;
+    (void)kind;
+    for (size_t i = 0; i < key_size; i++) {
+        unsigned char c = (unsigned char)key[i];
+        if (c <= ' ' || c >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", c) != NULL) {
+            check->wrong = "A header's name has a character that names do not have.";
+        }
+    }
+    if (key_size == 0) {
+        check->wrong = "A header has no name.";
+    }
+    if (strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0) {
+        check->n_lengths++;
+        check->wrong = is_number(value, value_size) ? check->wrong
+                                                    : "Content-Length is not a number of bytes.";
+    }
+    if (strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
+        check->n_encodings++;
+        check->wrong = value_size == 7 && strncasecmp(value, "chunked", 7) == 0
+                           ? check->wrong
+                           : "Transfer-Encoding is not 'chunked'.";
+    }
+    check->n_hosts += strcasecmp(key, MHD_HTTP_HEADER_HOST) == 0;
+    return MHD_YES;
+}
+
+/* False, with an error, for a head that is not clear. */
+static bool is_clear_head(server_exchange *exchange)
+{
+    head_check check = {0, 0, 0, NULL};
+    MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND, check_header, &check);
+    if (check.n_lengths + check.n_encodings > 1 || check.n_hosts > 1) {
+        check.wrong = check.n_hosts > 1
+                          ? "There is more than one Host."
+                          : "There is more than one Content-Length or Transfer-Encoding.";
+    }
+    return check.wrong == NULL ||
+           server_fail(&exchange->error, 400, "invalid_head", NULL, "%s", check.wrong);
+}
+
 /* ---- Connections ---- */
 
-/* Marks a connection that comes while as many as the plan has room for are open: it gets an answer
- * that says so, and is closed. */
 static void on_connection(void *user, struct MHD_Connection *connection, void **mark,
                           enum MHD_ConnectionNotificationCode event)
 {
-    server_memory_account *memory = &((server *)user)->memory;
-    (void)connection;
-    if (event == MHD_CONNECTION_NOTIFY_CLOSED) {
-        atomic_fetch_sub(&memory->connections, 1);
-    } else if (atomic_fetch_add(&memory->connections, 1) >= memory->most_connections) {
-        *mark = memory;
+    server *srv = user;
+    if (event == MHD_CONNECTION_NOTIFY_STARTED) {
+        int socket =
+            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        *mark = server_door_arrive(&srv->door, socket);
+    } else if (*mark != NULL) {
+        server_door_leave(&srv->door, *mark);
     }
-}
-
-static bool is_too_many(struct MHD_Connection *connection)
-{
-    return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
-               ->socket_context != NULL;
 }
 
 /* ---- libmicrohttpd ---- */
@@ -192,15 +221,22 @@ static server_exchange *new_exchange(server *srv, struct MHD_Connection *connect
     exchange->socket =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     exchange->began_ns = server_now_ns();
-    exchange->client = hash_address(connection);
+    exchange->visit =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    exchange->client = exchange->visit == NULL ? 0 : exchange->visit->address;
     exchange->path = server_find_path(url, &exchange->is_post);
-    if (is_too_many(connection)) {
+    bool has_key = srv->options->n_keys > 0 && find_key(exchange);
+    bool has_place =
+        exchange->visit == NULL || server_door_admit(&srv->door, exchange->visit, has_key);
+    if (!has_place) {
         exchange->closes = true;
         server_fail(&exchange->error, 503, "overloaded", NULL,
-                    "More than %u connections are open: try again later.",
-                    srv->memory.most_connections);
+                    "More than %u connections are open: try again later.", srv->door.most);
+    } else if (!is_clear_head(exchange)) {
+        exchange->closes = true;
     } else {
-        check_head(exchange, method);
+        exchange->closes = exchange->visit != NULL && exchange->visit->is_kept;
+        check_head(exchange, method, has_key);
     }
     atomic_fetch_add(&srv->n_exchanges, 1);
     return exchange;
@@ -218,8 +254,8 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         if (exchange == NULL) {
             return MHD_NO;
         }
-        return exchange->closes || refuses_length(exchange) ? server_answer_error(exchange)
-                                                            : MHD_YES;
+        bool is_refused = exchange->closes && exchange->error.status != 0;
+        return is_refused || refuses_length(exchange) ? server_answer_error(exchange) : MHD_YES;
     }
     if (*upload_size > 0) {
         bool goes_on = take_body(exchange, upload, *upload_size);
@@ -266,21 +302,24 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     server_request_free(&exchange->request, &srv->queue);
     server_reply_free(&exchange->reply);
     cli_buffer_free(&exchange->events);
-    server_memory_release(&srv->memory, &exchange->charged, exchange->charged);
+    cli_buffer_free(&exchange->reports.piece);
+    server_memory_release(&srv->memory, &exchange->kept, exchange->kept);
+    if (exchange->visit != NULL) {
+        server_door_rest(&srv->door, exchange->visit);
+    }
     free(exchange);
     *state = NULL;
     atomic_fetch_sub(&srv->n_exchanges, 1);
 }
 
-struct MHD_Daemon *server_http_start(server *srv, int listening)
+struct MHD_Daemon *server_http_start(server *srv)
 {
-    const unsigned most = srv->memory.most_connections + SERVER_REFUSED_CONNECTIONS;
-    return MHD_start_daemon(
-        MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
-            MHD_USE_ITC,
-        0, NULL, NULL, on_request, srv, MHD_OPTION_LISTEN_SOCKET, listening,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, srv, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
-        srv, MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)SERVER_SILENT_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)SERVER_HEADER_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+    return MHD_start_daemon(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
+                                MHD_USE_POLL | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET,
+                            0, NULL, NULL, on_request, srv, MHD_OPTION_NOTIFY_COMPLETED,
+                            on_completed, srv, MHD_OPTION_NOTIFY_CONNECTION, on_connection, srv,
+                            MHD_OPTION_CONNECTION_LIMIT, srv->door.n_visits,
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)SERVER_SILENT_SECONDS,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SERVER_HEADER_BYTES,
+                            MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
 }

@@ -3,109 +3,199 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <moe/sampling.h>
 
 #include "cli_json.h"
 
-static const moe_token_report *first(const server_choice *answer, size_t *n)
+#define KEY "\"logprobs\":@"
+
+enum { KEY_SIZE = sizeof KEY - 1 };
+
+/* ---- The mark ---- */
+
+struct json_object *server_logprobs_mark(uint32_t index)
 {
-    *n = (answer->reports.size - answer->reports_told) / sizeof(moe_token_report);
-    return (const moe_token_report *)(const void *)(answer->reports.data + answer->reports_told);
+    char text[16];
+    snprintf(text, sizeof text, "@%u", (unsigned)index);
+    return json_object_new_double_s(0, text);
 }
 
-static struct json_object *text_of(const moe_engine *engine, int32_t token)
+size_t server_logprobs_find(const char *text, size_t size, uint32_t *index, size_t *end)
+{
+    const char *at = size < KEY_SIZE ? NULL : memmem(text, size, KEY, KEY_SIZE);
+    if (at == NULL) {
+        return size;
+    }
+    char *behind;
+    *index = (uint32_t)strtoul(at + KEY_SIZE, &behind, 10);
+    *end = (size_t)(behind - text);
+    return (size_t)(at - text) + KEY_SIZE - 1;
+}
+
+/* ---- Reports ---- */
+
+static size_t n_reports(const server_reply *reply, const server_choice *answer)
+{
+    size_t n = answer->reports.size / server_report_size(reply->job->n_top);
+    return answer->reports_now < n ? answer->reports_now : n;
+}
+
+static const moe_token_report *report_at(const server_reply *reply, const server_choice *answer,
+                                         size_t i)
+{
+    return (const moe_token_report *)(const void *)(answer->reports.data +
+                                                    i * server_report_size(reply->job->n_top));
+}
+
+static bool add(cli_buffer *out, const char *text)
+{
+    return cli_buffer_append(out, text, strlen(text));
+}
+
+/* A token's text in quotes. */
+static bool add_text(const moe_engine *engine, int32_t token, cli_buffer *out)
 {
     size_t size;
     const char *text = moe_token_piece(engine, token, true, &size);
-    return cli_json_new_text(text, size);
+    return server_append_json(cli_json_new_text(text, size), out);
 }
 
 /* With the digits that a float has. JSON has no infinity; OpenAI's interface says -9999. */
-static struct json_object *number(float logprob)
+static bool add_number(float logprob, cli_buffer *out)
 {
     char text[32];
-    double value = isfinite(logprob) ? (double)logprob : -9999.0;
-    snprintf(text, sizeof text, "%.9g", value);
-    return json_object_new_double_s(value, text);
+    snprintf(text, sizeof text, "%.9g", isfinite(logprob) ? (double)logprob : -9999.0);
+    return add(out, text);
 }
 
-static struct json_object *chance(const moe_engine *engine, const moe_token_chance *c)
+/* The object without its end. */
+static bool add_chance(const moe_engine *engine, const moe_token_chance *c, cli_buffer *out)
 {
     size_t size;
     const char *text = moe_token_piece(engine, c->token, true, &size);
-    struct json_object *object = json_object_new_object();
-    struct json_object *bytes = json_object_new_array();
-    for (size_t i = 0; i < size; i++) {
-        cli_json_append(bytes, json_object_new_int((unsigned char)text[i]));
+    bool stored = add(out, "{\"token\":") && add_text(engine, c->token, out) &&
+                  add(out, ",\"logprob\":") && add_number(c->logprob, out) &&
+                  add(out, ",\"bytes\":[");
+    for (size_t i = 0; i < size && stored; i++) {
+        char byte[8];
+        snprintf(byte, sizeof byte, i > 0 ? ",%u" : "%u", (unsigned)(unsigned char)text[i]);
+        stored = add(out, byte);
     }
-    cli_json_put(object, "token", text_of(engine, c->token));
-    cli_json_put(object, "logprob", number(c->logprob));
-    cli_json_put(object, "bytes", bytes);
-    return object;
+    return stored && add(out, "]");
 }
 
-struct json_object *server_chat_logprobs(const moe_engine *engine, const server_choice *answer)
+static bool add_chat_entry(const moe_engine *engine, const moe_token_report *report,
+                           cli_buffer *out)
 {
-    size_t n;
-    const moe_token_report *reports = first(answer, &n);
-    struct json_object *outer = json_object_new_object();
-    struct json_object *content = json_object_new_array();
-    for (size_t i = 0; i < n; i++) {
-        struct json_object *entry = chance(engine, &reports[i].chosen);
-        struct json_object *top = json_object_new_array();
-        for (uint32_t k = 0; k < reports[i].n_top; k++) {
-            cli_json_append(top, chance(engine, &reports[i].top[k]));
-        }
-        cli_json_put(entry, "top_logprobs", top);
-        cli_json_append(content, entry);
+    bool stored = add_chance(engine, &report->chosen, out) && add(out, ",\"top_logprobs\":[");
+    for (uint32_t k = 0; k < report->n_top && stored; k++) {
+        stored =
+            add(out, k > 0 ? "," : "") && add_chance(engine, &report->top[k], out) && add(out, "}");
     }
-    cli_json_put(outer, "content", content);
-    cli_json_null(outer, "refusal");
-    return outer;
+    return stored && add(out, "]}");
 }
 
-/* Where the text of the first untold token begins in the text of all tokens. */
-static size_t text_before(const moe_engine *engine, const server_choice *answer)
+/* An object of texts: of tokens that read alike, the last one counts. */
+static bool add_top_object(const moe_engine *engine, const moe_token_report *report,
+                           cli_buffer *out)
 {
-    size_t offset = 0;
-    const moe_token_report *reports = (const moe_token_report *)(const void *)answer->reports.data;
-    for (size_t i = 0; i < answer->reports_told / sizeof *reports; i++) {
+    struct json_object *top = json_object_new_object();
+    for (uint32_t k = 0; k < report->n_top; k++) {
+        char number[32];
         size_t size;
-        (void)moe_token_piece(engine, reports[i].chosen.token, true, &size);
-        offset += size;
+        float logprob = report->top[k].logprob;
+        const char *text = moe_token_piece(engine, report->top[k].token, true, &size);
+        struct json_object *key = cli_json_new_text(text, size);
+        double value = isfinite(logprob) ? (double)logprob : -9999.0;
+        snprintf(number, sizeof number, "%.9g", value);
+        cli_json_put(top, key == NULL ? "" : json_object_get_string(key),
+                     json_object_new_double_s(value, number));
+        json_object_put(key);
     }
-    return offset;
+    return server_append_json(top, out);
 }
 
-struct json_object *server_text_logprobs(const moe_engine *engine, const server_choice *answer)
+/* ---- Pieces ---- */
+
+/* One entry of each of /v1/completions' four arrays. */
+static bool add_text_entry(const server_reply *reply, const moe_token_report *report,
+                           server_logprobs_cursor *cursor, cli_buffer *out)
 {
-    size_t n;
-    const moe_token_report *reports = first(answer, &n);
-    struct json_object *outer = json_object_new_object();
-    struct json_object *tokens = json_object_new_array();
-    struct json_object *logprobs = json_object_new_array();
-    struct json_object *tops = json_object_new_array();
-    struct json_object *offsets = json_object_new_array();
-    size_t offset = text_before(engine, answer);
-    for (size_t i = 0; i < n; i++) {
-        struct json_object *top = json_object_new_object();
-        size_t size;
-        (void)moe_token_piece(engine, reports[i].chosen.token, true, &size);
-        cli_json_append(tokens, text_of(engine, reports[i].chosen.token));
-        cli_json_append(logprobs, number(reports[i].chosen.logprob));
-        for (uint32_t k = 0; k < reports[i].n_top; k++) {
-            struct json_object *text = text_of(engine, reports[i].top[k].token);
-            cli_json_put(top, json_object_get_string(text), number(reports[i].top[k].logprob));
-            json_object_put(text);
-        }
-        cli_json_append(tops, top);
-        cli_json_append(offsets, json_object_new_int64((int64_t)offset));
-        offset += size;
+    char number[24];
+    size_t size;
+    switch (cursor->part) {
+    case 0:
+        return add_text(reply->engine, report->chosen.token, out);
+    case 1:
+        return add_number(report->chosen.logprob, out);
+    case 2:
+        return add_top_object(reply->engine, report, out);
+    default:
+        snprintf(number, sizeof number, "%zu", cursor->offset);
+        (void)moe_token_piece(reply->engine, report->chosen.token, true, &size);
+        cursor->offset += size;
+        return add(out, number);
     }
-    cli_json_put(outer, "tokens", tokens);
-    cli_json_put(outer, "token_logprobs", logprobs);
-    cli_json_put(outer, "top_logprobs", tops);
-    cli_json_put(outer, "text_offset", offsets);
-    return outer;
+}
+
+bool server_logprobs_piece(const server_reply *reply, uint32_t index,
+                           server_logprobs_cursor *cursor, cli_buffer *out, bool *done)
+{
+    static const char *const parts[] = {"{\"tokens\":[", "],\"token_logprobs\":[",
+                                        "],\"top_logprobs\":[", "],\"text_offset\":["};
+    const server_choice *answer = &reply->answers[index];
+    const bool is_chat = reply->endpoint == SERVER_CHAT;
+    const uint32_t n_parts = is_chat ? 1 : 4;
+    const size_t n = n_reports(reply, answer);
+    bool stored = true;
+    *done = false;
+    if (cursor->token == 0) {
+        stored = add(out, is_chat ? "{\"content\":[" : parts[cursor->part]);
+        cursor->offset = answer->text_offset;
+    }
+    if (cursor->token < n) {
+        const moe_token_report *report = report_at(reply, answer, cursor->token);
+        stored = stored && add(out, cursor->token > 0 ? "," : "") &&
+                 (is_chat ? add_chat_entry(reply->engine, report, out)
+                          : add_text_entry(reply, report, cursor, out));
+        cursor->token++;
+    }
+    if (cursor->token >= n) {
+        cursor->token = 0;
+        *done = ++cursor->part == n_parts;
+    }
+    return stored && (!*done || add(out, is_chat ? "],\"refusal\":null}" : "]}"));
+}
+
+bool server_logprobs_fill(const server_reply *reply, const char *text, size_t size, cli_buffer *out)
+{
+    uint32_t index = 0;
+    size_t end = size;
+    size_t n = server_logprobs_find(text, size, &index, &end);
+    bool stored = cli_buffer_append(out, text, n);
+    server_logprobs_cursor cursor = {0, 0, 0};
+    for (bool done = n == size; !done && stored;) {
+        stored = server_logprobs_piece(reply, index, &cursor, out, &done);
+    }
+    return stored && (n == size || cli_buffer_append(out, text + end, size - end));
+}
+
+void server_logprobs_told(const server_reply *reply, server_choice *answer)
+{
+    const size_t n = reply->logprobs ? n_reports(reply, answer) : 0;
+    const size_t bytes = n == 0 ? 0 : n * server_report_size(reply->job->n_top);
+    for (size_t i = 0; i < n; i++) {
+        size_t size;
+        (void)moe_token_piece(reply->engine, report_at(reply, answer, i)->chosen.token, true,
+                              &size);
+        answer->text_offset += size;
+    }
+    if (bytes > 0) {
+        memmove(answer->reports.data, answer->reports.data + bytes, answer->reports.size - bytes);
+        answer->reports.size -= bytes;
+    }
+    answer->reports_now = 0;
 }

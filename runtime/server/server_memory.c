@@ -4,9 +4,10 @@
 #include "server.h"
 
 enum {
-    LEAST_BYTES = 4 << 20, /* of all requests */
-    MOST_BYTES = 16 << 20,
-    PART_OF_BUDGET = 16,
+    /* Of requests and the workshop, together. */
+    LEAST_BYTES = 12 << 20,
+    MOST_BYTES = 48 << 20,
+    PART_OF_BUDGET = 16, /* three of them */
     /* Of json-c 0.16 to 0.18: an object with its table, an array, any value with its place. */
     OBJECT_BYTES = 832,
     ARRAY_BYTES = 224,
@@ -26,20 +27,22 @@ static uint64_t connections_bytes(uint32_t parallel)
 
 uint64_t server_memory(uint32_t parallel, uint64_t budget)
 {
-    uint64_t requests = budget == 0 ? MOST_BYTES : budget / PART_OF_BUDGET;
-    requests = requests < LEAST_BYTES ? LEAST_BYTES : requests;
-    requests = requests > MOST_BYTES ? MOST_BYTES : requests;
-    return connections_bytes(parallel) + requests;
+    uint64_t bytes = budget == 0 ? MOST_BYTES : budget / PART_OF_BUDGET * 3;
+    bytes = bytes < LEAST_BYTES ? LEAST_BYTES : bytes;
+    bytes = bytes > MOST_BYTES ? MOST_BYTES : bytes;
+    return connections_bytes(parallel) + bytes;
 }
 
 void server_memory_open(server_memory_account *account, uint32_t parallel, uint64_t planned)
 {
     uint64_t connections = connections_bytes(parallel);
-    account->most = planned > connections ? planned - connections : MOST_BYTES;
-    account->most_body = (size_t)(account->most / SERVER_BODY_COPIES);
+    uint64_t bytes = planned > connections ? planned - connections : MOST_BYTES;
+    account->most = bytes / 3;
+    account->most_body = (size_t)(account->most / 4);
+    account->most_work = bytes - account->most;
     account->most_connections = most_connections(parallel);
     atomic_init(&account->taken, 0);
-    atomic_init(&account->connections, 0);
+    atomic_init(&account->peak, 0);
 }
 
 bool server_memory_charge(server_memory_account *account, uint64_t *charged, uint64_t bytes,
@@ -52,10 +55,14 @@ bool server_memory_charge(server_memory_account *account, uint64_t *charged, uin
                            "--host-memory.",
                            (unsigned long long)(account->most >> 20));
     }
-    if (atomic_fetch_add(&account->taken, bytes) + bytes > account->most) {
+    uint64_t taken = atomic_fetch_add(&account->taken, bytes) + bytes;
+    if (taken > account->most) {
         atomic_fetch_sub(&account->taken, bytes);
         return server_fail(error, 503, "overloaded", NULL,
                            "Too many large requests at a time: try again later.");
+    }
+    uint64_t peak = atomic_load(&account->peak);
+    while (taken > peak && !atomic_compare_exchange_weak(&account->peak, &peak, taken)) {
     }
     *charged += bytes;
     return true;
@@ -66,6 +73,78 @@ void server_memory_release(server_memory_account *account, uint64_t *charged, ui
     bytes = bytes < *charged ? bytes : *charged;
     atomic_fetch_sub(&account->taken, bytes);
     *charged -= bytes;
+}
+
+bool server_memory_set(server_memory_account *account, uint64_t *charged, uint64_t bytes,
+                       server_error *error)
+{
+    if (bytes > *charged) {
+        return server_memory_charge(account, charged, bytes - *charged, error);
+    }
+    server_memory_release(account, charged, *charged - bytes);
+    return true;
+}
+
+bool server_memory_append(server_memory_account *account, uint64_t *charged, cli_buffer *buffer,
+                          const void *bytes, size_t size, size_t most, server_error *error)
+{
+    size_t needed = buffer->size + size + 1;
+    if (needed > buffer->capacity) {
+        size_t capacity = needed < most / 2 ? 2 * needed : most + 1;
+        capacity = capacity < needed ? needed : capacity;
+        if (!server_memory_charge(account, charged, capacity - buffer->capacity, error)) {
+            return false;
+        }
+        if (!cli_buffer_reserve(buffer, capacity)) {
+            server_memory_release(account, charged, capacity - buffer->capacity);
+            return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
+        }
+    }
+    return cli_buffer_append(buffer, bytes, size);
+}
+
+/* ---- In the workshop ---- */
+
+bool server_work_take(moe_allowance *allowance, uint64_t bytes, server_error *error)
+{
+    if (bytes > allowance->bytes || allowance->bytes_now > allowance->bytes - bytes) {
+        return server_fail(error, 413, "request_too_large", NULL,
+                           "The request needs more memory to be taken apart than the %llu MiB that "
+                           "there are for it: send a smaller one, or start the server with a "
+                           "larger --host-memory.",
+                           (unsigned long long)(allowance->bytes >> 20));
+    }
+    allowance->bytes_now += bytes;
+    allowance->bytes_peak =
+        allowance->bytes_now > allowance->bytes_peak ? allowance->bytes_now : allowance->bytes_peak;
+    return true;
+}
+
+bool server_work_step(moe_allowance *allowance, uint64_t n, server_error *error)
+{
+    allowance->steps_taken += n;
+    return allowance->steps_taken <= allowance->steps ||
+           server_fail(error, 413, "request_too_large", NULL,
+                       "The request takes more than %llu steps to be taken apart: make it simpler.",
+                       (unsigned long long)allowance->steps);
+}
+
+bool server_work_fail(server_error *error, int status, const char *field, const moe_error *err)
+{
+    const char *message = err->message[0] != '\0' ? err->message : moe_status_name(status);
+    switch (status) {
+    case MOE_ERR_BUDGET:
+        return server_fail(error, 413, "request_too_large", field,
+                           "'%s': %s: send less, or start the server with a larger --host-memory.",
+                           field, message);
+    case MOE_ERR_CANCELLED:
+    case MOE_ERR_MEMORY:
+        return server_fail(error, 503, "overloaded", field, "'%s': %s", field, message);
+    default:
+        return server_fail(error, 400,
+                           status == MOE_ERR_UNSUPPORTED ? "unsupported_value" : "invalid_value",
+                           field, "'%s': %s", field, message);
+    }
 }
 
 uint64_t server_json_bytes(const char *text, size_t size)

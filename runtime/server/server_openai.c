@@ -30,7 +30,7 @@ static const char *finish_word(const server_choice *answer)
                                                   : "stop";
 }
 
-/* A choice; ends: it tells why the text ended. It has the reports that were not told yet. */
+/* A choice; ends: it tells why the text ended. It has a mark for the reports that are told now. */
 static struct json_object *new_choice(const server_reply *reply, uint32_t index, const char *key,
                                       struct json_object *value, bool ends)
 {
@@ -38,10 +38,8 @@ static struct json_object *new_choice(const server_reply *reply, uint32_t index,
     struct json_object *choice = json_object_new_object();
     cli_json_u64(choice, "index", index);
     cli_json_put(choice, key, value);
-    if (reply->logprobs && answer->reports.size > answer->reports_told) {
-        cli_json_put(choice, "logprobs",
-                     is_chat(reply) ? server_chat_logprobs(reply->engine, answer)
-                                    : server_text_logprobs(reply->engine, answer));
+    if (reply->logprobs && answer->reports_now > 0 && answer->reports.size > 0) {
+        cli_json_put(choice, "logprobs", server_logprobs_mark(index));
     } else {
         cli_json_null(choice, "logprobs");
     }
@@ -137,7 +135,11 @@ static bool append_chunk(const server_reply *reply, struct json_object *choice, 
     } else if (reply->include_usage) {
         put_usage(chunk, reply);
     }
-    return server_append_event(NULL, chunk, out);
+    cli_buffer event = {NULL, 0, 0};
+    bool stored = server_append_event(NULL, chunk, &event) &&
+                  server_logprobs_fill(reply, event.data, event.size, out);
+    cli_buffer_free(&event);
+    return stored;
 }
 
 static bool begin(server_reply *reply, cli_buffer *out)

@@ -5,9 +5,12 @@
 #include <string.h>
 #include <time.h>
 
-void server_queue_init(server_queue *q, size_t most_waiting)
+#include "server_clock.h"
+
+void server_queue_init(server_queue *q, size_t most_waiting, server_memory_account *memory)
 {
     memset(q, 0, sizeof *q);
+    q->memory = memory;
     q->most_waiting = most_waiting;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->work, NULL);
@@ -17,13 +20,6 @@ void server_queue_free(server_queue *q)
 {
     pthread_cond_destroy(&q->work);
     pthread_mutex_destroy(&q->lock);
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 /* ---- Clients; all with the lock held ---- */
@@ -71,7 +67,7 @@ bool server_submit(server_queue *q, server_job *const *jobs, uint32_t n)
         end = &(*end)->next;
     }
     for (uint32_t i = 0; i < n && taken; i++) {
-        jobs[i]->submitted_ns = now_ns();
+        jobs[i]->submitted_ns = server_now_ns();
         jobs[i]->references++;
         client_of(q, jobs[i]->client)->n_jobs++;
         *end = jobs[i];
@@ -95,6 +91,7 @@ static void take_news(server_job *job, server_news *news)
     *news = (server_news){.content = job->content,
                           .reasoning = job->reasoning,
                           .reports = job->reports,
+                          .charged = job->charged,
                           .state = job->state,
                           .finish = job->finish,
                           .stop = job->stops.found,
@@ -103,6 +100,7 @@ static void take_news(server_job *job, server_news *news)
                           .n_written = job->n_written,
                           .n_cached = job->n_cached};
     job->content = job->reasoning = job->reports = (cli_buffer){NULL, 0, 0};
+    job->charged = 0;
 }
 
 uint32_t server_wait(server_queue *q, server_job *const *jobs, const server_job_state *states,
@@ -134,8 +132,9 @@ uint32_t server_wait(server_queue *q, server_job *const *jobs, const server_job_
     return found;
 }
 
-void server_news_free(server_news *news)
+void server_news_free(server_queue *q, server_news *news)
 {
+    server_memory_release(q->memory, &news->charged, news->charged);
     cli_buffer_free(&news->content);
     cli_buffer_free(&news->reasoning);
     cli_buffer_free(&news->reports);
@@ -146,6 +145,9 @@ void server_queue_drop(server_queue *q, server_job *job)
     while (job != NULL) {
         pthread_mutex_lock(&q->lock);
         bool last = --job->references == 0;
+        if (last) {
+            server_memory_release(q->memory, &job->charged, job->charged);
+        }
         pthread_mutex_unlock(&q->lock);
         job = last ? server_job_free(job) : NULL;
     }
@@ -239,7 +241,7 @@ static bool goes_before(server_queue *q, const server_job *a, const server_job *
 server_job *server_queue_next(server_queue *q, bool *left)
 {
     pthread_mutex_lock(&q->lock);
-    uint64_t now = now_ns();
+    uint64_t now = server_now_ns();
     server_job **best = NULL;
     for (server_job **at = &q->first; *at != NULL; at = &(*at)->next) {
         if ((*at)->cancelled) {

@@ -17,6 +17,7 @@
 #include <moe/moe.h>
 
 #include "server_job.h"
+#include "server_memory.h"
 
 enum {
     SERVER_PATIENCE_SECONDS = 20,
@@ -38,6 +39,7 @@ typedef struct server_counts {
 
 typedef struct server_queue {
     size_t most_waiting; /* set at the start */
+    server_memory_account *memory;
     pthread_mutex_t lock;
     /* Under the lock. */
     pthread_cond_t work;
@@ -55,6 +57,7 @@ typedef struct server_news {
     cli_buffer content; /* new text: the caller frees them */
     cli_buffer reasoning;
     cli_buffer reports;
+    uint64_t charged; /* to the requests' memory, for them */
     server_job_state state;
     server_finish finish;
     size_t stop;
@@ -64,7 +67,7 @@ typedef struct server_news {
     size_t n_cached;
 } server_news;
 
-void server_queue_init(server_queue *queue, size_t most_waiting);
+void server_queue_init(server_queue *queue, size_t most_waiting, server_memory_account *memory);
 void server_queue_free(server_queue *queue);
 
 /* ---- Of a connection's thread ---- */
@@ -76,7 +79,7 @@ bool server_submit(server_queue *queue, server_job *const *jobs, uint32_t n);
  * news are of jobs[returned]; of `n`: there are none. Looks at jobs[first] first. */
 uint32_t server_wait(server_queue *queue, server_job *const *jobs, const server_job_state *states,
                      uint32_t n, uint32_t first, unsigned milliseconds, server_news *news);
-void server_news_free(server_news *news);
+void server_news_free(server_queue *queue, server_news *news);
 /* Cancels the job if it is not DONE: its session is free after the step that is running. */
 void server_job_release(server_queue *queue, server_job **job);
 /* No job is taken any more, and server_queue_await() ends. */

@@ -17,7 +17,9 @@
 typedef struct server_choice {
     cli_buffer content;
     cli_buffer reasoning;
-    cli_buffer reports; /* moe_token_report */
+    cli_buffer reports; /* that were not told, each of server_report_size() */
+    size_t reports_now; /* of them, that are told next */
+    size_t text_offset; /* of the first one's token in the text of all tokens */
     server_job_state state;
     server_finish finish;
     size_t stop; /* which stop string, with SERVER_FINISH_STRING */
@@ -26,7 +28,7 @@ typedef struct server_choice {
     server_tool_reader tools;
     uint32_t calls_told;
     /* How much of it a stream has told. */
-    size_t content_told, reasoning_told, reports_told;
+    size_t content_told, reasoning_told;
 } server_choice;
 
 /* An item of an answer of /v1/responses: a run of its reasoning or of its text, or a call. */

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include <json-c/json.h>
+#include <moe/allowance.h>
 #include <moe/moe.h>
 
 #include "server.h"
@@ -34,6 +35,8 @@ typedef enum server_tool_choice {
 } server_tool_choice;
 
 typedef struct server_request {
+    moe_allowance allowance; /* of the workshop, while it takes the request apart */
+    uint64_t json_bytes;     /* of it, for the body's JSON and its copies */
     server_endpoint endpoint;
     server_job *job;                       /* the first of jobs, while the fields are read */
     server_job *jobs[SERVER_MOST_CHOICES]; /* an answer each; released by server_request_free() */

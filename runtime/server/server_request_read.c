@@ -201,28 +201,38 @@ bool server_render(moe_chat_prompt **out, server_request *request, server_tools 
         chat.template_arguments =
             json_object_to_json_string_ext(request->template_arguments, plain);
     }
-    int status = chat.messages == NULL ? MOE_ERR_MEMORY : moe_chat_render(out, engine, &chat, &err);
+    int status = chat.messages == NULL
+                     ? MOE_ERR_MEMORY
+                     : moe_chat_render_within(out, engine, &chat, &request->allowance, &err);
     if (status == MOE_OK) {
         return true;
+    }
+    if (status == MOE_ERR_BUDGET || status == MOE_ERR_CANCELLED) {
+        return server_work_fail(error, status, "messages", &err);
     }
     server_fail_status(error, status, &err);
     snprintf(error->field, sizeof error->field, "messages");
     return false;
 }
 
-static bool new_tokens(server_job *job, size_t n, server_error *error)
+static bool new_tokens(server_request *request, size_t n, server_error *error)
 {
+    server_job *job = request->job;
+    if (!server_work_take(&request->allowance, (n + 1) * sizeof *job->tokens, error)) {
+        return false;
+    }
     job->tokens = malloc((n + 1) * sizeof *job->tokens);
     job->n_tokens = n;
     return job->tokens != NULL ||
            server_fail(error, 503, "overloaded", NULL, "out of memory for the prompt");
 }
 
-static bool copy_tokens(server_job *job, const int32_t *tokens, size_t n, server_error *error)
+static bool copy_tokens(server_request *request, const int32_t *tokens, size_t n,
+                        server_error *error)
 {
-    bool there = new_tokens(job, n, error);
+    bool there = new_tokens(request, n, error);
     if (there && n > 0) {
-        memcpy(job->tokens, tokens, n * sizeof *tokens);
+        memcpy(request->job->tokens, tokens, n * sizeof *tokens);
     }
     return there;
 }
@@ -233,21 +243,24 @@ static bool tokenize_prompt(server_request *request, const moe_engine *engine, s
     size_t n;
     moe_error err = {""};
     const unsigned flags = MOE_TOKENIZE_ADD_SPECIAL | MOE_TOKENIZE_PARSE_SPECIAL;
-    int status =
-        moe_tokenize(engine, json_object_get_string(request->prompt),
-                     (size_t)json_object_get_string_len(request->prompt), flags, &tokens, &n, &err);
+    const uint64_t before = request->allowance.bytes_now;
+    int status = moe_tokenize_within(engine, json_object_get_string(request->prompt),
+                                     (size_t)json_object_get_string_len(request->prompt), flags,
+                                     &tokens, &n, &request->allowance, &err);
     if (status != MOE_OK) {
-        return server_fail_status(error, status, &err);
+        return server_work_fail(error, status, "prompt", &err);
     }
-    bool copied = copy_tokens(request->job, tokens, n, error);
+    const uint64_t bytes = request->allowance.bytes_now - before;
+    bool copied = copy_tokens(request, tokens, n, error);
     moe_free(tokens);
+    request->allowance.bytes_now -= bytes;
     return copied;
 }
 
 static bool take_ids(server_request *request, const moe_engine_info *info, server_error *error)
 {
     size_t n = json_object_array_length(request->prompt);
-    if (!new_tokens(request->job, n, error)) {
+    if (!new_tokens(request, n, error)) {
         return false;
     }
     for (size_t i = 0; i < n; i++) {
@@ -272,7 +285,7 @@ static bool take_rendered(server_request *request, server_tools *tools, const mo
         return false;
     }
     const int32_t *tokens = moe_chat_prompt_tokens(request->job->prompt, &n);
-    return copy_tokens(request->job, tokens, n, error);
+    return copy_tokens(request, tokens, n, error);
 }
 
 static bool check_biases(const server_request *request, const moe_engine_info *info,

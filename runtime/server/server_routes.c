@@ -7,151 +7,224 @@
 
 #include "cli_json.h"
 #include "server_http.h"
+#include "server_memory.h"
 #include "server_page.h"
 
-static enum MHD_Result answer_object(server_exchange *exchange, struct json_object *object)
+/* The answer is this object; releases it. */
+static bool put_object(server_exchange *exchange, struct json_object *object)
 {
-    cli_buffer text = {NULL, 0, 0};
-    if (!server_append_json(object, &text)) {
-        cli_buffer_free(&text);
-        server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the answer");
-        return server_answer_error(exchange);
-    }
-    return server_answer(exchange, 200, "application/json", &text);
+    return server_append_json(object, &exchange->events) ||
+           server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the answer");
 }
 
 static bool read_request(server_exchange *exchange, server_endpoint endpoint)
 {
-    exchange->request.endpoint = endpoint;
-    /* Messages and tools may be there twice, in the client's form and the template's. */
-    uint64_t objects = 2 * server_json_bytes(exchange->body.data, exchange->body.size);
-    return server_memory_charge(&exchange->srv->memory, &exchange->charged, objects,
-                                &exchange->error) &&
-           server_request_read(&exchange->request, exchange->srv->options, exchange->body.data,
-                               exchange->body.size, &exchange->error);
+    server_request *request = &exchange->request;
+    const cli_buffer *body = &exchange->body;
+    bool is_text = (endpoint & (SERVER_TOKENIZE | SERVER_DETOKENIZE)) != 0;
+    request->endpoint = endpoint;
+    /* Messages and tools may be there twice, in the client's form and the template's; their text is
+     * there as JSON's strings, converted, and written out for the template in a buffer that grows.
+     */
+    uint64_t objects = (is_text ? 1 : 2) * server_json_bytes(body->data, body->size);
+    uint64_t texts = (is_text ? 1 : SERVER_TEXT_COPIES) * (uint64_t)body->size;
+    request->json_bytes = objects + texts;
+    return server_work_take(&request->allowance, objects + texts, &exchange->error) &&
+           server_work_step(&request->allowance, body->size, &exchange->error) &&
+           server_request_read(request, exchange->srv->options, body->data, body->size,
+                               &exchange->error);
 }
 
-/* ---- Text ---- */
+/* ---- Text: all of this is done by the workshop ---- */
 
-static enum MHD_Result generate(server_exchange *exchange, server_endpoint endpoint)
+/* Reports on the tokens of an answer that is sent whole: they are kept until it ends. */
+static uint64_t report_bytes(const server_exchange *exchange)
+{
+    const server_request *request = &exchange->request;
+    const uint32_t context = exchange->srv->info.context;
+    uint64_t most = context > request->job->n_tokens ? context - request->job->n_tokens : 0;
+    most = request->job->max_tokens < most ? request->job->max_tokens : most;
+    return request->logprobs && !request->stream
+               ? 2 * request->n_jobs * most * server_report_size(request->job->n_top)
+               : 0;
+}
+
+/* What stays charged is what the job keeps: its prompt, tokens and grammar; and tools. */
+static bool keep(server_exchange *exchange)
+{
+    server_request *request = &exchange->request;
+    uint64_t kept = request->allowance.bytes_now - request->json_bytes;
+    kept += request->n_jobs * sizeof(server_job) +
+            request->job->n_biases * sizeof request->job->biases[0] + report_bytes(exchange);
+    if (request->tools != NULL) {
+        kept += server_json_bytes(exchange->body.data, exchange->body.size) + exchange->body.size;
+    }
+    return server_memory_charge(&exchange->srv->memory, &exchange->kept, kept, &exchange->error);
+}
+
+static bool prepare(server_exchange *exchange, server_endpoint endpoint)
 {
     server *srv = exchange->srv;
-    bool prepared = read_request(exchange, endpoint) &&
-                    server_request_prepare(&exchange->request, &srv->tools, srv->engine,
-                                           srv->options, &exchange->error);
+    server_request *request = &exchange->request;
+    bool prepared =
+        read_request(exchange, endpoint) &&
+        server_request_prepare(request, &srv->tools, srv->engine, srv->options, &exchange->error) &&
+        keep(exchange);
     server_forget_body(exchange);
-    return prepared ? server_generate(exchange) : server_answer_error(exchange);
+    return prepared;
 }
 
-static enum MHD_Result route_chat(server_exchange *exchange)
+static bool prepare_chat(server_exchange *exchange)
 {
-    return generate(exchange, SERVER_CHAT);
+    return prepare(exchange, SERVER_CHAT);
 }
 
-static enum MHD_Result route_completion(server_exchange *exchange)
+static bool prepare_completion(server_exchange *exchange)
 {
-    return generate(exchange, SERVER_COMPLETION);
+    return prepare(exchange, SERVER_COMPLETION);
 }
 
-static enum MHD_Result route_messages(server_exchange *exchange)
+static bool prepare_messages(server_exchange *exchange)
 {
-    return generate(exchange, SERVER_MESSAGES);
+    return prepare(exchange, SERVER_MESSAGES);
 }
 
-static enum MHD_Result route_responses(server_exchange *exchange)
+static bool prepare_responses(server_exchange *exchange)
 {
-    return generate(exchange, SERVER_RESPONSES);
+    return prepare(exchange, SERVER_RESPONSES);
 }
 
-static enum MHD_Result route_count(server_exchange *exchange)
+static bool make_count(server_exchange *exchange)
 {
-    server *srv = exchange->srv;
-    if (!read_request(exchange, SERVER_COUNT) ||
-        !server_request_prepare(&exchange->request, &srv->tools, srv->engine, srv->options,
-                                &exchange->error)) {
-        return server_answer_error(exchange);
+    if (!prepare(exchange, SERVER_COUNT)) {
+        return false;
     }
     struct json_object *object = json_object_new_object();
     cli_json_u64(object, "input_tokens", exchange->request.job->n_tokens);
-    return answer_object(exchange, object);
+    return put_object(exchange, object);
 }
 
-static enum MHD_Result route_tokenize(server_exchange *exchange)
+/* The array is written as text: an object for each token would take twenty times as much. */
+static bool write_tokens(server_exchange *exchange, const int32_t *tokens, size_t n)
+{
+    cli_buffer *out = &exchange->events;
+    char text[16];
+    size_t size = sizeof "{\"tokens\":[]}";
+    for (size_t i = 0; i < n; i++) {
+        size += (size_t)snprintf(text, sizeof text, "%d,", (int)tokens[i]);
+    }
+    if (!server_work_take(&exchange->request.allowance, size, &exchange->error)) {
+        return false;
+    }
+    bool stored = cli_buffer_reserve(out, size) && cli_buffer_append(out, "{\"tokens\":[", 11);
+    for (size_t i = 0; i < n && stored; i++) {
+        int length = snprintf(text, sizeof text, i > 0 ? ",%d" : "%d", (int)tokens[i]);
+        stored = cli_buffer_append(out, text, (size_t)length);
+    }
+    return (stored && cli_buffer_append(out, "]}", 2)) ||
+           server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the answer");
+}
+
+static bool make_tokens(server_exchange *exchange)
 {
     server_request *request = &exchange->request;
     moe_error err = {""};
-    int32_t *tokens;
+    int32_t *tokens = NULL;
     size_t n;
     if (!read_request(exchange, SERVER_TOKENIZE)) {
-        return server_answer_error(exchange);
+        return false;
     }
     unsigned flags = (request->add_special ? MOE_TOKENIZE_ADD_SPECIAL : 0) |
                      (request->plain_text ? 0 : MOE_TOKENIZE_PARSE_SPECIAL);
-    int status = moe_tokenize(exchange->srv->engine, json_object_get_string(request->content),
-                              (size_t)json_object_get_string_len(request->content), flags, &tokens,
-                              &n, &err);
-    if (status != MOE_OK) {
-        server_fail_status(&exchange->error, status, &err);
-        return server_answer_error(exchange);
-    }
-    struct json_object *object = json_object_new_object();
-    struct json_object *array = json_object_new_array();
-    for (size_t i = 0; i < n; i++) {
-        cli_json_append(array, json_object_new_int(tokens[i]));
-    }
+    int status =
+        moe_tokenize_within(exchange->srv->engine, json_object_get_string(request->content),
+                            (size_t)json_object_get_string_len(request->content), flags, &tokens,
+                            &n, &request->allowance, &err);
+    bool made = status == MOE_OK ? write_tokens(exchange, tokens, n)
+                                 : server_work_fail(&exchange->error, status, "content", &err);
     moe_free(tokens);
-    cli_json_put(object, "tokens", array);
-    return answer_object(exchange, object);
+    return made;
 }
 
-static enum MHD_Result route_detokenize(server_exchange *exchange)
+/* Of a text: its copy without bytes that are no UTF-8, JSON's string, and the answer, with escapes.
+ */
+static bool put_text(server_exchange *exchange, const char *key, const char *text, size_t size)
+{
+    const uint64_t bytes = (uint64_t)size * SERVER_ANSWER_COPIES;
+    if (!server_work_take(&exchange->request.allowance, bytes, &exchange->error)) {
+        return false;
+    }
+    struct json_object *object = json_object_new_object();
+    cli_json_put(object, key, cli_json_new_text(text, size));
+    return put_object(exchange, object);
+}
+
+/* The id at a place of 'tokens'; -1: there is none, with an error. */
+static int32_t id_at(server_exchange *exchange, size_t i)
+{
+    struct json_object *id = json_object_array_get_idx(exchange->request.tokens, i);
+    int64_t token = json_object_get_int64(id);
+    if (!json_object_is_type(id, json_type_int) || token < 0 ||
+        token >= exchange->srv->info.n_vocab) {
+        server_fail(&exchange->error, 400, "invalid_value", "tokens",
+                    "'tokens' must be an array of ids below %u.", exchange->srv->info.n_vocab);
+        return -1;
+    }
+    return (int32_t)token;
+}
+
+static bool make_text(server_exchange *exchange)
 {
     server *srv = exchange->srv;
     cli_buffer text = {NULL, 0, 0};
-    bool stored = true;
+    size_t size = 1;
     if (!read_request(exchange, SERVER_DETOKENIZE)) {
-        return server_answer_error(exchange);
+        return false;
     }
-    struct json_object *tokens = exchange->request.tokens;
-    for (size_t i = 0; stored && i < json_object_array_length(tokens); i++) {
-        struct json_object *id = json_object_array_get_idx(tokens, i);
-        int64_t token = json_object_get_int64(id);
-        if (!json_object_is_type(id, json_type_int) || token < 0 || token >= srv->info.n_vocab) {
-            cli_buffer_free(&text);
-            server_fail(&exchange->error, 400, "invalid_value", "tokens",
-                        "'tokens' must be an array of ids below %u.", srv->info.n_vocab);
-            return server_answer_error(exchange);
+    const size_t n = json_object_array_length(exchange->request.tokens);
+    for (size_t i = 0; i < n; i++) {
+        int32_t token = id_at(exchange, i);
+        size_t piece = 0;
+        if (token < 0) {
+            return false;
         }
-        size_t size;
-        const char *piece = moe_token_piece(srv->engine, (int32_t)token, true, &size);
+        (void)moe_token_piece(srv->engine, token, true, &piece);
+        size += piece;
+    }
+    if (!server_work_take(&exchange->request.allowance, size, &exchange->error)) {
+        return false;
+    }
+    bool stored = cli_buffer_reserve(&text, size);
+    for (size_t i = 0; i < n && stored; i++) {
+        const char *piece = moe_token_piece(srv->engine, id_at(exchange, i), true, &size);
         stored = size == 0 || cli_buffer_append(&text, piece, size);
     }
-    struct json_object *object = stored ? json_object_new_object() : NULL;
-    cli_json_put(object, "content", cli_json_new_text(text.size == 0 ? "" : text.data, text.size));
+    bool made = stored ? put_text(exchange, "content", text.size == 0 ? "" : text.data, text.size)
+                       : server_fail(&exchange->error, 503, "overloaded", NULL,
+                                     "out of memory for the answer");
     cli_buffer_free(&text);
-    return answer_object(exchange, object);
+    return made;
 }
 
-static enum MHD_Result route_template(server_exchange *exchange)
+static bool make_prompt(server_exchange *exchange)
 {
     server *srv = exchange->srv;
-    moe_chat_prompt *prompt;
+    moe_chat_prompt *prompt = NULL;
     size_t size;
     if (!read_request(exchange, SERVER_TEMPLATE) ||
         !server_render(&prompt, &exchange->request, &srv->tools, srv->engine, srv->options,
                        &exchange->error)) {
-        return server_answer_error(exchange);
+        return false;
     }
     const char *text = moe_chat_prompt_text(prompt, &size);
-    struct json_object *object = json_object_new_object();
-    cli_json_put(object, "prompt", cli_json_new_text(text, size));
+    bool made = put_text(exchange, "prompt", text, size);
     moe_chat_prompt_close(&prompt);
-    return answer_object(exchange, object);
+    return made;
 }
 
 /* ---- About the server ---- */
 
-static enum MHD_Result route_models(server_exchange *exchange)
+static bool make_models(server_exchange *exchange)
 {
     const server *srv = exchange->srv;
     struct json_object *object = json_object_new_object();
@@ -164,17 +237,17 @@ static enum MHD_Result route_models(server_exchange *exchange)
     cli_json_append(data, model);
     cli_json_text(object, "object", "list");
     cli_json_put(object, "data", data);
-    return answer_object(exchange, object);
+    return put_object(exchange, object);
 }
 
-static enum MHD_Result route_health(server_exchange *exchange)
+static bool make_health(server_exchange *exchange)
 {
     struct json_object *object = json_object_new_object();
     cli_json_text(object, "status", "ok");
-    return answer_object(exchange, object);
+    return put_object(exchange, object);
 }
 
-static enum MHD_Result route_props(server_exchange *exchange)
+static bool make_props(server_exchange *exchange)
 {
     const server *srv = exchange->srv;
     struct json_object *object = json_object_new_object();
@@ -188,46 +261,42 @@ static enum MHD_Result route_props(server_exchange *exchange)
     cli_json_u64(object, "sessions", srv->options->parallel);
     cli_json_u64(object, "vocabulary", srv->info.n_vocab);
     cli_json_text(object, "chat_template", srv->info.chat_template);
-    return answer_object(exchange, object);
+    return put_object(exchange, object);
 }
 
 /* ---- The page and what it shows ---- */
 
-static enum MHD_Result route_page(server_exchange *exchange)
+static bool make_page(server_exchange *exchange)
 {
-    cli_buffer text = {NULL, 0, 0};
-    if (!cli_buffer_append(&text, server_page, server_page_size)) {
-        server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the answer");
-        return server_answer_error(exchange);
-    }
-    return server_answer(exchange, 200, "text/html; charset=utf-8", &text);
+    exchange->type = "text/html; charset=utf-8";
+    return cli_buffer_append(&exchange->events, server_page, server_page_size) ||
+           server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the answer");
 }
 
 /* What the engine's thread saw last; a picture that is too old is taken anew for the next look. */
-static void look(server *srv, server_counts *counts)
+static void look(server *srv)
 {
     if (server_view_ask(&srv->view)) {
         server_queue_poke(&srv->queue);
         poll(NULL, 0, 20); /* an idle engine has it by then */
     }
-    server_get_counts(&srv->queue, counts);
 }
 
-static enum MHD_Result route_live(server_exchange *exchange)
+static bool make_live(server_exchange *exchange)
 {
     server_counts counts;
     server *srv = exchange->srv;
-    look(srv, &counts);
-    return answer_object(exchange, server_view_live(&srv->view, &counts, srv->options, &srv->info));
+    server_get_counts(&srv->queue, &counts);
+    return put_object(exchange, server_view_live(&srv->view, &counts, srv->options, &srv->info));
 }
 
-static enum MHD_Result route_slots(server_exchange *exchange)
+static bool make_slots(server_exchange *exchange)
 {
     server_counts counts;
     server *srv = exchange->srv;
-    look(srv, &counts);
-    return answer_object(exchange,
-                         server_view_slots(&srv->view, &counts, srv->options, srv->info.context));
+    server_get_counts(&srv->queue, &counts);
+    return put_object(exchange,
+                      server_view_slots(&srv->view, &counts, srv->options, srv->info.context));
 }
 
 /* ---- Metrics ---- */
@@ -241,12 +310,19 @@ static bool append_metric(cli_buffer *out, const char *name, const char *kind, c
     return cli_buffer_append(out, text, (size_t)n);
 }
 
-static enum MHD_Result route_metrics(server_exchange *exchange)
+static bool make_metrics(server_exchange *exchange)
 {
     server_counts c;
-    cli_buffer text = {NULL, 0, 0};
+    server *srv = exchange->srv;
+    cli_buffer *text = &exchange->events;
     bool stored = true;
-    server_get_counts(&exchange->srv->queue, &c);
+    server_get_counts(&srv->queue, &c);
+    pthread_mutex_lock(&srv->workshop.lock);
+    const server_workshop_counts w = srv->workshop.counts;
+    pthread_mutex_unlock(&srv->workshop.lock);
+    pthread_mutex_lock(&srv->door.lock);
+    const server_door_counts d = srv->door.counts;
+    pthread_mutex_unlock(&srv->door.lock);
     const struct {
         const char *name, *kind, *help;
         uint64_t value;
@@ -277,40 +353,58 @@ static enum MHD_Result route_metrics(server_exchange *exchange)
          c.engine.session_bytes},
         {"resident_bytes", "gauge", "Memory of weights, experts and sessions after the last step.",
          c.engine.resident_bytes_now},
+        {"connections_late_total", "counter", "Connections closed because a head took too long.",
+         d.n_late},
+        {"connections_evicted_total", "counter",
+         "Connections closed for newcomers before they had asked for anything.", d.n_evicted},
+        {"accepting_paused_total", "counter",
+         "Times that nobody was accepted for want of descriptors.", d.n_paused},
+        {"request_bytes", "gauge", "Memory of bodies, prompts and answers of requests.",
+         atomic_load(&srv->memory.taken)},
+        {"request_bytes_peak", "gauge", "The most that it was.", atomic_load(&srv->memory.peak)},
+        {"request_bytes_limit", "gauge", "The most that it may be.", srv->memory.most},
+        {"reading_steps_total", "counter", "Steps of taking requests apart.", w.n_steps},
+        {"reading_steps_peak", "gauge", "The most of one request.", w.most_steps},
+        {"reading_bytes_peak", "gauge", "The most memory of taking one request apart.",
+         w.most_bytes},
+        {"reading_bytes_limit", "gauge", "The most that it may be.", srv->memory.most_work},
+        {"reading_stopped_total", "counter", "Requests whose client left while they were read.",
+         w.n_stopped},
     };
     for (size_t i = 0; stored && i < sizeof rows / sizeof rows[0]; i++) {
-        stored = append_metric(&text, rows[i].name, rows[i].kind, rows[i].help, rows[i].value);
+        stored = append_metric(text, rows[i].name, rows[i].kind, rows[i].help, rows[i].value);
     }
-    if (!stored) {
-        cli_buffer_free(&text);
-        server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the answer");
-        return server_answer_error(exchange);
-    }
-    return server_answer(exchange, 200, "text/plain; version=0.0.4", &text);
+    exchange->type = "text/plain; version=0.0.4";
+    return stored ||
+           server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the answer");
 }
 
 /* ---- The table ---- */
 
+/* Who makes the answer: what is short the connection's own thread, the rest the workshop. */
+typedef enum server_maker { BY_CONNECTION, BY_WORKSHOP, BY_ENGINE } server_maker;
+
 static const struct {
     const char *path;
     bool is_post;
-    enum MHD_Result (*answer)(server_exchange *exchange);
+    server_maker maker;
+    bool (*make)(server_exchange *exchange); /* the answer, or what the engine is to answer */
 } routes[] = {
-    {"/v1/chat/completions", true, route_chat},
-    {"/v1/completions", true, route_completion},
-    {"/v1/messages", true, route_messages},
-    {"/v1/messages/count_tokens", true, route_count},
-    {"/v1/responses", true, route_responses},
-    {"/v1/models", false, route_models},
-    {"/tokenize", true, route_tokenize},
-    {"/detokenize", true, route_detokenize},
-    {"/apply-template", true, route_template},
-    {"/health", false, route_health},
-    {"/props", false, route_props},
-    {"/metrics", false, route_metrics},
-    {"/slots", false, route_slots},
-    {"/live", false, route_live},
-    {"/", false, route_page},
+    {"/v1/chat/completions", true, BY_ENGINE, prepare_chat},
+    {"/v1/completions", true, BY_ENGINE, prepare_completion},
+    {"/v1/messages", true, BY_ENGINE, prepare_messages},
+    {"/v1/messages/count_tokens", true, BY_WORKSHOP, make_count},
+    {"/v1/responses", true, BY_ENGINE, prepare_responses},
+    {"/v1/models", false, BY_CONNECTION, make_models},
+    {"/tokenize", true, BY_WORKSHOP, make_tokens},
+    {"/detokenize", true, BY_WORKSHOP, make_text},
+    {"/apply-template", true, BY_WORKSHOP, make_prompt},
+    {"/health", false, BY_CONNECTION, make_health},
+    {"/props", false, BY_WORKSHOP, make_props},
+    {"/metrics", false, BY_CONNECTION, make_metrics},
+    {"/slots", false, BY_WORKSHOP, make_slots},
+    {"/live", false, BY_WORKSHOP, make_live},
+    {"/", false, BY_CONNECTION, make_page},
 };
 
 const char *server_find_path(const char *path, bool *is_post)
@@ -330,5 +424,17 @@ enum MHD_Result server_route(server_exchange *exchange)
     while (routes[i].path != exchange->path) {
         i++;
     }
-    return routes[i].answer(exchange);
+    if (routes[i].make == make_live || routes[i].make == make_slots) {
+        look(exchange->srv);
+    }
+    bool made = routes[i].maker == BY_CONNECTION ? routes[i].make(exchange)
+                                                 : server_in_workshop(exchange, routes[i].make);
+    if (!made) {
+        return server_answer_error(exchange);
+    }
+    return routes[i].maker == BY_ENGINE
+               ? server_generate(exchange)
+               : server_answer(exchange, 200,
+                               exchange->type == NULL ? "application/json" : exchange->type,
+                               &exchange->events);
 }

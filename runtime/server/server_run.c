@@ -46,7 +46,7 @@ static bool all_answered(server *srv, unsigned seconds)
 static void drain(server *srv, struct MHD_Daemon *daemon, int listening)
 {
     atomic_store(&srv->draining, true);
-    MHD_quiesce_daemon(daemon);
+    server_door_close(&srv->door);
     close(listening);
     log_line(srv, "shutting down: answers that have begun are finished");
     if (!all_answered(srv, SERVER_DRAIN_SECONDS)) {
@@ -78,12 +78,25 @@ int server_run(moe_engine *engine, const server_options *options, char *error, s
     }
     server_tools_init(&srv.tools);
     server_view_init(&srv.view, engine);
-    server_queue_init(&srv.queue, 16 + 2 * (size_t)options->parallel);
-    srv.scheduler = server_scheduler_start(engine, options->parallel, &srv.queue, disk, &srv.view);
-    struct MHD_Daemon *daemon = srv.scheduler == NULL ? NULL : server_http_start(&srv, listening);
+    server_queue_init(&srv.queue, 16 + 2 * (size_t)options->parallel, &srv.memory);
+    bool works = server_workshop_start(&srv.workshop, srv.memory.most_work);
+    srv.scheduler =
+        works ? server_scheduler_start(engine, options->parallel, &srv.queue, disk, &srv.view)
+              : NULL;
+    const uint32_t most = srv.memory.most_connections;
+    works = server_door_open(&srv.door, listening, most, most + SERVER_REFUSED_CONNECTIONS,
+                             options->n_keys > 0) &&
+            srv.scheduler != NULL;
+    struct MHD_Daemon *daemon = works ? server_http_start(&srv) : NULL;
+    if (daemon != NULL && !server_door_start(&srv.door, daemon)) {
+        MHD_stop_daemon(daemon);
+        daemon = NULL;
+    }
     if (daemon == NULL) {
         snprintf(error, error_size, "the server's threads cannot be started: %s", strerror(errno));
         server_scheduler_close(&srv.scheduler);
+        server_workshop_end(&srv.workshop);
+        server_door_free(&srv.door);
         server_queue_free(&srv.queue);
         server_disk_close(&disk);
         server_tools_free(&srv.tools);
@@ -97,6 +110,8 @@ int server_run(moe_engine *engine, const server_options *options, char *error, s
     }
     drain(&srv, daemon, listening);
     server_scheduler_close(&srv.scheduler);
+    server_workshop_end(&srv.workshop);
+    server_door_free(&srv.door);
     server_queue_free(&srv.queue);
     server_disk_close(&disk);
     server_tools_free(&srv.tools);

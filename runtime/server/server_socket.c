@@ -89,7 +89,14 @@ bool server_is_loopback_name(const char *host)
     char name[64];
     struct in_addr v4;
     size_t size = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
-    if (size >= sizeof name) {
+    if (size >= sizeof name || size > strlen(host)) {
+        return false;
+    }
+    const char *rest = host + size; /* nothing, or a port */
+    if (rest[0] == ':') {
+        rest += 1 + strspn(rest + 1, "0123456789");
+    }
+    if (*rest != '\0') {
         return false;
     }
     snprintf(name, sizeof name, "%.*s", (int)size, host);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server_http.h"
+#include "server_logprobs.h"
 #include "server_socket.h"
 
 /* The client has left, or the server ends. */
@@ -33,6 +34,31 @@ static bool append(cli_buffer *to, const cli_buffer *from)
     return from->size == 0 || cli_buffer_append(to, from->data, from->size);
 }
 
+/* Charges the answers with the news, which they are going to take, beyond the connection's share
+ * and what the request was charged for reports. Buffers double as they grow. */
+static bool charge_news(server_exchange *exchange, const server_news *news)
+{
+    const server_reply *reply = &exchange->reply;
+    bool reserved = reply->logprobs && !exchange->request.stream;
+    uint64_t bytes =
+        2 * (news->content.size + news->reasoning.size) + (reserved ? 0 : 2 * news->reports.size);
+    for (uint32_t i = 0; i < reply->n_answers; i++) {
+        const server_choice *answer = &reply->answers[i];
+        bytes += answer->content.capacity + answer->reasoning.capacity +
+                 answer->tools.held.capacity + (reserved ? 0 : answer->reports.capacity);
+    }
+    bytes = bytes > SERVER_ANSWER_BYTES ? bytes : 0;
+    if (bytes <= exchange->answer_charged) {
+        return true;
+    }
+    if (!server_memory_charge(&exchange->srv->memory, &exchange->kept,
+                              bytes - exchange->answer_charged, &exchange->error)) {
+        return false;
+    }
+    exchange->answer_charged = bytes;
+    return true;
+}
+
 /* Waits for news and adds them to the answer. *index: whose; n_answers: there are none. False: the
  * request has failed, and exchange->error says why. */
 static bool take_news(server_exchange *exchange, uint32_t *index)
@@ -50,6 +76,10 @@ static bool take_news(server_exchange *exchange, uint32_t *index)
         server_choice *answer = &reply->answers[at];
         exchange->next = (at + 1) % reply->n_answers;
         bool done = news.state == SERVER_DONE;
+        if (!charge_news(exchange, &news)) {
+            server_news_free(&exchange->srv->queue, &news);
+            return false;
+        }
         bool stored = server_tool_read(&answer->tools, news.content.data, news.content.size, done,
                                        &answer->content) &&
                       append(&answer->reasoning, &news.reasoning) &&
@@ -63,7 +93,7 @@ static bool take_news(server_exchange *exchange, uint32_t *index)
             answer->finish = SERVER_FINISH_STOP;
         }
         reply->n_cached = at == 0 ? news.n_cached : reply->n_cached;
-        server_news_free(&news);
+        server_news_free(&exchange->srv->queue, &news);
         if (!stored) {
             return no_memory(exchange);
         }
@@ -91,23 +121,109 @@ static bool all_done(const server_reply *reply)
 
 /* ---- Whole ---- */
 
+/* In the workshop. */
+static bool make_whole(server_exchange *exchange)
+{
+    server_reply *reply = &exchange->reply;
+    uint64_t size = 0;
+    for (uint32_t i = 0; i < reply->n_answers; i++) {
+        server_choice *answer = &reply->answers[i];
+        answer->reports_now = SIZE_MAX;
+        size += answer->content.size + answer->reasoning.size;
+        for (uint32_t k = 0; k < answer->tools.n_calls; k++) {
+            size += answer->tools.calls[k].name.size + answer->tools.calls[k].arguments.size;
+        }
+    }
+    return server_work_take(&exchange->request.allowance, size * SERVER_ANSWER_COPIES,
+                            &exchange->error) &&
+           (reply->dialect->whole(reply, &exchange->events) || no_memory(exchange));
+}
+
+/* Finds the mark behind what was sent. */
+static void find_mark(server_exchange *exchange)
+{
+    server_reports *r = &exchange->reports;
+    size_t end = 0;
+    size_t left = exchange->events.size - exchange->n_sent;
+    size_t n =
+        server_logprobs_find(exchange->events.data + exchange->n_sent, left, &r->index, &end);
+    r->mark = exchange->n_sent + n;
+    r->mark_end = exchange->n_sent + end;
+    r->inside = false;
+}
+
+static ssize_t send_some(const cli_buffer *from, size_t *sent, size_t end, char *out, size_t most)
+{
+    size_t n = end - *sent < most ? end - *sent : most;
+    memcpy(out, from->data + *sent, n);
+    *sent += n;
+    return (ssize_t)n;
+}
+
+/* Called by libmicrohttpd on the connection's own thread: the answer's JSON, and in place of a mark
+ * the reports, a token after the other. */
+static ssize_t read_reports(void *user, uint64_t position, char *out, size_t most)
+{
+    server_exchange *exchange = user;
+    server_reports *r = &exchange->reports;
+    (void)position;
+    for (;;) {
+        if (!r->inside && exchange->n_sent < r->mark) {
+            return send_some(&exchange->events, &exchange->n_sent, r->mark, out, most);
+        }
+        if (!r->inside && r->mark == exchange->events.size) {
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        }
+        if (!r->inside) {
+            r->inside = true;
+            r->done = false;
+            r->cursor = (server_logprobs_cursor){0, 0, 0};
+        }
+        if (r->sent < r->piece.size) {
+            return send_some(&r->piece, &r->sent, r->piece.size, out, most);
+        }
+        r->piece.size = r->sent = 0;
+        if (r->done) {
+            exchange->n_sent = r->mark_end;
+            find_mark(exchange);
+        } else if (!server_logprobs_piece(&exchange->reply, r->index, &r->cursor, &r->piece,
+                                          &r->done)) {
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+        }
+    }
+}
+
+/* The answer is sent as it is written out: reports as text take ten times as much as they are kept
+ * in. */
+static enum MHD_Result answer_reports(server_exchange *exchange)
+{
+    find_mark(exchange);
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_reports, exchange, NULL);
+    if (response == NULL) {
+        no_memory(exchange);
+        return server_answer_error(exchange);
+    }
+    server_add_headers(exchange, response, 200, "application/json");
+    exchange->status = 200;
+    enum MHD_Result result = MHD_queue_response(exchange->connection, 200, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
 static enum MHD_Result answer_whole(server_exchange *exchange)
 {
-    cli_buffer text = {NULL, 0, 0};
     server_reply *reply = &exchange->reply;
     uint32_t index;
     bool goes_on = true;
     while (goes_on && !all_done(reply)) {
         goes_on = take_news(exchange, &index);
     }
-    if (goes_on && !reply->dialect->whole(reply, &text)) {
-        goes_on = no_memory(exchange);
-    }
-    if (!goes_on) {
-        cli_buffer_free(&text);
+    if (!goes_on || !server_in_workshop(exchange, make_whole)) {
         return server_answer_error(exchange);
     }
-    return server_answer(exchange, 200, "application/json", &text);
+    return reply->logprobs ? answer_reports(exchange)
+                           : server_answer(exchange, 200, "application/json", &exchange->events);
 }
 
 /* ---- A stream ---- */
@@ -119,16 +235,17 @@ static bool tell(server_exchange *exchange, uint32_t index)
     server_choice *answer = &reply->answers[index];
     cli_buffer *out = &exchange->events;
     bool stored = true;
+    answer->reports_now = answer->reports.size == 0 ? 0 : SERVER_REPORTS_AT_ONCE;
     if (answer->content.size > answer->content_told ||
-        answer->reasoning.size > answer->reasoning_told ||
-        answer->reports.size > answer->reports_told || answer->tools.n_calls > answer->calls_told) {
+        answer->reasoning.size > answer->reasoning_told || answer->reports_now > 0 ||
+        answer->tools.n_calls > answer->calls_told) {
         stored = reply->dialect->piece(reply, index, out);
         answer->content_told = answer->content.size;
         answer->reasoning_told = answer->reasoning.size;
-        answer->reports_told = answer->reports.size;
+        server_logprobs_told(reply, answer);
         answer->calls_told = answer->tools.n_calls;
     }
-    if (answer->state == SERVER_DONE && !answer->has_settings) {
+    if (answer->state == SERVER_DONE && !answer->has_settings && answer->reports.size == 0) {
         answer->has_settings = true;
         stored = stored && reply->dialect->finish(reply, index, out);
         if (all_done(reply)) {
@@ -142,9 +259,13 @@ static bool tell(server_exchange *exchange, uint32_t index)
 /* Waits for news and turns it into events; false: the connection is to be closed. */
 static bool more_events(server_exchange *exchange)
 {
-    uint32_t index;
+    uint32_t index = 0;
     const server_reply *reply = &exchange->reply;
-    if (!take_news(exchange, &index)) {
+    while (index < reply->n_answers && reply->answers[index].reports.size == 0) {
+        index++;
+    }
+    /* Reports that are left are told without waiting for more. */
+    if (index == reply->n_answers && !take_news(exchange, &index)) {
         exchange->events_end = true;
         return reply->dialect->broken(&exchange->error, &exchange->events);
     }

@@ -15,19 +15,22 @@
 
 #include <moe/grammar.h>
 
-enum { LONGEST_ENDING = 32, MOST_CALLS = 16 };
+#include "server_memory.h"
+
+enum { LONGEST_ENDING = 32, MOST_CALLS = 16, MOST_TEXT = 1 << 20 };
 
 typedef struct grammar_text {
     const server_tool_rules *rules;
     server_error *error;
     cli_buffer out;
-    bool failed; /* memory was short */
+    bool failed; /* memory was short, or the text is too long */
     unsigned n_endings;
 } grammar_text;
 
 static void add_bytes(grammar_text *g, const char *bytes, size_t size)
 {
-    g->failed = g->failed || (size > 0 && !cli_buffer_append(&g->out, bytes, size));
+    g->failed = g->failed || size > MOST_TEXT - g->out.size ||
+                (size > 0 && !cli_buffer_append(&g->out, bytes, size));
 }
 
 static void add(grammar_text *g, const char *text)
@@ -231,16 +234,25 @@ static bool add_schema(grammar_text *g, struct json_object *schema, const char *
     moe_error err = {""};
     const char *text =
         schema == NULL ? any : json_object_to_json_string_ext(schema, JSON_C_TO_STRING_PLAIN);
-    int status =
-        text == NULL ? MOE_ERR_MEMORY : moe_json_schema_grammar(&rules, text, strlen(text), &err);
+    moe_allowance *allowance = g->rules->allowance;
+    const uint64_t before = allowance->bytes_now;
+    size_t size = text == NULL ? 0 : strlen(text);
+    /* The text, in a buffer that doubles. */
+    if (!server_work_take(allowance, 2 * size, g->error) ||
+        !server_work_step(allowance, size, g->error)) {
+        return false;
+    }
+    int status = text == NULL ? MOE_ERR_MEMORY
+                              : moe_json_schema_grammar_within(&rules, text, size, allowance, &err);
     if (status == MOE_ERR_UNSUPPORTED && !strict) {
-        status = moe_json_schema_grammar(&rules, any, sizeof any - 1, &err);
+        status = moe_json_schema_grammar_within(&rules, any, sizeof any - 1, allowance, &err);
     }
     if (status != MOE_OK) {
-        return server_fail(g->error, 400, "invalid_value", "tools", "'tools': %s", err.message);
+        return server_work_fail(g->error, status, "tools", &err);
     }
     add_renamed(g, rules, prefix);
     moe_free(rules);
+    allowance->bytes_now = before;
     return true;
 }
 
@@ -333,6 +345,12 @@ static bool add_tagged(grammar_text *g, struct json_object *parameters, size_t n
             add_literal(g, f->value_close);
             add(g, "\n");
         }
+    }
+    size_t n_required = json_object_is_type(get(parameters, "required"), json_type_array)
+                            ? json_object_array_length(get(parameters, "required"))
+                            : 0;
+    if (!server_work_step(g->rules->allowance, (uint64_t)n * n_required, g->error)) {
+        return false;
     }
     add_name(g, "arguments", number);
     add(g, " ::= \"\"");
@@ -429,6 +447,9 @@ static void add_root(grammar_text *g)
 bool server_tool_grammar(const server_tool_rules *rules, cli_buffer *out, server_error *error)
 {
     grammar_text g = {.rules = rules, .error = error};
+    if (!server_work_take(rules->allowance, 2 * MOST_TEXT, error)) {
+        return false;
+    }
     cli_buffer calls = {NULL, 0, 0};
     bool added = true;
     size_t n = 0;
@@ -449,7 +470,10 @@ bool server_tool_grammar(const server_tool_rules *rules, cli_buffer *out, server
     add_root(&g);
     *out = g.out;
     if (added && g.failed) {
-        return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
+        return server_fail(error, 413, "request_too_large", "tools",
+                           "'tools': the grammar of their calls is longer than %d bytes, or memory "
+                           "is short: describe fewer tools, or simpler ones.",
+                           MOST_TEXT);
     }
     return added;
 }

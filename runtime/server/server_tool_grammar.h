@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include <json-c/json.h>
+#include <moe/allowance.h>
 #include <moe/chat.h>
 #include <moe/moe.h>
 
@@ -20,6 +21,7 @@ typedef struct server_tool_rules {
     const char *name;          /* the only one that may be called; NULL: all */
     bool several;
     const moe_chat_prompt *prompt; /* reasoning may come before calls */
+    moe_allowance *allowance;
 } server_tool_rules;
 
 /* Appends the grammar's text to out. False with an error that names the field. */

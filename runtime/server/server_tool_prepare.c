@@ -5,6 +5,7 @@
 #include <moe/grammar.h>
 
 #include "cli_json.h"
+#include "server_memory.h"
 #include "server_request.h"
 #include "server_tool_grammar.h"
 
@@ -148,10 +149,13 @@ static bool leave_reasoning(server_request *request, const moe_engine *engine, s
     if (!request->has_form || answer == NULL) {
         return true;
     }
-    int status =
-        moe_chat_grammar_create(&request->job->grammar, engine, request->job->prompt, answer, &err);
+    int status = moe_chat_grammar_create_within(
+        &request->job->grammar, engine, request->job->prompt, answer, &request->allowance, &err);
+    if (status == MOE_OK && request->job->grammar != answer) {
+        request->allowance.bytes_now -= moe_grammar_bytes(answer);
+    }
     moe_grammar_close(&answer);
-    return status == MOE_OK || server_fail_status(error, status, &err);
+    return status == MOE_OK || server_work_fail(error, status, "response_format", &err);
 }
 
 bool server_request_hold_to_tools(server_request *request, const moe_engine *engine,
@@ -184,13 +188,16 @@ bool server_request_hold_to_tools(server_request *request, const moe_engine *eng
         request->tools,
         request->tool_name == NULL ? NULL : json_object_get_string(request->tool_name),
         !request->one_call,
-        job->prompt};
+        job->prompt,
+        &request->allowance};
+    const uint64_t before = request->allowance.bytes_now;
     if (!server_tool_grammar(&rules, &text, error)) {
         cli_buffer_free(&text);
         return false;
     }
-    int status = moe_grammar_create(&job->grammar, text.data, text.size, &err);
+    int status =
+        moe_grammar_create_within(&job->grammar, text.data, text.size, &request->allowance, &err);
     cli_buffer_free(&text);
-    return status == MOE_OK || server_fail(error, 400, "unsupported_value", "tools",
-                                           "'tools': the grammar of their calls: %s", err.message);
+    request->allowance.bytes_now = before + moe_grammar_bytes(job->grammar);
+    return status == MOE_OK || server_work_fail(error, status, "tools", &err);
 }

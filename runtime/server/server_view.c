@@ -3,20 +3,13 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <moe/lab.h>
 
 #include "cli_json.h"
+#include "server_clock.h"
 
 enum { PICTURE_MS = 400, LOOKED_AT_MS = 5000 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 static bool is_older(uint64_t then_ns, uint64_t now, unsigned milliseconds)
 {
@@ -43,7 +36,7 @@ void server_view_free(server_view *view)
 
 void server_view_take(server_view *view, server_job *const *active, uint32_t n_active)
 {
-    uint64_t now = now_ns();
+    uint64_t now = server_now_ns();
     pthread_mutex_lock(&view->lock);
     bool is_due = !is_older(view->asked_ns, now, LOOKED_AT_MS) &&
                   (is_older(view->taken_ns, now, PICTURE_MS) || n_active == 0);
@@ -64,7 +57,7 @@ void server_view_take(server_view *view, server_job *const *active, uint32_t n_a
 
 bool server_view_ask(server_view *view)
 {
-    uint64_t now = now_ns();
+    uint64_t now = server_now_ns();
     pthread_mutex_lock(&view->lock);
     view->asked_ns = now;
     bool is_old = is_older(view->taken_ns, now, PICTURE_MS);

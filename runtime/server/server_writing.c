@@ -45,6 +45,17 @@ static bool count_token(server_job *job, int32_t token, bool ends)
     return job->n_repeated != job->n_written || job->repeated == job->written;
 }
 
+/* What a client has not taken yet waits in buffers that double; a connection's share of them is
+ * paid. With the queue's lock held. */
+static bool charge(server_queue *q, server_job *job, uint64_t more)
+{
+    server_error ignored;
+    uint64_t size = 3 * (job->content.size + job->reasoning.size + job->reports.size + more);
+    return size <= SERVER_ANSWER_BYTES || size <= job->charged ||
+           server_memory_set(q->memory, &job->charged, 2 * size, &ignored) ||
+           server_memory_set(q->memory, &job->charged, size, &ignored);
+}
+
 /* Hands new text to the connection's thread. */
 static bool publish(const server_writer *w, server_job *job, const cli_buffer *content,
                     const char *reasoning, const moe_token_report *report, uint64_t n_tokens)
@@ -53,9 +64,11 @@ static bool publish(const server_writer *w, server_job *job, const cli_buffer *c
     size_t n_reasoning = strlen(reasoning);
     pthread_mutex_lock(&q->lock);
     bool stored =
+        charge(q, job, content->size + n_reasoning + (report == NULL ? 0 : sizeof *report)) &&
         (content->size == 0 || cli_buffer_append(&job->content, content->data, content->size)) &&
         (n_reasoning == 0 || cli_buffer_append(&job->reasoning, reasoning, n_reasoning)) &&
-        (report == NULL || cli_buffer_append(&job->reports, report, sizeof *report));
+        (report == NULL ||
+         cli_buffer_append(&job->reports, report, server_report_size(job->n_top)));
     job->n_written += n_tokens;
     q->counts.written_tokens += n_tokens;
     server_queue_charge(q, job, n_tokens);

@@ -54,20 +54,24 @@ def requests(server):
     most = b'{"content": "' + b"x" * (3 * MIB)
     head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (3 * MIB + 15)
     held = []  # bodies that do not end: together as much as all requests may have
-    for _ in range(2):
+    words = "The cat sat on the mat. " * (2 * MIB // 24)
+    for _ in range(5):
         held.append(socket.create_connection(("127.0.0.1", server.port), timeout=60))
         held[-1].sendall(head + most)
     refused = []
 
     def overloaded():
-        status, answer = server.post("/tokenize", {"content": "x" * MIB * 2})
+        status, answer = server.post("/tokenize", {"content": words})
         refused.append((status, answer if status != 200 else ""))
         return status == 503
     check("too many large bodies", wait_until(overloaded), refused[-1:])
     for connection in held:
         connection.close()
     check("room again", wait_until(
-        lambda: server.post("/tokenize", {"content": "x" * MIB * 2})[0] == 200))
+        lambda: server.post("/tokenize", {"content": words})[0] == 200))
+    status, answer = server.post("/tokenize", {"content": "x" * MIB * 2})
+    check("one word of 2 MiB", status == 413 and "--host-memory" in answer["error"]["message"],
+          (status, answer))
 
 
 BEGINNING = "Tom has 5 pens. The cat and the dog went out, and the day was good. " * 11

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+#include "server_heap.h"
+
+#include <stdlib.h>
+
+#if defined(__GLIBC__)
+
+#include <malloc.h>
+
+enum {
+    MAPPED_FROM = 64 << 10, /* larger pieces are mapped, and unmapped when they are freed */
+    SPARE_BYTES = 64 << 10,
+};
+
+/* glibc raises its own threshold to what was freed last, up to 32 MiB, and has a heap for each
+ * thread, up to eight for each core. */
+void server_heap_configure(void)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_FROM);
+    (void)mallopt(M_TRIM_THRESHOLD, SPARE_BYTES);
+    (void)mallopt(M_TOP_PAD, SPARE_BYTES);
+    (void)mallopt(M_ARENA_MAX, 2);
+}
+
+void server_heap_trim(void)
+{
+    (void)malloc_trim(SPARE_BYTES);
+}
+
+#else
+
+/* Other C libraries give memory back by themselves. */
+void server_heap_configure(void)
+{
+}
+
+void server_heap_trim(void)
+{
+}
+
+#endif
