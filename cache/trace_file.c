@@ -91,7 +91,7 @@ static int save_jsonl(const moe_trace *trace, const char *path, moe_error *err)
     moe_trace_writer *writer = NULL;
     size_t next_forecast = 0;
     int status = moe_trace_writer_open(&writer, path, trace->n_layer, trace->n_expert,
-                                       trace->has_gates, err);
+                                       trace->has_gates, true, err);
     for (uint64_t row = 0; status == MOE_OK && row < trace->n_rows; row++) {
         status = moe_trace_writer_begin_row(writer, trace->pass[row], trace->token[row],
                                             trace->sequence[row], err);

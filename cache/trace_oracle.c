@@ -68,25 +68,20 @@ static uint64_t *next_accesses(const moe_access_list *list, const moe_trace *tra
 static int write_records(const moe_access_list *list, const uint64_t *next, uint32_t expert_bytes,
                          const char *path, moe_error *err)
 {
-    FILE *file = fopen(path, "wbe");
-    if (file == NULL) {
-        return moe_fail(err, MOE_ERR_IO, "trace %.300s: %s", path, strerror(errno));
-    }
+    moe_atomic_file *file;
+    int status = moe_atomic_file_open(&file, path, MOE_FILE_OR_DEVICE, err);
     size_t n = list->start[list->n_passes * list->n_layer];
-    bool written = true;
-    for (size_t i = 0; i < n && written; i++) {
+    for (size_t i = 0; i < n && status == MOE_OK; i++) {
         uint8_t record[RECORD_BYTES];
         put_le(record, list->accesses[i].pass, 4);
         put_le(record + 4, list->keys[i], 8);
         put_le(record + 12, expert_bytes == 0 ? 1 : expert_bytes, 4);
         put_le(record + 16, next[i], 8);
-        written = fwrite(record, RECORD_BYTES, 1, file) == 1;
+        status = moe_atomic_file_write(file, record, RECORD_BYTES, err);
     }
-    if (fclose(file) != 0 || !written) {
-        return moe_fail(err, MOE_ERR_IO, "trace %.300s could not be written: %s", path,
-                        strerror(errno));
-    }
-    return MOE_OK;
+    status = status == MOE_OK ? moe_atomic_file_commit(&file, err) : status;
+    moe_atomic_file_abandon(&file);
+    return status;
 }
 
 int moe_trace_write_oracle(const moe_trace *trace, const char *path, uint32_t expert_bytes,

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/files.h>
+
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
@@ -22,6 +24,7 @@ typedef struct text_buffer {
 
 struct moe_trace_writer {
     FILE *file;
+    moe_atomic_file *whole; /* whose stream the file is; NULL: written in place */
     char *path;
     uint32_t n_layer;
     bool has_gates;
@@ -82,7 +85,7 @@ static void append_real(moe_trace_writer *writer, text_buffer *text, const char 
 /* ---- Rows ---- */
 
 int moe_trace_writer_open(moe_trace_writer **out, const char *path, uint32_t n_layer,
-                          uint32_t n_expert, bool has_gates, moe_error *err)
+                          uint32_t n_expert, bool has_gates, bool whole, moe_error *err)
 {
     *out = NULL;
     moe_trace_writer *writer = moe_calloc(1, sizeof *writer);
@@ -95,9 +98,13 @@ int moe_trace_writer_open(moe_trace_writer **out, const char *path, uint32_t n_l
     writer->path = copy;
     writer->n_layer = n_layer;
     writer->has_gates = has_gates;
-    writer->file = fopen(path, "wbe");
-    if (writer->file == NULL) {
-        int status = moe_fail(err, MOE_ERR_IO, "trace %.300s: %s", path, strerror(errno));
+    int status =
+        whole ? moe_atomic_file_open(&writer->whole, path, MOE_FILE_OR_DEVICE, err) : MOE_OK;
+    writer->file = whole ? moe_atomic_file_stream(writer->whole) : fopen(path, "wbe");
+    if (!whole && writer->file == NULL) {
+        status = moe_fail(err, MOE_ERR_IO, "trace %.300s: %s", path, strerror(errno));
+    }
+    if (status != MOE_OK) {
         moe_trace_writer_close(&writer, NULL);
         return status;
     }
@@ -196,7 +203,10 @@ int moe_trace_writer_close(moe_trace_writer **writer_ptr, moe_error *err)
         write_row(writer);
     }
     int status = state_of(writer, err);
-    if (writer->file != NULL && fclose(writer->file) != 0 && status == MOE_OK) {
+    if (writer->whole != NULL) {
+        status = status == MOE_OK ? moe_atomic_file_commit(&writer->whole, err) : status;
+        moe_atomic_file_abandon(&writer->whole);
+    } else if (writer->file != NULL && fclose(writer->file) != 0 && status == MOE_OK) {
         status = moe_fail(err, MOE_ERR_IO, "trace %.300s: %s", writer->path, strerror(errno));
     }
     free(writer->path);

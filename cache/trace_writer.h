@@ -12,8 +12,10 @@
 
 typedef struct moe_trace_writer moe_trace_writer;
 
+/* The rows stand in the file as they are written. whole: the file replaces an older one when it is
+ * closed, if everything was written. */
 int moe_trace_writer_open(moe_trace_writer **out, const char *path, uint32_t n_layer,
-                          uint32_t n_expert, bool has_gates, moe_error *err);
+                          uint32_t n_expert, bool has_gates, bool whole, moe_error *err);
 /* pass: ascending; consecutive rows of one pass have the same number. */
 int moe_trace_writer_begin_row(moe_trace_writer *writer, uint64_t pass, uint64_t token,
                                uint32_t sequence, moe_error *err);

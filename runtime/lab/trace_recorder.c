@@ -108,7 +108,7 @@ static int allocate(moe_trace_recorder *r, const char *path, bool with_gates, mo
         return moe_fail(err, MOE_ERR_MEMORY, "no memory to record a trace");
     }
     int status = moe_trace_writer_open(&r->writer, path, r->runner->config->n_layer,
-                                       r->runner->config->n_expert, with_gates, err);
+                                       r->runner->config->n_expert, with_gates, false, err);
     if (status != MOE_OK) {
         return status;
     }

@@ -372,7 +372,7 @@ static void test_writer_errors(void **state)
     moe_error err = {""};
     char nowhere[160];
     snprintf(nowhere, sizeof nowhere, "%s/no/such", f->folder);
-    assert_int_equal(moe_trace_writer_open(&writer, nowhere, 1, 4, false, &err), MOE_ERR_IO);
+    assert_int_equal(moe_trace_writer_open(&writer, nowhere, 1, 4, false, false, &err), MOE_ERR_IO);
     assert_null(writer);
     moe_trace *trace = generated(1);
     assert_int_equal(moe_trace_save(trace, nowhere, MOE_TRACE_AUTO, 0, &err), MOE_ERR_IO);

@@ -5,10 +5,8 @@ fails at random under many clients. An error must be one in OpenAI's shape that 
 half of a call or wrong byte may come, and once nothing goes wrong any more all texts and kept prompts
 are there. Arguments: the command, a model with a chat template, fault_preload; then, if given,
 seconds of random faults and a seed."""
-import ctypes
 import http.client
 import json
-import mmap
 import os
 import random
 import shutil
@@ -18,55 +16,18 @@ import tempfile
 import threading
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "faults"))
+from fault_page import CLASSES, FaultPage
 from serving import HERMES, Server, check, end_of_test, wait_until
 
 command, model, preload = sys.argv[1:4]
 RANDOM_SECONDS = float(sys.argv[4]) if len(sys.argv) > 4 else 0.7
 SEED = int(sys.argv[5]) if len(sys.argv) > 5 else 1
-CLASSES = ("open", "stat", "read", "map", "advise", "alloc", "thread", "ring", "enter", "completion",
-           "wait", "write")
-KINDS = ("fail", "short", "late", "hang", "lie", "wake")
 folder = tempfile.mkdtemp(prefix="moe-serve-faults-")
 
 
-class FaultPage(ctypes.Structure):
-    """fault_page of fault_page.h, as far as it is used here."""
-    _fields_ = [("profile", ctypes.c_uint32), ("armed", ctypes.c_uint32),
-                ("let_go", ctypes.c_uint32), ("seed", ctypes.c_uint64),
-                ("late_us", ctypes.c_uint32), ("hang_ms", ctypes.c_uint32),
-                ("lie_inode", ctypes.c_uint64), ("lie_from", ctypes.c_uint64),
-                ("rates", ctypes.c_uint32 * len(KINDS) * len(CLASSES)), ("nth", ctypes.c_int64),
-                ("nth_class", ctypes.c_uint32), ("nth_kind", ctypes.c_uint32),
-                ("loaded", ctypes.c_uint32), ("n_calls", ctypes.c_uint64 * len(CLASSES)),
-                ("n_faults", ctypes.c_uint64 * len(KINDS) * len(CLASSES))]
-
-
-def make_page():
-    path = os.path.join(folder, "page")
-    with open(path, "wb") as file:
-        file.truncate(1 << 16)
-    with open(path, "r+b") as file:
-        memory = mmap.mmap(file.fileno(), 1 << 16)
-    os.environ.update(FAULT_PAGE=path, LD_PRELOAD=preload)
-    page = FaultPage.from_buffer(memory)
-    page.nth = -1
-    return page
-
-
-page = make_page()
-
-
-def arm(**rates):
-    """Of a million calls of a class so many fail."""
-    clear = (ctypes.c_uint32 * len(KINDS) * len(CLASSES))()
-    ctypes.memmove(page.rates, clear, ctypes.sizeof(clear))
-    for name, rate in rates.items():
-        page.rates[CLASSES.index(name)][KINDS.index("fail")] = rate
-    page.armed = 1
-
-
-def disarm():
-    page.armed = 0
+page = FaultPage.make(folder, preload)
+arm, disarm = page.arm, page.disarm
 
 
 def is_error(answer):
@@ -330,7 +291,7 @@ def main():
     disk("uring", ["a tool call"])
     cache_folder()
     mounted("ro", "read-only", read_only)
-    mounted("size=64k", "full", full)
+    mounted("size=64k,mode=700", "full", full)
     anything({"read": 20000, "completion": 20000, "open": 50000, "write": 50000}, "disk")
     anything({"alloc": 20000, "map": 20000}, "memory")
     anything({c: 5000 for c in CLASSES if c not in ("wait",)}, "any")
