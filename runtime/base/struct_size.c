@@ -48,7 +48,7 @@ WITH_RESERVED(sampling, seed);
 WHOLE(chat_options, messages, now);
 WHOLE(calibrate_options, n_tokens, low_bit_type);
 WHOLE(storage_test, path, n_copies);
-WHOLE(verify_options, model_path, user);
+WHOLE(verify_options, model_path, checksums);
 WHOLE(verify_result, n_damaged, n_damaged);
 WITH_RESERVED(trace_open_options, path);
 WHOLE(trace_generator, n_expert_used, seed);

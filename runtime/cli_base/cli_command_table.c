@@ -62,10 +62,14 @@ const cli_command cli_commands[] = {
      "similar they are, and checksums of all weights. Later commands find and use it. A few\n"
      "thousand tokens of the kind of text you will run are enough. Called again, the command\n"
      "continues an interrupted calibration."},
-    {"verify", NULL, CLI_VERIFY, true, "check a model's files for damage",
-     "Reads all weights and compares them with the checksums of 'calibrate'. Names each damaged\n"
-     "tensor and expert with its file and offset; the exit status is 1 if there is damage.\n"
-     "Without checksums it checks that all weights can be read and are finite numbers."},
+    {"verify", NULL, CLI_VERIFY, false, "check a model's files, copies and kept prompts for damage",
+     "Reads all weights and compares them with their checksums: those of 'calibrate', or those "
+     "that\n"
+     "were made when they were first read. Names each damaged tensor and expert with its file and\n"
+     "offset; the exit status is 1 if there is damage. Without checksums it checks that all "
+     "weights\n"
+     "can be read and are finite numbers, and makes checksums of them. With --cache-dir it checks\n"
+     "the prompts that a server keeps; then -m may be left out."},
     {"inspect", NULL, CLI_INSPECT, true, "what a model file holds; nothing is loaded",
      "The exit status is 0 if the file can be read, even if the engine cannot run it "
      "(\"runnable\"\n"

@@ -40,6 +40,8 @@ const cli_option_rule cli_option_rules[] = {
     {RULE_EXCLUDES, CLI_RUN, "-st", "--raw", NULL, NULL, "a raw prompt has no turns"},
     {RULE_NEEDS, CLI_SERVE, "--cache-dir-size", "--cache-dir", NULL, NULL,
      "it is the limit of that folder"},
+    {RULE_NEEDS, CLI_VERIFY, "--calibration --checksums --model-copy --io --io-timeout", "-m", NULL,
+     NULL, "kept prompts have a checksum each"},
     {RULE_EXCLUDES, CLI_SERVE, "--api-key", "--api-key-file", NULL, NULL,
      "give the keys in one place"},
     {RULE_EXCLUDES, CLI_RUN, "--grammar", "--json-schema", NULL, NULL, "give one"},

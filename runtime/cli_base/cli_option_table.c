@@ -116,6 +116,9 @@ const cli_option_row cli_option_rows[] = {
      "(default: none)",
      .offset = AT(cache_folder), .kind = OPTION_TEXT, .commands = CLI_SERVE,
      .subject = SUBJECT_SERVING},
+    {{"--cache-dir"}, "FOLDER", "check the prompts that 'serve' keeps here",
+     .offset = AT(cache_folder), .kind = OPTION_TEXT, .commands = CLI_VERIFY,
+     .subject = SUBJECT_INPUT},
     {{"--cache-dir-size"}, "SIZE", "the most that its files have together (default 8G)",
      .offset = AT(cache_limit), .kind = OPTION_SIZE, .no_share = true, .commands = CLI_SERVE,
      .subject = SUBJECT_SERVING},
@@ -143,6 +146,9 @@ const cli_option_row cli_option_rows[] = {
      "read from the drive that will have it soonest; may be repeated, or list several with commas "
      "between", .offset = AT(model_copies), .kind = OPTION_LIST, .commands = ENGINE,
      .subject = SUBJECT_READING},
+    {{"--model-copy"}, "FILE", "compare this copy with the model; may be repeated, or list several "
+     "with commas between", .offset = AT(model_copies), .kind = OPTION_LIST,
+     .commands = CLI_VERIFY, .subject = SUBJECT_READING},
     {{"--model-copy"}, "FILE", "measure this copy of the file, too, and all of them together; may "
      "be repeated, or list several with commas between", .offset = AT(model_copies),
      .kind = OPTION_LIST, .commands = CLI_BENCH_IO, .subject = SUBJECT_READING},

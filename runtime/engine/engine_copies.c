@@ -7,36 +7,35 @@
 #include "offload/model_open.h"
 #include "runtime/base/error.h"
 
-static int refuse(const moe_engine *engine, const char *path, const char *reason, moe_error *err)
+static int refuse(const moe_gguf *model, const char *path, const char *reason, moe_error *err)
 {
     return moe_fail(err, MOE_ERR_FORMAT,
                     "%s is no copy of %s: %s; copy the model's files again, or leave it out of "
                     "options.model_copies",
-                    path, engine->model_path, reason);
+                    path, moe_gguf_file_at(model, 0)->path, reason);
 }
 
-/* Parts and their sizes. */
-static int compare_files(const moe_engine *engine, const moe_gguf *copy, const char *path,
-                         moe_error *err)
+int moe_copy_compare_files(const moe_gguf *model, const moe_gguf *copy, const char *path,
+                           moe_error *err)
 {
-    size_t n = moe_gguf_n_files(engine->gguf);
+    size_t n = moe_gguf_n_files(model);
     char reason[128];
     if (moe_gguf_n_files(copy) != n) {
         snprintf(reason, sizeof reason, "it has %zu parts, and the model %zu",
                  moe_gguf_n_files(copy), n);
-        return refuse(engine, path, reason, err);
+        return refuse(model, path, reason, err);
     }
     for (size_t i = 0; i < n; i++) {
         const moe_gguf_file *theirs = moe_gguf_file_at(copy, i);
-        const moe_gguf_file *ours = moe_gguf_file_at(engine->gguf, i);
+        const moe_gguf_file *ours = moe_gguf_file_at(model, i);
         if (theirs->size != ours->size) {
             snprintf(reason, sizeof reason, "%" PRIu64 " bytes, not %" PRIu64, theirs->size,
                      ours->size);
-            return refuse(engine, theirs->path, reason, err);
+            return refuse(model, theirs->path, reason, err);
         }
         if (theirs->opened.st_ino == ours->opened.st_ino &&
             theirs->opened.st_dev == ours->opened.st_dev) {
-            return refuse(engine, theirs->path, "it is the model's own file", err);
+            return refuse(model, theirs->path, "it is the model's own file", err);
         }
     }
     return MOE_OK;
@@ -54,15 +53,15 @@ static int open_copy(moe_engine *engine, const moe_engine_options *o, const char
     }
     moe_file_watch_init(&engine->copy_files[engine->n_copies++], *copy, o->log, o->user);
     reading.gguf = *copy;
-    status = compare_files(engine, *copy, path, err);
+    status = moe_copy_compare_files(engine->gguf, *copy, path, err);
     if (status == MOE_OK) { /* the fingerprint covers them */
         status = moe_gguf_override(*copy, o->metadata_overrides, o->n_metadata_overrides, err);
     }
     status = status == MOE_OK ? moe_model_identify(&reading, &identity, err) : status;
     if (status == MOE_OK && identity.header != engine->identity.header) {
-        status = refuse(engine, path, "their headers differ", err);
+        status = refuse(engine->gguf, path, "their headers differ", err);
     } else if (status == MOE_OK && identity.fingerprint != engine->identity.fingerprint) {
-        status = refuse(engine, path, "their weights differ", err);
+        status = refuse(engine->gguf, path, "their weights differ", err);
     }
     return status;
 }

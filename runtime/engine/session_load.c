@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <moe/files.h>
+#include <moe/verify.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
@@ -22,13 +23,22 @@ static int get_sampling(const moe_session_header *h, moe_sampling *sampling, moe
     return moe_sampling_take(sampling, &saved, err);
 }
 
-static int check_header(const moe_session_header *h, const moe_engine *engine, moe_session_file *in)
+static int check_version(const moe_session_header *h, const moe_session_file *in)
 {
     if (memcmp(h->magic, MOE_SESSION_MAGIC, sizeof MOE_SESSION_MAGIC) != 0 ||
         (h->version != MOE_SESSION_VERSION && h->version != MOE_SESSION_VERSION_WITH_HEAD)) {
         return moe_fail(in->err, MOE_ERR_FORMAT,
                         "%s is not a session file of version %u or %u of this program", in->path,
                         MOE_SESSION_VERSION, MOE_SESSION_VERSION_WITH_HEAD);
+    }
+    return MOE_OK;
+}
+
+static int check_header(const moe_session_header *h, const moe_engine *engine, moe_session_file *in)
+{
+    int status = check_version(h, in);
+    if (status != MOE_OK) {
+        return status;
     }
     if (h->fingerprint != engine->fingerprint) {
         return moe_fail(in->err, MOE_ERR_MISMATCH,
@@ -259,9 +269,8 @@ static int get_computed(moe_session_file *in, const moe_session_header *h, moe_s
     return status == MOE_OK ? get_head(in, h, s) : status;
 }
 
-/* ... of other weights, or computed in another way: only the file's checksum is of use. All tokens
- * are then to be evaluated. */
-static int skip_computed(moe_session_file *in, const moe_session_header *h, const moe_session *s)
+/* Skips all but the checksum at the end. */
+static int skip_to_sum(moe_session_file *in)
 {
     struct stat state;
     long at = ftell(in->file);
@@ -269,7 +278,26 @@ static int skip_computed(moe_session_file *in, const moe_session_header *h, cons
         state.st_size < at + (long)sizeof(uint64_t)) {
         return moe_fail(in->err, MOE_ERR_FORMAT, "%s: it is truncated", in->path);
     }
-    int status = skip(in, (uint64_t)(state.st_size - at) - sizeof(uint64_t));
+    return skip(in, (uint64_t)(state.st_size - at) - sizeof(uint64_t));
+}
+
+static int check_sum(moe_session_file *in)
+{
+    uint64_t expected = XXH3_64bits_digest(in->hash);
+    uint64_t sum = 0;
+    int status = moe_session_file_bytes(in, &sum, sizeof sum);
+    if (status == MOE_OK && (sum != expected || fgetc(in->file) != EOF)) {
+        status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: the checksum does not match; it is damaged",
+                          in->path);
+    }
+    return status;
+}
+
+/* ... of other weights, or computed in another way: only the file's checksum is of use. All tokens
+ * are then to be evaluated. */
+static int skip_computed(moe_session_file *in, const moe_session_header *h, const moe_session *s)
+{
+    int status = skip_to_sum(in);
     if (status == MOE_OK && s->engine->log != NULL) {
         char line[600];
         snprintf(line, sizeof line, "%.400s: %s: its tokens are evaluated again", in->path,
@@ -297,15 +325,7 @@ static int get_body(moe_session_file *in, const moe_session_header *h, moe_sessi
         s->n_sampled_pending = h->n_sampled_pending;
         status = is_usable(h, s->engine) ? get_computed(in, h, s) : skip_computed(in, h, s);
     }
-    uint64_t expected = XXH3_64bits_digest(in->hash);
-    uint64_t sum = 0;
-    if (status == MOE_OK) {
-        status = moe_session_file_bytes(in, &sum, sizeof sum);
-    }
-    if (status == MOE_OK && (sum != expected || fgetc(in->file) != EOF)) {
-        status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: the checksum does not match; it is damaged",
-                          in->path);
-    }
+    status = status == MOE_OK ? check_sum(in) : status;
     memcpy(s->sampler.random.state, h->random_state, sizeof s->sampler.random.state);
     const uint64_t *drawn = h->draft_random_state;
     if (s->draft != NULL && (drawn[0] | drawn[1] | drawn[2] | drawn[3]) != 0) {
@@ -411,5 +431,27 @@ int moe_session_load(moe_session **out, moe_engine *engine, const char *path, mo
         status = load_from(&in, out, engine);
         close_file(&in);
     }
+    return status;
+}
+
+int moe_verify_session(const char *path, bool *by_checksums, moe_error *err)
+{
+    if (path == NULL) {
+        return moe_fail_null(err, "moe_verify_session", "path");
+    }
+    moe_session_header header;
+    moe_session_file in;
+    int status = open_file(&in, path, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    status = moe_session_file_bytes(&in, &header, sizeof header);
+    status = status == MOE_OK ? check_version(&header, &in) : status;
+    status = status == MOE_OK ? skip_to_sum(&in) : status;
+    status = status == MOE_OK ? check_sum(&in) : status;
+    if (status == MOE_OK && by_checksums != NULL) {
+        *by_checksums = header.weights_whole != 0;
+    }
+    close_file(&in);
     return status;
 }

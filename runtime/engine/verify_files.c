@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* moe_verify(): reads the files' parts in the order of their bytes. */
+/* moe_verify(): reads the files' parts in the order of their bytes, the model's first, and then
+ * those of each copy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +15,9 @@
 #include "runtime/base/finite_blocks.h"
 #include "runtime/base/struct_size.h"
 #include "offload/model_open.h"
+#include "runtime/engine/engine_copies.h"
+#include "runtime/sidecar/checksum_book.h"
 #include "runtime/sidecar/fingerprint.h"
-#include "runtime/sidecar/model_parts.h"
 
 #define MAX_IO_TIMEOUT 86400.0 /* s */
 #define NAME_SIZE      256u
@@ -29,7 +31,10 @@ typedef struct verification {
     bool runs; /* config and map are valid */
     moe_model_identity identity;
     moe_calibration *calibration; /* NULL: none */
+    moe_checksum_book book;
+    bool *was_known; /* [n] the part had a checksum before the model was read */
     moe_model_reader_options reading;
+    const moe_gguf *current; /* that is read: the model, or a copy */
     moe_model_reader *reader;
     moe_model_part *parts;
     moe_model_range *ranges;
@@ -68,6 +73,12 @@ static int check_options(verification *v, moe_error *err)
                         "options.io is %d, which is none of MOE_IO_AUTO, MOE_IO_URING, "
                         "MOE_IO_THREADS or MOE_IO_SYNC",
                         (int)o->io);
+    }
+    if (o->n_model_copies > MOE_RANGE_COPIES ||
+        (o->n_model_copies > 0 && o->model_copies == NULL)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "verify options: model_copies names %zu files; at most %u",
+                        o->n_model_copies, MOE_RANGE_COPIES);
     }
     v->reading = (moe_model_reader_options){.io = o->io,
                                             .buffered = o->buffered_io,
@@ -146,7 +157,7 @@ static void report_damage(const verification *v, const moe_model_part *part, moe
     memcpy(name, tensor->name.data, size);
     name[size] = '\0';
     moe_damage damage = {.kind = kind,
-                         .path = moe_gguf_file_at(v->gguf, part->range.file)->path,
+                         .path = moe_gguf_file_at(v->current, part->range.file)->path,
                          .tensor = name,
                          .offset = part->range.offset,
                          .bytes = part->range.size,
@@ -159,12 +170,10 @@ static void report_damage(const verification *v, const moe_model_part *part, moe
     }
 }
 
-/* *good: the bytes read match what is known of the part. */
-static int read_part(verification *v, size_t index, bool *good, moe_error *err)
+/* Reads a part. *right: it matches its checksum or, without one, has finite values alone. */
+static int read_part(verification *v, size_t index, uint64_t checksum, bool *right, moe_error *err)
 {
     const moe_model_part *part = &v->parts[index];
-    uint64_t expected;
-    bool has_checksum = moe_model_part_checksum(v->calibration, part, &expected);
     int status = MOE_OK;
     XXH3_64bits_reset(v->hash);
     const moe_gguf_tensor *tensor = moe_gguf_tensor_at(v->gguf, part->tensor);
@@ -173,15 +182,19 @@ static int read_part(verification *v, size_t index, bool *good, moe_error *err)
         const uint8_t *bytes;
         size_t n;
         status = moe_model_reader_next(v->reader, SIZE_MAX, &bytes, &n, err);
-        if (status == MOE_OK && has_checksum) {
+        if (status == MOE_OK) {
             XXH3_64bits_update(v->hash, bytes, n);
-        } else if (status == MOE_OK) {
+        }
+        if (status == MOE_OK && checksum == 0) {
             moe_finite_scan_bytes(&v->scan, bytes, n);
         }
         done += n;
         v->bytes_done += n;
     }
-    *good = has_checksum ? XXH3_64bits_digest(v->hash) == expected : v->scan.finite;
+    *right = checksum != 0
+                 ? moe_weight_sums_check(&v->book.sums, moe_checksum_book_entry(&v->book, part),
+                                         XXH3_64bits_digest(v->hash))
+                 : v->scan.finite;
     return status;
 }
 
@@ -189,48 +202,108 @@ static int read_part(verification *v, size_t index, bool *good, moe_error *err)
 static int verify_part(verification *v, size_t index, moe_error *err)
 {
     const moe_model_part *part = &v->parts[index];
-    uint64_t checksum;
-    bool good;
-    int status = read_part(v, index, &good, err);
-    if (status == MOE_OK && !good) {
+    size_t at = moe_checksum_book_entry(&v->book, part);
+    uint64_t checksum = moe_weight_sums_get(&v->book.sums, at);
+    bool is_model = v->current == v->gguf;
+    bool right;
+    int status = read_part(v, index, checksum, &right, err);
+    if (status == MOE_OK && !right) {
         v->bytes_done -= part->range.size;
         status = moe_model_reader_begin(v->reader, v->ranges + index, v->n - index, err);
-        status = status == MOE_OK ? read_part(v, index, &good, err) : status;
+        status = status == MOE_OK ? read_part(v, index, checksum, &right, err) : status;
     }
     if (status != MOE_OK) {
         return status;
     }
-    bool has_checksum = moe_model_part_checksum(v->calibration, part, &checksum);
-    v->result->n_checksums += has_checksum;
+    if (is_model && checksum == 0 && right) {
+        (void)moe_weight_sums_check(&v->book.sums, at, XXH3_64bits_digest(v->hash));
+    }
+    if (is_model) {
+        v->was_known[index] = checksum != 0;
+        if (checksum != 0 && !right) {
+            moe_weight_sums_tell_damage(&v->book.sums);
+        }
+    }
+    v->result->n_checksums += v->was_known[index];
     v->result->n_parts++;
-    if (!good) {
-        report_damage(v, part, has_checksum ? MOE_DAMAGE_CHECKSUM : MOE_DAMAGE_NOT_FINITE);
+    if (!right) {
+        report_damage(v, part,
+                      checksum == 0         ? MOE_DAMAGE_NOT_FINITE
+                      : v->was_known[index] ? MOE_DAMAGE_CHECKSUM
+                                            : MOE_DAMAGE_DIFFERS);
     }
     return MOE_OK;
 }
 
-static int verify_parts(verification *v, moe_error *err)
+static int list_parts(verification *v, moe_error *err)
 {
     int status = moe_model_parts_list(v->gguf, v->runs ? &v->map : NULL, &v->parts, &v->n, err);
     v->hash = XXH3_createState();
     v->ranges = moe_calloc(v->n + 1, sizeof *v->ranges);
-    if (status == MOE_OK && (v->hash == NULL || v->ranges == NULL)) {
+    v->was_known = moe_calloc(v->n + 1, sizeof *v->was_known);
+    if (status == MOE_OK && (v->hash == NULL || v->ranges == NULL || v->was_known == NULL)) {
         status = moe_fail(err, MOE_ERR_MEMORY, "no memory to verify %zu parts", v->n);
     }
     for (size_t i = 0; i < v->n && status == MOE_OK; i++) {
         v->ranges[i] = v->parts[i].range;
         v->bytes_all += v->ranges[i].size;
     }
-    if (status == MOE_OK) {
-        status = moe_model_reader_open(&v->reader, &v->reading, err);
-    }
+    v->bytes_all *= 1 + v->options->n_model_copies;
+    return status;
+}
+
+/* Reads all of the model, or of a copy. */
+static int verify_parts(verification *v, const moe_gguf *gguf, moe_error *err)
+{
+    moe_model_reader_options reading = v->reading;
+    reading.gguf = v->current = gguf;
+    int status = moe_model_reader_open(&v->reader, &reading, err);
     if (status == MOE_OK) {
         status = moe_model_reader_begin(v->reader, v->ranges, v->n, err);
     }
     for (size_t i = 0; i < v->n && status == MOE_OK; i++) {
         status = verify_part(v, i, err);
     }
+    moe_model_reader_close(&v->reader);
     v->result->bytes_read = v->bytes_done;
+    return status;
+}
+
+static int verify_copy(verification *v, const char *path, moe_error *err)
+{
+    moe_gguf *copy = NULL;
+    moe_model_identity identity;
+    moe_model_reader_options reading = v->reading;
+    int status = path != NULL ? moe_model_open(&copy, path, &v->reading, err)
+                              : moe_fail(err, MOE_ERR_ARGUMENT,
+                                         "verify options: a path of model_copies is NULL");
+    reading.gguf = copy;
+    status = status == MOE_OK ? moe_copy_compare_files(v->gguf, copy, path, err) : status;
+    status = status == MOE_OK ? moe_model_identify(&reading, &identity, err) : status;
+    if (status == MOE_OK && identity.header != v->identity.header) {
+        status = moe_fail(err, MOE_ERR_FORMAT, "%s is no copy of %s: their headers differ", path,
+                          v->options->model_path);
+    }
+    status = status == MOE_OK ? verify_parts(v, copy, err) : status;
+    moe_gguf_close(&copy);
+    return status;
+}
+
+static int verify_files(verification *v, moe_error *err)
+{
+    const moe_verify_options *o = v->options;
+    const moe_checksum_book_options book = {.map = &v->map,
+                                            .calibration = v->calibration,
+                                            .reading = &v->reading,
+                                            .named = o->checksums,
+                                            .log = o->log,
+                                            .user = o->user};
+    int status = moe_checksum_book_open(&v->book, &book, err);
+    status = status == MOE_OK ? list_parts(v, err) : status;
+    status = status == MOE_OK ? verify_parts(v, v->gguf, err) : status;
+    for (size_t i = 0; i < o->n_model_copies && status == MOE_OK; i++) {
+        status = verify_copy(v, o->model_copies[i], err);
+    }
     return status;
 }
 
@@ -247,6 +320,7 @@ static int open_model(verification *v, moe_error *err)
     known = known == MOE_OK ? moe_tensor_map_build(&v->map, &v->config, v->gguf, &why_not) : known;
     v->runs = known == MOE_OK;
     if (!v->runs) {
+        v->map = (moe_tensor_map){0};
         note(v, why_not.message);
     }
     return moe_model_identify(&v->reading, &v->identity, err);
@@ -265,17 +339,18 @@ int moe_verify(const moe_verify_options *options, moe_verify_result *result, moe
     }
     status = open_model(&v, err);
     status = status == MOE_OK ? open_calibration(&v, err) : status;
-    status = status == MOE_OK ? verify_parts(&v, err) : status;
+    status = status == MOE_OK ? verify_files(&v, err) : status;
     if (status == MOE_OK && o.progress != NULL) {
         (void)o.progress(1.0, o.user);
     }
     if (status == MOE_ERR_CANCELLED) {
         moe_fail(err, status, "the verification was stopped");
     }
-    moe_model_reader_close(&v.reader);
+    moe_checksum_book_close(&v.book);
     moe_calibration_free(&v.calibration);
     XXH3_freeState(v.hash);
     free(v.ranges);
+    free(v.was_known);
     free(v.parts);
     if (v.runs) {
         moe_tensor_map_free(&v.map);

@@ -15,7 +15,6 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/sidecar/model_parts.h"
 
 #define BOOK_MAGIC   "MOESUMS"
 #define BOOK_VERSION 1u
@@ -75,6 +74,13 @@ moe_model_range moe_checksum_book_range(const moe_checksum_book *book, uint32_t 
     return (moe_model_range){ref->file_index, ref->offset, ref->size};
 }
 
+size_t moe_checksum_book_entry(const moe_checksum_book *book, const moe_model_part *part)
+{
+    return part->is_expert ? moe_weight_sum_of_expert(
+                                 part->layer * book->map->n_expert + part->expert, part->part)
+                           : moe_weight_sum_of_tensor(&book->sums, part->tensor);
+}
+
 /* Finds the model's parts. */
 static int list_parts(moe_checksum_book *book, moe_error *err)
 {
@@ -84,14 +90,13 @@ static int list_parts(moe_checksum_book *book, moe_error *err)
         return status;
     }
     book->parts = moe_calloc(book->n_parts, sizeof *book->parts);
-    status =
-        book->parts != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for checksums");
+    book->is_given = moe_calloc(book->sums.n, sizeof *book->is_given);
+    status = book->parts != NULL && book->is_given != NULL
+                 ? MOE_OK
+                 : moe_fail(err, MOE_ERR_MEMORY, "no memory for checksums");
     for (size_t i = 0; i < book->n_parts && status == MOE_OK; i++) {
         const moe_model_part *p = &parts[i];
-        size_t at =
-            p->is_expert
-                ? moe_weight_sum_of_expert(p->layer * book->map->n_expert + p->expert, p->part)
-                : moe_weight_sum_of_tensor(&book->sums, p->tensor);
+        size_t at = moe_checksum_book_entry(book, p);
         const uint64_t place[] = {p->range.file, p->range.offset, p->range.size, at};
         book->parts[i] = (uint32_t)at;
         book->layout = mix(book->layout, place, sizeof place);
@@ -100,18 +105,20 @@ static int list_parts(moe_checksum_book *book, moe_error *err)
     return status;
 }
 
+static void give(moe_checksum_book *book, size_t at, uint64_t checksum)
+{
+    moe_weight_sums_give(&book->sums, at, checksum);
+    book->is_given[at] = checksum != 0;
+}
+
 static void give_calibration(moe_checksum_book *book, const moe_calibration *c)
 {
-    if (c == NULL) {
-        return;
-    }
     for (size_t i = 0; c->checksums != NULL && i < book->sums.n_of_experts; i++) {
-        moe_weight_sums_give(&book->sums, i, c->checksums[i]);
+        give(book, i, c->checksums[i]);
     }
     size_t n_tensors = book->sums.n - book->sums.n_of_experts;
     for (size_t i = 0; c->tensor_checksums != NULL && i < n_tensors && i < c->n_tensors; i++) {
-        moe_weight_sums_give(&book->sums, moe_weight_sum_of_tensor(&book->sums, i),
-                             c->tensor_checksums[i]);
+        give(book, moe_weight_sum_of_tensor(&book->sums, i), c->tensor_checksums[i]);
     }
 }
 
@@ -209,7 +216,7 @@ static int write_file(moe_checksum_book *book, moe_error *err)
     memcpy(h.magic, BOOK_MAGIC, sizeof h.magic);
     memcpy(bytes, &h, sizeof h);
     for (size_t i = 0; i < book->sums.n; i++) {
-        uint64_t known = moe_weight_sums_get(&book->sums, i);
+        uint64_t known = book->is_given[i] ? 0 : moe_weight_sums_get(&book->sums, i);
         memcpy(bytes + sizeof h + i * sizeof known, &known, sizeof known);
     }
     uint64_t sum = XXH3_64bits(bytes, size - sizeof sum);
@@ -264,7 +271,7 @@ int moe_checksum_book_open(moe_checksum_book *book, const moe_checksum_book_opti
     if (status == MOE_OK && book->path != NULL) {
         status = read_file(book, err);
     }
-    if (status == MOE_OK) {
+    if (status == MOE_OK && o->calibration != NULL) {
         give_calibration(book, o->calibration);
     }
     book->reading.is_cancelled = NULL; /* opening may be cancelled, and is over */
@@ -324,11 +331,12 @@ bool moe_weights_identity_matches(const moe_weights_identity *now, const moe_wei
 
 void moe_checksum_book_close(moe_checksum_book *book)
 {
-    if (book->parts != NULL) {
+    if (book->parts != NULL && book->is_given != NULL) {
         moe_checksum_book_keep(book);
     }
     moe_weight_sums_free(&book->sums);
     free(book->parts);
+    free(book->is_given);
     free(book->path);
     if (book->has_lock) {
         pthread_mutex_destroy(&book->lock);

@@ -14,6 +14,7 @@
 #include "offload/model_reader.h"
 #include "offload/weight_sums.h"
 #include "runtime/sidecar/calibration.h"
+#include "runtime/sidecar/model_parts.h"
 
 typedef struct moe_checksum_book {
     moe_weight_sums sums;
@@ -23,6 +24,7 @@ typedef struct moe_checksum_book {
     char *path;      /* NULL: the book is in memory alone */
     uint32_t *parts; /* [n_parts] entries of sums that the model has, in the order of its bytes */
     size_t n_parts;
+    bool *is_given;  /* [sums.n] by the calibration, which keeps it */
     uint64_t layout; /* of the parts: where they are in the files */
     uint64_t files;  /* inodes, sizes and times of the files when they were opened */
     moe_model_reader_options reading;
@@ -52,7 +54,8 @@ typedef struct moe_weights_identity {
 /* A file that cannot be read or used is none; MOE_ERR_CANCELLED and MOE_ERR_MEMORY. */
 int moe_checksum_book_open(moe_checksum_book *book, const moe_checksum_book_options *options,
                            moe_error *err);
-/* Where a part is: the entry `at` of sums. */
+/* The entry of sums for a part; and where the part of an entry is. */
+size_t moe_checksum_book_entry(const moe_checksum_book *book, const moe_model_part *part);
 moe_model_range moe_checksum_book_range(const moe_checksum_book *book, uint32_t at);
 /* Writes what has been made since the book was read, together with what others have written. Any
  * thread may call it. */

@@ -127,8 +127,33 @@ done
 # Without one: what can be told, and what to do.
 "$moe" verify -m "$work/bad.gguf" --calibration none >"$work/text" 2>"$work/err" ||
     fail "verify without a calibration"
-grep -q ' 0 with a checksum' "$work/text" && grep -q 'note: .*calibrate -m' "$work/err" ||
+grep -q ' 0 with a checksum' "$work/text" && grep -q 'note: .*checksums are made now' "$work/err" ||
     fail "verify without a calibration: $(cat "$work/text" "$work/err")"
+# Those that were made are of this very file.
+[ -s "$work/bad.moe-sums" ] || fail "no checksums are kept"
+"$moe" verify -m "$work/bad.gguf" --calibration none >"$work/text" 2>"$work/err" ||
+    fail "verify with checksums: $(cat "$work/text")"
+grep -Eq ' ([0-9]+) parts, \1 with a checksum; 0 damaged$' "$work/text" && [ ! -s "$work/err" ] ||
+    fail "verify with checksums: $(cat "$work/text" "$work/err")"
+# As if the bytes had changed, and neither inode nor times: the file has other checksums. A run that
+# reads them fails, and keeps failing; nothing is written of them.
+for which in first last; do
+    rm -f "$work/bad.moe-sums"
+    "$moe" verify -m "$work/bad.gguf" --calibration none >"$work/text" 2>&1 || fail "verify: $(cat "$work/text")"
+    "$damage" "$work/bad.moe-sums" "$work/other" checksum $which || fail "no checksum to change"
+    mv "$work/other" "$work/bad.moe-sums"
+    for again in 1 2; do
+        "$moe" verify -m "$work/bad.gguf" --calibration none >"$work/text" 2>"$work/err"
+        status=$?
+        [ $status -eq 1 ] && grep -q 'bad.gguf: .*damaged, the checksum does not match' "$work/text" ||
+            fail "verify of what has changed, $which, $again: $status $(cat "$work/text" "$work/err")"
+        "$moe" run -m "$work/bad.gguf" --calibration none -p "$prompt" -n 40 >"$work/text" 2>"$work/err"
+        status=$?
+        [ $status -eq 1 ] && grep -q 'bad.gguf: .*at offset.*checksum' "$work/err" ||
+            fail "run with what has changed, $which, $again: $status $(cat "$work/err")"
+    done
+done
+rm -f "$work/bad.moe-sums"
 "$moe" verify -m "$work/infinite.gguf" >"$work/text" 2>"$work/err"
 status=$?
 [ $status -eq 1 ] && grep -q 'output_norm.weight.*not finite' "$work/text" ||

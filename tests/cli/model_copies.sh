@@ -71,6 +71,24 @@ for arguments in '--checksums none' '--checksums none --io sync' '' '' '--expert
 done
 [ -s "$work/model.moe-sums" ] || fail "no checksums are kept"
 
+# verify takes copies: with checksums that were known, and without any.
+"$moe" verify -m "$work/model.gguf" --model-copy "$work/copy.gguf" --checksums none >"$work/text" \
+    2>"$work/err" || fail "verify of a sound copy: $(cat "$work/text" "$work/err")"
+"$moe" verify -m "$work/model.gguf" --model-copy "$work/bad.gguf" --checksums none >"$work/text" \
+    2>"$work/err"
+status=$?
+[ $status -eq 1 ] && grep -q 'bad.gguf: blk.0.ffn_up_exps.weight (layer 0, expert 3).* at offset [0-9]*: other bytes' \
+    "$work/text" || fail "verify of a damaged copy: $status $(cat "$work/text" "$work/err")"
+grep -q 'model.gguf: blk' "$work/text" && fail "the model itself is called damaged"
+"$moe" verify -m "$work/model.gguf" >"$work/text" 2>&1 || fail "verify: $(cat "$work/text")"
+"$moe" verify -m "$work/model.gguf" --model-copy "$work/copy.gguf,$work/bad.gguf" >"$work/text" 2>"$work/err"
+status=$?
+[ $status -eq 1 ] && grep -q 'bad.gguf: .*damaged, the checksum does not match' "$work/text" &&
+    ! grep -q 'copy.gguf: blk' "$work/text" ||
+    fail "verify of two copies: $status $(cat "$work/text" "$work/err")"
+"$moe" verify -m "$work/model.gguf" --model-copy "$work/longer.gguf" >"$work/text" 2>"$work/err"
+[ $? -eq 1 ] && grep -q 'longer.gguf is no copy' "$work/err" || fail "verify: $(cat "$work/err")"
+
 # Damaged experts in either file: the checksums find it, and the other one has the right bytes.
 printf '%s %s %s' "$prompt" "$prompt" "$prompt" >"$work/text.txt"
 "$moe" calibrate -m "$work/model.gguf" -f "$work/text.txt" --quiet || fail calibrate

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import tempfile
 import time
@@ -117,6 +118,13 @@ def restarts():
     return wanted
 
 
+def verified(*options):
+    """Status and lines of 'verify' for the folder."""
+    done = subprocess.run([command, "verify", "--cache-dir", cache, *options], capture_output=True,
+                          text=True, timeout=60)
+    return done.returncode, done.stdout.splitlines() or [done.stderr]
+
+
 def damage(wanted):
     for place in ("middle", "head", "cut", "tokens"):
         shutil.rmtree(cache)
@@ -124,6 +132,9 @@ def damage(wanted):
         ask(server, SHARED + "One")
         server.close()
         path = files()[0]
+        status, lines = verified()
+        check("verify of what is whole", status == 0 and len(lines) == 1 and
+              ": 1 kept prompts, " in lines[0] and lines[0].endswith("; 0 damaged"), lines)
         size = os.path.getsize(path)
         with open(path, "r+b") as file:
             if place == "cut":
@@ -134,6 +145,12 @@ def damage(wanted):
                 byte = file.read(1)
                 file.seek(at)
                 file.write(bytes([byte[0] ^ 1]))
+        status, lines = verified()
+        check(f"damage in the {place}: verify", status == 1 and lines[0].startswith(path) and
+              lines[1].endswith("; 1 damaged"), lines)
+        status, lines = verified("--json")
+        check(f"damage in the {place}: verify --json", status == 1 and
+              json.loads("".join(lines))["damaged"] == [{"kind": "kept prompt", "file": path}], lines)
         server = served()
         text, cached, _ = ask(server, SHARED + "Four")
         status = server.close()

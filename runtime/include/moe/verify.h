@@ -2,7 +2,7 @@
 /* Checks a model's files for damage. Errors, ownership and sizes of structs are as in moe.h.
  *
  * Threads (the groups are explained in moe.h):
- *  free: moe_verify_options_init_sized, moe_verify_options_init, moe_verify
+ *  free: moe_verify_options_init_sized, moe_verify_options_init, moe_verify, moe_verify_session
  * Of the callbacks, progress and on_damage run in the caller's thread, log in any. */
 #ifndef MOE_VERIFY_H
 #define MOE_VERIFY_H
@@ -15,8 +15,9 @@ extern "C" {
 
 /* What is wrong with a part of a model. */
 typedef enum moe_damage_kind {
-    MOE_DAMAGE_CHECKSUM,  /* its bytes do not match the calibration's checksum */
-    MOE_DAMAGE_NOT_FINITE /* it has no checksum, and values or scales that are not finite */
+    MOE_DAMAGE_CHECKSUM,   /* its bytes do not match the checksum */
+    MOE_DAMAGE_NOT_FINITE, /* it had no checksum, and has values or scales that are not finite */
+    MOE_DAMAGE_DIFFERS     /* in a copy: other bytes than the model's, for which there was none */
 } moe_damage_kind;
 
 /* A tensor, or an expert's share in one. The texts are valid during the call only. */
@@ -44,6 +45,10 @@ typedef struct moe_verify_options {
                                */
     moe_log_fn log;           /* may be NULL */
     void *user;               /* passed to progress, on_damage and log */
+    /* [n_model_copies] As in moe_engine_options; they are read and compared behind the model. */
+    const char *const *model_copies;
+    size_t n_model_copies;
+    const char *checksums; /* as in moe_engine_options: those that are made are kept there */
 } moe_verify_options;
 
 MOE_API void moe_verify_options_init_sized(moe_verify_options *options, size_t struct_size);
@@ -54,20 +59,26 @@ static inline void moe_verify_options_init(moe_verify_options *options)
 
 typedef struct moe_verify_result {
     size_t struct_size;   /* set by the caller: sizeof(moe_verify_result) */
-    uint64_t bytes_read;  /* of weights */
+    uint64_t bytes_read;  /* of weights, copies included, as are: */
     uint64_t n_parts;     /* tensors and experts' shares in them */
-    uint64_t n_checksums; /* parts with a checksum */
+    uint64_t n_checksums; /* parts that had a checksum before they were read */
     uint64_t n_damaged;
 } moe_verify_result;
 
-/* Reads all weights of the files and compares them with the calibration's checksums. For parts
- * without one, it checks whether they can be read and whether their values are finite. MOE_OK when
- * all was read, however much is damaged: see result->n_damaged. A part that differs is read twice.
- * MOE_ERR_CANCELLED when progress returns false; MOE_ERR_MISMATCH when the calibration named in the
- * options is of another model. A calibration that was found beside the model and cannot be used is
- * reported to log. */
+/* Reads all weights of the files and compares them with their checksums: the calibration's, or
+ * those that were made when they were first read. A part without one is checked for values that are
+ * not finite; its checksum is made, for copies that are read behind it and for later runs. MOE_OK
+ * when all was read, however much is damaged: see result->n_damaged. A part that differs is read
+ * twice. MOE_ERR_CANCELLED when progress returns false; MOE_ERR_MISMATCH when the calibration named
+ * in the options is of another model; MOE_ERR_FORMAT for a file that is no copy. A calibration that
+ * was found beside the model and cannot be used is reported to log. */
 MOE_API int moe_verify(const moe_verify_options *options, moe_verify_result *result,
                        moe_error *err);
+
+/* Checks a file of moe_session_save(), without its model. MOE_ERR_FORMAT: it is damaged, or no such
+ * file. *by_checksums (may be NULL): it is tied to its weights by the checksums of all of them;
+ * false: by inode, size and times of the model's files alone. */
+MOE_API int moe_verify_session(const char *path, bool *by_checksums, moe_error *err);
 
 #ifdef __cplusplus
 }
