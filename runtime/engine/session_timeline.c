@@ -8,6 +8,7 @@
 #include "cpu/kernels/vector_ops.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
 #include "runtime/draft/draft_head.h"
 #include "runtime/engine/session_park.h"
 
@@ -200,25 +201,26 @@ int moe_session_append(moe_session *session, const int32_t *tokens, size_t n, mo
     return status;
 }
 
+int moe_session_make_room(moe_session *session, uint32_t n, moe_error *err)
+{
+    int status = moe_session_grow_sampled(session, (uint64_t)session->n_sampled + n, err);
+    return status != MOE_OK ? status : grow_tokens(session, (uint64_t)session->n_tokens + n, err);
+}
+
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err)
 {
     uint32_t end = session->n_tokens;
     int status = moe_session_grant(session, (uint64_t)end + n, end, err);
-    if (status == MOE_OK) {
-        status = moe_session_grow_sampled(session, (uint64_t)session->n_sampled + n, err);
-    }
-    return status != MOE_OK ? status : grow_tokens(session, (uint64_t)session->n_tokens + n, err);
+    return status != MOE_OK ? status : moe_session_make_room(session, n, err);
 }
 
-int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err)
+void moe_session_append_sampled(moe_session *session, int32_t token)
 {
-    int status = moe_session_grow_sampled(session, session->n_sampled + 1u, err);
-    if (status == MOE_OK) {
-        status = moe_session_append(session, &token, 1, err);
-    }
-    if (status == MOE_OK) {
-        session->sampled[session->n_sampled++] = session->n_tokens - 1;
-        session->n_sampled_pending = 1;
-    }
-    return status;
+    MOE_ASSERT(session->n_tokens < session->n_tokens_capacity);
+    MOE_ASSERT(session->n_sampled < session->n_sampled_capacity);
+    MOE_ASSERT(session->n_tokens < session->granted_tokens && !moe_session_is_full(session));
+    MOE_ASSERT(token >= 0 && (uint32_t)token < session->engine->config.n_vocab);
+    session->sampled[session->n_sampled++] = session->n_tokens;
+    session->tokens[session->n_tokens++] = token;
+    session->n_sampled_pending = 1;
 }

@@ -23,13 +23,18 @@ void moe_session_give_memory(moe_session *session);
 /* Returns idle KV pages and free memory to the slots. */
 void moe_session_give_back_pages(moe_engine *engine);
 
-/* Makes room for n more tokens, so that appending them cannot fail. */
+/* Makes room in the arrays for n more tokens, which were granted, so that appending them as sampled
+ * ones cannot fail. */
+int moe_session_make_room(moe_session *session, uint32_t n, moe_error *err);
+/* Takes the grant of n more tokens, too. */
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err);
 /* Makes room for the places of `needed` sampled tokens in all. */
 int moe_session_grow_sampled(moe_session *session, uint64_t needed, moe_error *err);
 /* moe_session_feed() of a session that is not parked. */
 int moe_session_append(moe_session *session, const int32_t *tokens, size_t n, moe_error *err);
-/* Appends one token that the sampler chose. */
-int moe_session_append_sampled(moe_session *session, int32_t token, moe_error *err);
+/* Appends one token that the sampler chose, for which there is room. It cannot fail: all that a
+ * step needs is granted before its pass, because a step that fails leaves all timelines as they
+ * were. */
+void moe_session_append_sampled(moe_session *session, int32_t token);
 
 #endif

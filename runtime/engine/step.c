@@ -111,8 +111,10 @@ static int commit_tree(moe_session *session, moe_error *err)
     moe_kv_table_advance(&engine->kv, &session->kv, session->n_evaluated - 1 - n_accepted,
                          session->n_evaluated);
     engine->n_decode_tokens += 1 + n_accepted;
-    return moe_session_is_full(session) ? MOE_OK
-                                        : moe_session_append_sampled(session, d->next, err);
+    if (!moe_session_is_full(session)) {
+        moe_session_append_sampled(session, d->next);
+    }
+    return MOE_OK;
 }
 
 /* After a pass that succeeded: marks the rows as evaluated. */
@@ -147,7 +149,7 @@ static int advance(moe_step_work *s, moe_error *err)
 
 /* Also when this step had nothing to evaluate: a timeline cut back to its last logits continues
  * from them. */
-static int sample(moe_step_work *s, moe_error *err)
+static void sample(moe_step_work *s)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
         moe_session *session = s->sessions[i];
@@ -157,12 +159,8 @@ static int sample(moe_step_work *s, moe_error *err)
         }
         int32_t token = moe_sampler_next(&session->sampler, session->logits, session->tokens,
                                          session->n_tokens);
-        int status = moe_session_append_sampled(session, token, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        moe_session_append_sampled(session, token);
     }
-    return MOE_OK;
 }
 
 /* True if every row belongs to a session that writes. */
@@ -415,9 +413,8 @@ static int try_step(moe_engine *engine, moe_session *const *sessions, size_t n, 
     }
     forget_trees(&s, status);
     if (status == MOE_OK) {
-        status = sample(&s, err);
-    }
-    if (status != MOE_OK) {
+        sample(&s);
+    } else {
         give_back_numbers(sessions, n);
     }
     moe_step_free(&s);

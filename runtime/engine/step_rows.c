@@ -65,6 +65,7 @@ static int grant_memory(moe_step_work *s, moe_error *err)
         uint32_t end = session->n_evaluated + n_places(s, i);
         uint32_t n_tokens = session->n_tokens + n_more;
         status = moe_session_grant(session, n_tokens, end > n_tokens ? end : n_tokens, err);
+        status = status == MOE_OK ? moe_session_make_room(session, n_more, err) : status;
     }
     for (size_t i = 0; i < s->n_sessions && status != MOE_OK; i++) {
         moe_session *session = s->sessions[i];

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Every allocation of opening an engine, and of a session's first steps, may fail: the error is
- * clear, and nothing is left behind. The allocation functions are wrapped by the linker, so the
- * library's own calls are refused and not those of the libraries below it.
- * Usage: test_engine_memory MODEL.gguf. */
+ * clear, and nothing is left behind. So may every grant of the memory budget while several sessions
+ * take steps together: a step that fails has changed no timeline, and can be made again. The
+ * functions are wrapped by the linker, so the library's own calls are refused and not those of the
+ * libraries below it.
+ * Usage: test_engine_memory MODEL.gguf [batches]: only the last of these. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,6 +22,7 @@
 
 #include "engine_fixture.h"
 #include "engine_options.h"
+#include "offload/memory_border.h"
 
 static const char *model_path;
 static atomic_long calls_until_failure = -1; /* < 0: never */
@@ -32,6 +35,12 @@ void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *old, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
+int __real_moe_memory_border_take(moe_memory_border *border, uint64_t bytes, moe_error *err);
+int __real_moe_memory_border_take_page(moe_memory_border *border, size_t bytes, void **memory,
+                                       bool *lent, moe_error *err);
+int __wrap_moe_memory_border_take(moe_memory_border *border, uint64_t bytes, moe_error *err);
+int __wrap_moe_memory_border_take_page(moe_memory_border *border, size_t bytes, void **memory,
+                                       bool *lent, moe_error *err);
 
 /* The one call that the countdown ends at. */
 static bool refused(void)
@@ -39,24 +48,54 @@ static bool refused(void)
     return atomic_load(&calls_until_failure) >= 0 && atomic_fetch_sub(&calls_until_failure, 1) == 0;
 }
 
+static atomic_bool refuses_grants; /* and no allocations */
+
+static bool refused_memory(void)
+{
+    return !atomic_load(&refuses_grants) && refused();
+}
+
 void *__wrap_malloc(size_t size)
 {
-    return refused() ? NULL : __real_malloc(size);
+    return refused_memory() ? NULL : __real_malloc(size);
 }
 
 void *__wrap_calloc(size_t count, size_t size)
 {
-    return refused() ? NULL : __real_calloc(count, size);
+    return refused_memory() ? NULL : __real_calloc(count, size);
 }
 
 void *__wrap_realloc(void *old, size_t size)
 {
-    return refused() ? NULL : __real_realloc(old, size);
+    return refused_memory() ? NULL : __real_realloc(old, size);
 }
 
 void *__wrap_aligned_alloc(size_t alignment, size_t size)
 {
-    return refused() ? NULL : __real_aligned_alloc(alignment, size);
+    return refused_memory() ? NULL : __real_aligned_alloc(alignment, size);
+}
+
+static int refuse_grant(moe_error *err)
+{
+    snprintf(err->message, sizeof err->message, "the budget is used up");
+    return MOE_ERR_BUDGET;
+}
+
+int __wrap_moe_memory_border_take(moe_memory_border *border, uint64_t bytes, moe_error *err)
+{
+    moe_error unheard;
+    return atomic_load(&refuses_grants) && refused()
+               ? refuse_grant(err != NULL ? err : &unheard)
+               : __real_moe_memory_border_take(border, bytes, err);
+}
+
+int __wrap_moe_memory_border_take_page(moe_memory_border *border, size_t bytes, void **memory,
+                                       bool *lent, moe_error *err)
+{
+    moe_error unheard;
+    return atomic_load(&refuses_grants) && refused()
+               ? refuse_grant(err != NULL ? err : &unheard)
+               : __real_moe_memory_border_take_page(border, bytes, memory, lent, err);
 }
 
 static int entries(const char *folder)
@@ -240,10 +279,86 @@ static void running(void **state)
     }
 }
 
+/* ---- Several sessions ---- */
+
+#define N_BATCH   3
+#define N_WRITTEN 8
+
+/* Sessions write side by side; steps that fail are made again. Returns what is left of the
+ * countdown to the n-th refusal. */
+static long use_batch(moe_engine *engine, long n, int32_t tokens[N_BATCH][N_WRITTEN])
+{
+    moe_session *sessions[N_BATCH] = {NULL};
+    moe_session_options options;
+    moe_session_options_init(&options);
+    options.sampling.temperature = 0.7f;
+    for (uint32_t i = 0; i < N_BATCH; i++) {
+        int32_t prompt[60];
+        make_prompt(prompt, 60, 90, 3 + i);
+        options.sampling.seed = 7 + i;
+        assert_int_equal(moe_session_create(&sessions[i], engine, &options, NULL), MOE_OK);
+        assert_int_equal(moe_session_feed(sessions[i], prompt, 60 - 25 * i, NULL), MOE_OK);
+    }
+    size_t n_taken[N_BATCH] = {0};
+    atomic_store(&calls_until_failure, n);
+    while (n_taken[0] < N_WRITTEN || n_taken[1] < N_WRITTEN || n_taken[2] < N_WRITTEN) {
+        size_t before[N_BATCH];
+        moe_error error = {""};
+        for (int i = 0; i < N_BATCH; i++) {
+            before[i] = moe_session_n_tokens(sessions[i]);
+        }
+        int status = moe_step(engine, sessions, N_BATCH, &error);
+        assert_true(status == MOE_OK || status == MOE_ERR_MEMORY || status == MOE_ERR_BUDGET);
+        for (int i = 0; i < N_BATCH; i++) {
+            assert_true(status == MOE_OK || moe_session_n_tokens(sessions[i]) == before[i]);
+            n_taken[i] +=
+                moe_session_take(sessions[i], tokens[i] + n_taken[i], N_WRITTEN - n_taken[i]);
+        }
+    }
+    long left = atomic_exchange(&calls_until_failure, -1);
+    for (int i = 0; i < N_BATCH; i++) {
+        moe_session_close(&sessions[i]);
+    }
+    return left;
+}
+
+static void run_batches(bool grants)
+{
+    moe_engine_options options = make_options(&kinds[0]);
+    int32_t expected[N_BATCH][N_WRITTEN], tokens[N_BATCH][N_WRITTEN];
+    moe_engine *engine = open_engine(&options);
+    (void)use_batch(engine, 1 << 30, expected);
+    moe_engine_close(&engine);
+    atomic_store(&refuses_grants, grants);
+    long n = 0;
+    for (long left = -1; left < 0; n++) {
+        if (engine == NULL) {
+            engine = open_engine(&options);
+        }
+        left = use_batch(engine, n, tokens);
+        assert_memory_equal(tokens, expected, sizeof tokens);
+        if (n % 2 == 0) {
+            moe_engine_close(&engine);
+        }
+    }
+    moe_engine_close(&engine);
+    atomic_store(&refuses_grants, false);
+    print_message("%ld %s of steps with %d sessions\n", n - 1, grants ? "grants" : "allocations",
+                  N_BATCH);
+    assert_true(n > 1);
+}
+
+static void batches(void **state)
+{
+    (void)state;
+    run_batches(false);
+    run_batches(true);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: test_engine_memory MODEL.gguf\n");
+    if (argc != 2 && argc != 3) {
+        fprintf(stderr, "usage: test_engine_memory MODEL.gguf [batches]\n");
         return 2;
     }
     model_path = argv[1];
@@ -251,6 +366,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(opening),
         cmocka_unit_test(inspecting),
         cmocka_unit_test(running),
+        cmocka_unit_test(batches),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest last[] = {cmocka_unit_test(batches)};
+    return argc == 3 ? cmocka_run_group_tests(last, NULL, NULL)
+                     : cmocka_run_group_tests(tests, NULL, NULL);
 }
