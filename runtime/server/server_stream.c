@@ -326,7 +326,7 @@ static enum MHD_Result answer_stream(server_exchange *exchange)
         }
         return server_answer_error(exchange);
     }
-    MHD_add_response_header(response, "Content-Type", "text/event-stream");
+    server_add_headers(exchange, response, 200, "text/event-stream");
     MHD_add_response_header(response, "Cache-Control", "no-cache");
     MHD_add_response_header(response, "X-Accel-Buffering", "no");
     exchange->status = 200;

@@ -6,10 +6,12 @@ Arguments: the command, a model with a chat template; then, if given, requests o
 (2) and a seed (1)."""
 import http.client
 import json
+import os
 import random
 import re
 import socket
 import sys
+import tempfile
 import threading
 
 from serving import SMALL, Server, check, end_of_test, wait_until
@@ -203,11 +205,39 @@ def together(mib, parallel):
     check("the end", status == 0, server.log[-5:])
 
 
+def in_a_group():
+    """With the budget that a memory control group of 300 MiB gives, the server is not killed. Skips where
+    such a group cannot be made."""
+    group = f"/sys/fs/cgroup/memory/moe-serve-{os.getpid()}"
+    try:
+        os.mkdir(group)
+        with open(f"{group}/memory.limit_in_bytes", "w", encoding="ascii") as file:
+            file.write("300M")
+    except OSError as error:
+        print(f"no control group: {error}")
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".sh", delete=False) as wrapper:
+        wrapper.write(f'#!/bin/sh\necho $$ > {group}/cgroup.procs\nexec {command} "$@"\n')
+    os.chmod(wrapper.name, 0o700)
+    try:
+        server = Server(wrapper.name, model)
+        for name in HOSTILE:
+            ask(server, name, False)
+        print(f"a group of 300 MiB: peak {peak(server) / MIB:.1f}")
+        status = server.close()
+        check("in a group: the end", status == 0, (status, server.log[-5:]))
+    finally:
+        os.remove(wrapper.name)
+        os.rmdir(group)
+
+
 def main():
     alone(64, "-c", "2048", "-b", "64", "--parallel", "2")
     if REQUESTS > 2:
         alone(256)
     together(128, 24)
+    if not SMALL:
+        in_a_group()
     end_of_test()
 
 
