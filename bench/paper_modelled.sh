@@ -7,6 +7,8 @@
 # cascade-TEXT: Cascade, its ablations and static lengths, n-grams, temperature 0.7.
 # cascade-mixed: the same on a stream of nine requests of three kinds of text.
 # gamma: SpecMoE's drafts of 10 to 20 tokens, eight sequences, experts fetched at use.
+# specmoe, specmoe-plain: bytes of experts a token of SpecMoE's drafts, which keep 16 and 32 of 64 experts of
+# a layer and fetch the others at use, and of plain decoding with a cache of as many.
 # budgets: MoE-Spec's expert budgets with trees of 63 at temperature 1 and 0.
 set -eu
 moe=$1 model=$2 out=$3
@@ -48,6 +50,14 @@ for k in 5 10 15 20; do
 done
 speculate gamma "$tree/bench/texts/gsm8k.txt" "$configs" -p 32 -n 48 --temp 0 \
     --expert-cache 100% --parallel 8
+configs='off --offload on-demand'
+for n in 16 32; do
+    configs="$configs; self --offload on-demand --draft-experts $n --length-control static --draft-max 5"
+done
+speculate specmoe "$tree/bench/texts/gsm8k.txt" "$configs" -p 64 -n 48 --temp 0 -b 3072 \
+    --expert-cache 100% --parallel 1,8,64,256
+speculate specmoe-plain "$tree/bench/texts/gsm8k.txt" off -p 64 -n 48 --temp 0 -b 3072 \
+    --expert-cache 25%,50% --parallel 1,8,64,256
 configs=off
 for budget in 64 56 48 40 32 24 16 8; do
     configs="$configs; self --length-control static --draft-max 16 --tree 63 --expert-budget $budget"

@@ -19,7 +19,7 @@ OFF, STATIC, AUTO = (f"{c} --cost bytes" for c in (
 def bench(*more):
     done = subprocess.run(
         [command, "bench", "speculate", "-m", model, "-t", "2", "-p", "24", "-n", "40", "--repeat",
-         "1", "--calibration", "none", "--parallel", str(BATCH), "--expert-cache", "50%", "--format",
+         "1", "--calibration", "none", "--parallel", str(BATCH), "--expert-cache", "25%", "--format",
          "csv", *more], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return list(csv.DictReader(io.StringIO(done.stdout)))
@@ -40,12 +40,12 @@ def near(a, b, share):
 rows = of_text("--configs", f"{OFF}; {STATIC}; {AUTO}")
 plain, static, auto = rows
 assert float(plain["gain"]) == 1 and float(plain["estimated_gain"]) == 1, plain
-assert float(static["gain"]) > 1.05 and float(static["tokens_per_iteration"]) > 1.5, static
+assert float(static["gain"]) > 1.2 and float(static["tokens_per_iteration"]) > 1.5, static
 for row in (static, auto):
     gain = float(row["gain"])
     assert near(gain, cost(plain) / cost(row), 0.001), (gain, cost(plain) / cost(row))
-    # By passes of only those sequences whose drafts were accepted so far it was 1.5 times as much.
-    assert near(float(row["estimated_gain"]), gain, 0.06), row
+    # By passes of only those sequences whose drafts were accepted so far it was 1.42, where two runs give 1.21.
+    assert near(float(row["estimated_gain"]), gain, 0.05), row
 
 # Every run by itself.
 for row, config in zip(rows, (OFF, STATIC, AUTO)):
@@ -62,4 +62,4 @@ assert cost(other[0]) != cost(plain) and float(other[0]["gain"]) == 1, other
 # The batch stays full, whichever sequences end first.
 steps = of_text("--configs", STATIC, "--lengths")
 assert {row["sequences"] for row in steps} == {str(BATCH)}, steps
-assert len(steps) < 40, len(steps)
+assert len(steps) < 60, len(steps)
