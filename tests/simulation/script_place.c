@@ -164,7 +164,7 @@ static void tell_of_place(script *s, uint32_t i)
 void script_pass_in_place(script *s)
 {
     world *w = s->w;
-    if (!w->has_link) {
+    if (!w->has_link || w->n_cards > 1) {
         return;
     }
     sim_trace("a pass of the device alone");

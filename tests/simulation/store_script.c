@@ -215,6 +215,11 @@ static bool open_store(script *s)
 {
     world *w = s->w;
     moe_error error = {""};
+    sim_trace("%u layers of %u experts, %u of them used; %s, %u cards, %u drives; policy %s%s%s%s",
+              w->map.n_layer, w->map.n_expert, w->options.n_expert_used,
+              w->has_link ? "a link" : "no link", w->n_cards, w->disk.n_drives,
+              w->options.policy->name, w->options.per_layer ? ", slots for each layer" : "",
+              w->options.keep_nothing ? ", keeps nothing" : "", w->disk.blocks ? ", blocks" : "");
     int status = moe_expert_store_open(&w->store, &w->options, &error);
     sim_trace("open: %d %s", status, error.message);
     if (status == MOE_OK) {
@@ -250,6 +255,12 @@ static void check_end(script *s)
         if (!s->pages[i].lent) {
             vm_free(s->pages[i].memory, s->pages[i].bytes);
         }
+    }
+    if (w->told_left) {
+        sim_be_patient(SIM_NEVER / 2); /* what was left behind may go on */
+        (void)sim_block(s, sim_now_ns() + 8 * w->options.io_timeout_ns);
+    } else {
+        world_close_cards(w);
     }
     if (w->told_left && !w->may_hang) {
         sim_fail("memory stays allocated though nothing hangs");

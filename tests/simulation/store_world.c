@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "cache/expert_cache.h"
+#include "runtime/device/cards.h"
 #include "runtime/model/gguf.h"
 #include "tests/simulation/virtual_memory.h"
 
@@ -28,6 +29,7 @@ struct moe_gguf {
 
 static uint8_t *file_bytes[N_FILES];
 static moe_gguf drives[MOST_DRIVES];
+static unsigned first_free; /* descriptor: what a reader opens */
 
 size_t moe_gguf_n_files(const moe_gguf *gguf)
 {
@@ -58,6 +60,7 @@ void world_make_files(void)
         for (uint32_t d = 0; d < MOST_DRIVES; d++) {
             drives[d].files[f] = (moe_gguf_file){.path = paths[d][f], .fd = fd, .size = FILE_BYTES};
         }
+        first_free = (unsigned)fd + 1;
     }
 }
 
@@ -224,8 +227,11 @@ sim_settings world_settings(const w_plan *plan)
 void world_heal(world *w)
 {
     memset(w->disk.faults, 0, sizeof w->disk.faults);
-    w->card.copies = w->card.saves = (vc_faults){.refused = 0};
-    w->card.deaf_per_mille = w->card.give_up_refused = w->card.alloc_refused = 0;
+    virtual_card *cards[] = {&w->card, &w->second_card};
+    for (uint32_t k = 0; k < 2; k++) {
+        cards[k]->copies = cards[k]->saves = (vc_faults){.refused = 0};
+        cards[k]->deaf_per_mille = cards[k]->give_up_refused = cards[k]->alloc_refused = 0;
+    }
     w->is_healed = true;
 }
 
@@ -253,7 +259,7 @@ static const moe_policy *choose_policy(const world *w, sim_dice *dice)
 /* Mostly few slots. */
 static uint64_t choose_budget(sim_dice *dice, uint64_t full, uint64_t slot, uint32_t n_classes)
 {
-    uint64_t floor = n_classes * slot;
+    uint64_t floor = n_classes * slot < full ? n_classes * slot : full;
     switch (sim_below(dice, 8)) {
     case 0:
         return full;
@@ -280,6 +286,11 @@ static void choose_options(world *w, sim_dice *dice)
     o->n_copies = sim_below(dice, 3) == 0 ? 1 + sim_below(dice, MOST_DRIVES - 1) : 0;
     o->map = &w->map;
     o->n_expert_used = 1 + sim_below(dice, w->map.n_expert < 4 ? w->map.n_expert : 4);
+    w->n_cards = w->has_link && sim_below(dice, 8) == 0 ? 2 : 1;
+    for (uint32_t k = 0; k < 2; k++) {
+        w->card_bytes[k] = choose_budget(dice, sizes.full_bytes, sizes.slot_bytes, 2);
+    }
+    o->card_bytes = w->card_bytes;
     o->budget_bytes = choose_budget(dice, sizes.full_bytes, sizes.slot_bytes, sizes.n_classes);
     o->host_budget_bytes =
         choose_budget(dice, sizes.host_full_bytes, sizes.host_slot_bytes, sizes.n_classes);
@@ -313,12 +324,34 @@ static void choose_options(world *w, sim_dice *dice)
     }
 }
 
+static void open_cards(world *w)
+{
+    virtual_card_open(&w->card, w->has_link);
+    if (w->n_cards < 2) {
+        return;
+    }
+    moe_error error = {""};
+    moe_device *second = &w->second_card.base;
+    w->second_card = w->card;
+    w->second_card.number = 1;
+    virtual_card_open(&w->second_card, true);
+    if (moe_cards_join(&w->card.base, &second, 1, &error) != MOE_OK) {
+        w->n_cards = 1;
+    }
+}
+
+void world_close_cards(world *w)
+{
+    w->card.base.ops->close(&w->card.base);
+}
+
 void world_choose(world *w, const w_plan *plan)
 {
     sim_dice dice = sim_dice_of(plan->seed, 30);
     memset(w, 0, sizeof *w);
     w->plan = plan;
     vm_reset();
+    (void)close_range(first_free, ~0u, 0); /* left behind by a reader that hung */
     w->has_link = sim_below(&dice, 5) < 3;
     choose_model(w, &dice);
     choose_options(w, &dice);
@@ -329,6 +362,7 @@ void world_choose(world *w, const w_plan *plan)
         w->disk.sizes[f] = FILE_BYTES;
     }
     w->disk.seed = w->card.seed = plan->schedule;
+    w->disk.blocks = sim_below(&dice, 8) == 0;
     w->disk.no_direct = !w->options.buffered_io && sim_below(&dice, 2) == 0;
     choose_faults(w, &dice);
     w->may_hang |= world_settings(plan).leap_per_mille > 0;
@@ -339,7 +373,7 @@ void world_choose(world *w, const w_plan *plan)
     if (w->card.deaf_per_mille > 0) {
         sim_be_patient(w->options.io_timeout_ns);
     }
-    virtual_card_open(&w->card, w->has_link);
+    open_cards(w);
 }
 
 /* ---- Checks ---- */

@@ -63,7 +63,9 @@ typedef struct world {
     uint32_t n_routed, n_classes;
     /* The machine. */
     virtual_disk disk;
-    virtual_card card;
+    virtual_card card, second_card;
+    uint32_t n_cards;
+    uint64_t card_bytes[2];
     bool has_link;
     bool may_fail;  /* a layer can fail although nothing hangs */
     bool may_hang;  /* something can hang, or a machine can stand still */
@@ -88,6 +90,8 @@ void world_make_files(void);
 void world_choose(world *w, const w_plan *plan);
 /* The settings of the run that w_plan asks for. */
 sim_settings world_settings(const w_plan *plan);
+/* The store is closed, and nothing uses the devices any more. */
+void world_close_cards(world *w);
 /* Ends all faults. */
 void world_heal(world *w);
 

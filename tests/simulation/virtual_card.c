@@ -20,9 +20,15 @@ static int allocate(virtual_card *card, size_t bytes, int kind, void **memory, m
     return *memory != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "the room is used up");
 }
 
+static int device_kind(const virtual_card *card)
+{
+    return card->number == 0 ? VC_DEVICE_MEMORY : VC_FURTHER_MEMORY + (int)card->number - 1;
+}
+
 static int vc_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err)
 {
-    return allocate((virtual_card *)device, bytes, VC_DEVICE_MEMORY, memory, err);
+    virtual_card *card = (virtual_card *)device;
+    return allocate(card, bytes, device_kind(card), memory, err);
 }
 
 static int vc_host_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err)
@@ -133,8 +139,9 @@ static int begin(vc_queue *queue, const moe_copy_range *ranges, uint32_t n, uint
     for (uint32_t i = 0; i < n; i++) {
         const moe_copy_range *r = &ranges[i];
         int dst = vm_kind_of(r->dst, r->bytes), src = vm_kind_of(r->src, r->bytes);
-        if (dst != (queue->to_host ? VC_HOST_MEMORY : VC_DEVICE_MEMORY) ||
-            src != (queue->to_host ? VC_DEVICE_MEMORY : VC_HOST_MEMORY)) {
+        const int own = device_kind(card);
+        if (dst != (queue->to_host ? VC_HOST_MEMORY : own) ||
+            src != (queue->to_host ? own : VC_HOST_MEMORY)) {
             sim_fail("a copy %s the device from memory of kind %d to memory of kind %d",
                      queue->to_host ? "from" : "to", src, dst);
         }
@@ -231,7 +238,19 @@ static void vc_copy_notify(moe_device *device, moe_copy_notify_fn fn, void *user
     card->notify_user = user;
 }
 
+static void vc_host_share(moe_device *device, moe_device *owner)
+{
+    (void)device;
+    (void)owner;
+}
+
+static void vc_close(moe_device *device)
+{
+    (void)device;
+}
+
 static const moe_link_ops link_ops = {
+    .host_share = vc_host_share,
     .host_alloc = vc_host_alloc,
     .host_free = vc_free,
     .host_give_up = vc_give_up,
@@ -248,6 +267,7 @@ static const moe_link_ops link_ops = {
 void virtual_card_open(virtual_card *card, bool has_link)
 {
     card->ops = (moe_device_ops){
+        .close = vc_close,
         .alloc = vc_alloc,
         .free = vc_free,
         .give_up = vc_give_up,
@@ -255,7 +275,7 @@ void virtual_card_open(virtual_card *card, bool has_link)
         .sync = vc_sync,
     };
     card->base = (moe_device){.ops = &card->ops, .name = "virtual"};
-    card->dice = sim_dice_of(card->seed, 3);
+    card->dice = sim_dice_of(card->seed, 3 + 1000 * card->number);
     card->to_device.card = card->from_device.card = card;
     card->from_device.to_host = true;
     if (has_link) {

@@ -32,6 +32,7 @@ typedef struct virtual_card {
     moe_device base;
     moe_device_ops ops;
     /* Set before use. */
+    uint32_t number; /* 0: the first card, or the only one */
     vc_faults copies, saves;
     uint32_t alloc_refused, give_up_refused; /* in thousandths of calls */
     uint32_t unreadable_per_mille;           /* of host memory, by page */
@@ -49,7 +50,8 @@ typedef struct virtual_card {
     uint64_t n_hung, n_failed;
 } virtual_card;
 
-enum { VC_DEVICE_MEMORY, VC_HOST_MEMORY };
+/* Kinds of memory; that of further cards behind them. */
+enum { VC_DEVICE_MEMORY, VC_HOST_MEMORY, VC_FURTHER_MEMORY };
 
 /* Inside a run. */
 void virtual_card_open(virtual_card *card, bool has_link);

@@ -170,6 +170,9 @@ static uint32_t vd_submit(void *engine, const moe_io_read *reads, uint32_t n)
     }
     for (uint32_t i = 0; i < n; i++) {
         start_read(d, &reads[i]);
+        while (d->blocks && d->n_in_flight > 0) {
+            (void)sim_block(d, SIM_NEVER);
+        }
     }
     return n;
 }

@@ -36,6 +36,7 @@ typedef struct virtual_disk {
     uint32_t never_per_mille;  /* of the hangs, those that never end */
     bool refuses_to_open;
     bool no_direct; /* direct reads are refused one by one */
+    bool blocks;    /* submit() returns when the reads have ended, as the engine "sync" does */
     uint64_t seed;
     /* From open on. */
     sim_dice dice;
