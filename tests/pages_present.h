@@ -33,11 +33,11 @@ static inline size_t pages_present(uint8_t *memory, size_t from, size_t to)
     return n;
 }
 
-/* Whether all of them come within 20 s. */
+/* Whether all of them come within 120 s. */
 static inline bool pages_come(uint8_t *memory, size_t from, size_t to)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
-    for (int i = 0; i < 20000 && pages_present(memory, from, to) < (to - from) / PAGE; i++) {
+    for (int i = 0; i < 120000 && pages_present(memory, from, to) < (to - from) / PAGE; i++) {
         nanosleep(&moment, NULL);
     }
     return pages_present(memory, from, to) == (to - from) / PAGE;

@@ -123,7 +123,7 @@ break_off() {
         $flags >"$work/text" 2>"$work/err" &
     pid=$!
     tries=0
-    while [ ! -s "$work/text" ] && [ $tries -lt 200 ]; do
+    while [ ! -s "$work/text" ] && [ $tries -lt 2400 ]; do
         sleep 0.05
         tries=$((tries + 1))
     done

@@ -56,7 +56,7 @@ change_while_running() {
         2>"$work/err" &
     pid=$!
     tries=0
-    while [ ! -s "$work/text" ] && [ $tries -lt 200 ]; do
+    while [ ! -s "$work/text" ] && [ $tries -lt 2400 ]; do
         sleep 0.05
         tries=$((tries + 1))
     done
@@ -164,7 +164,7 @@ if [ -n "$hang" ]; then
     for from in 1 2 20 66; do # 1: the header
         for arguments in 'run -p a -n 4' 'verify' "calibrate -f $work/text.txt -o $work/other.gguf"; do
             # shellcheck disable=SC2086
-            LD_PRELOAD=$hang HANG_FROM=$from timeout 20 "$moe" $arguments -m "$work/sound.gguf" \
+            LD_PRELOAD=$hang HANG_FROM=$from timeout 120 "$moe" $arguments -m "$work/sound.gguf" \
                 --io threads --io-timeout 0.3 --quiet >"$work/text" 2>"$work/err"
             status=$?
             [ $status -eq 1 ] && grep -q 'sound.*gguf.*not answered for 0.3 s' "$work/err" ||
@@ -172,7 +172,7 @@ if [ -n "$hang" ]; then
             # From 66 on an expert may be what hangs, and calibrate looks for Ctrl-C between steps.
             [ $from -lt 66 ] || [ "${arguments%% *}" != calibrate ] || continue
             # shellcheck disable=SC2086
-            LD_PRELOAD=$hang HANG_FROM=$from timeout -s INT -k 3 0.7 "$moe" $arguments \
+            LD_PRELOAD=$hang HANG_FROM=$from timeout -s INT -k 120 0.7 "$moe" $arguments \
                 -m "$work/sound.gguf" --io threads --quiet >"$work/text" 2>"$work/err"
             status=$?
             [ $status -eq 124 ] || fail "hung from $from, $arguments, Ctrl-C: $status"
@@ -180,7 +180,7 @@ if [ -n "$hang" ]; then
     done
     # An expert hangs, or only one that is read ahead: the first Ctrl-C ends the run all the same.
     for from in 80 100 140; do
-        LD_PRELOAD=$hang HANG_FROM=$from timeout -s INT -k 3 1 "$moe" run -p a -n 400 --temp 0 \
+        LD_PRELOAD=$hang HANG_FROM=$from timeout -s INT -k 120 1 "$moe" run -p a -n 400 --temp 0 \
             --ignore-eos -m "$work/sound.gguf" --expert-cache 50% --io threads --quiet \
             >"$work/text" 2>"$work/err"
         status=$?
@@ -188,7 +188,7 @@ if [ -n "$hang" ]; then
     done
     # The calibration's header and its tables. One that nobody named is left out; Ctrl-C ends all.
     for from in 1 2 5; do
-        LD_PRELOAD=$hang HANG_FROM=$from HANG_ON=moe-cal timeout 20 "$moe" run -p a -n 4 \
+        LD_PRELOAD=$hang HANG_FROM=$from HANG_ON=moe-cal timeout 120 "$moe" run -p a -n 4 \
             -m "$work/sound.gguf" --calibration "$work/sound.moe-cal.gguf" --io-timeout 0.3 --quiet \
             >"$work/text" 2>"$work/err"
         status=$?
@@ -196,13 +196,13 @@ if [ -n "$hang" ]; then
             fail "calibration hung from $from: $status $(cat "$work/err")"
         for arguments in 'run -p a -n 4' verify; do
             # shellcheck disable=SC2086
-            LD_PRELOAD=$hang HANG_FROM=$from HANG_ON=moe-cal timeout -s INT -k 3 0.7 "$moe" \
+            LD_PRELOAD=$hang HANG_FROM=$from HANG_ON=moe-cal timeout -s INT -k 120 0.7 "$moe" \
                 $arguments -m "$work/sound.gguf" --quiet >"$work/text" 2>"$work/err"
             status=$?
             [ $status -eq 124 ] || fail "calibration hung from $from, $arguments, Ctrl-C: $status"
         done
     done
-    LD_PRELOAD=$hang HANG_FROM=1 HANG_ON=moe-cal timeout 20 "$moe" run -p a -n 4 \
+    LD_PRELOAD=$hang HANG_FROM=1 HANG_ON=moe-cal timeout 120 "$moe" run -p a -n 4 \
         -m "$work/sound.gguf" --io-timeout 0.3 >"$work/text" 2>"$work/err"
     status=$?
     [ $status -eq 0 ] && grep -q 'note: .*moe-cal.gguf.*not answered for 0.3 s' "$work/err" ||
@@ -211,7 +211,12 @@ if [ -n "$hang" ]; then
     LD_PRELOAD=$hang HANG_FROM=70 "$moe" verify -m "$work/sound.gguf" --io threads --quiet \
         2>"$work/err" &
     pid=$!
-    sleep 0.5
+    # Once it catches SIGINT, which a shell's background has ignored: bit 1 of the mask.
+    tries=0
+    until grep -q '^SigCgt:.*[2367abef]$' /proc/$pid/status || [ $tries -ge 2400 ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+    done
     kill -INT $pid
     wait $pid
     status=$?

@@ -41,17 +41,20 @@ class Talk:
         self.attributes = termios.tcgetattr(self.fd)
         self.wait("> ")
 
-    def wait(self, word, seconds=60):
+    def read(self, awaited):
+        """What the terminal shows next, within two minutes."""
+        if not select.select([self.fd], [], [], 120)[0]:
+            raise SystemExit(f"no {awaited} in {self.text[self.seen:][-2000:]!r}")
+        try:
+            self.text += os.read(self.fd, 65536)
+        except OSError:
+            raise SystemExit(f"ended before {awaited}: {self.text[self.seen:][-2000:]!r}")
+
+    def wait(self, word):
         """Reads until the word comes behind what was awaited before."""
         word = word.encode()
-        end = time.time() + seconds
         while word not in self.text[self.seen:]:
-            if not select.select([self.fd], [], [], max(0, end - time.time()))[0]:
-                raise SystemExit(f"no {word!r} in {self.text[self.seen:][-2000:]!r}")
-            try:
-                self.text += os.read(self.fd, 65536)
-            except OSError:
-                raise SystemExit(f"ended before {word!r}: {self.text[self.seen:][-2000:]!r}")
+            self.read(repr(word))
         start = self.text.index(word, self.seen)
         between = self.text[self.seen:start].decode(errors="replace")
         self.seen = start + len(word)
@@ -62,6 +65,13 @@ class Talk:
         data = keys if isinstance(keys, bytes) else keys.encode()
         while data:
             data = data[os.write(self.fd, data[:1000]):]
+
+    def ask(self, keys):
+        """Presses keys, and reads until the answer to them has begun."""
+        self.press(keys)
+        self.wait("\n")
+        while not re.sub(rb"\x1b(\[[?0-9;]*[A-Za-z]?)?", b"", self.text[self.seen:]).strip():
+            self.read("answer")
 
     def say(self, keys, message=""):
         self.press(keys)
@@ -217,21 +227,20 @@ def kept():
 
 def interrupts():
     talk = Talk("--ignore-eos", "--chat-template", "chatml")
-    talk.press("Tell me a story.\r")
-    time.sleep(0.3)
+    talk.ask("Tell me a story.\r")
     talk.press("typed ahead\003")
     talk.wait("\n> ")
     talk.press("\003")
     talk.wait("Ctrl-C once more leaves")
-    talk.press("kept\r")
-    time.sleep(0.3)
+    talk.wait("> ")
+    talk.ask("kept\r")
     talk.say("\003")
     check("Ctrl-C stops an answer", talk.last() == "kept", talk.last())
     os.kill(talk.pid, signal.SIGSTOP)
     os.waitpid(talk.pid, os.WUNTRACED)
     termios.tcsetattr(talk.fd, termios.TCSANOW, talk.attributes)
     os.kill(talk.pid, signal.SIGCONT)
-    for _ in range(200):
+    for _ in range(2400):
         if not termios.tcgetattr(talk.fd)[3] & termios.ICANON:
             break
         time.sleep(0.05)
@@ -243,8 +252,7 @@ def interrupts():
     talk.wait("\033[?2004l")
     check("Ctrl-C twice at the prompt", talk.end() == 130)
     talk = Talk("--ignore-eos", "--chat-template", "chatml")
-    talk.press("Tell me a story.\r")
-    time.sleep(0.5)
+    talk.ask("Tell me a story.\r")
     os.kill(talk.pid, signal.SIGINT)
     os.kill(talk.pid, signal.SIGTERM)
     talk.wait("\033[?2004l")
@@ -256,8 +264,7 @@ def interrupts():
 def ahead():
     talk = Talk("-n", "150", "--ignore-eos", "--chat-template", "chatml")
     waiting = "once upon a time " * 350
-    talk.press("Tell me a story.\r")
-    time.sleep(0.3)
+    talk.ask("Tell me a story.\r")
     talk.press(waiting + "\033[200~in\r\na\033[201~ forest\r")
     talk.wait("\n> ")
     talk.wait("\n> ")

@@ -15,7 +15,7 @@ failures = []
 def run(*arguments, base=("run", "-m", model, "-p", "Once", "-n", "3", "--temp", "0", "-t", "1",
                           "-c", "256"), text=""):
     done = subprocess.run([command, *base, *arguments], capture_output=True, text=True, input=text,
-                          timeout=60)
+                          timeout=240)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -104,7 +104,7 @@ end_by() {
         --trace "$work/t.jsonl" >"$work/text" 2>"$work/err" &
     pid=$!
     tries=0
-    while [ ! -s "$work/text" ] && [ $tries -lt 200 ]; do
+    while [ ! -s "$work/text" ] && [ $tries -lt 2400 ]; do
         sleep 0.05
         tries=$((tries + 1))
     done
@@ -131,7 +131,7 @@ rm -f "$work/text"
 ) &
 pid=$!
 tries=0
-while [ ! -s "$work/text" ] && [ $tries -lt 200 ]; do
+while [ ! -s "$work/text" ] && [ $tries -lt 2400 ]; do
     sleep 0.05
     tries=$((tries + 1))
 done

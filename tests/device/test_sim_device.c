@@ -144,14 +144,14 @@ static uint64_t time_copies(link_test *t, uint32_t n, size_t bytes)
     return moe_now_ns() - begin;
 }
 
-/* Never faster than the model; within 10 % of it in the best of the attempts of 20 s, which a
+/* Never faster than the model; within 10 % of it in the best of the attempts of 120 s, which a
  * crowded machine may need. */
 static void check_times(const char *spec, uint32_t n, size_t bytes, uint64_t model_ns)
 {
     link_test t;
     open_link(&t, spec, bytes);
     uint64_t best_ns = UINT64_MAX;
-    const uint64_t end = moe_now_ns() + 20000000000u;
+    const uint64_t end = moe_now_ns() + 120000000000u;
     while (best_ns > model_ns + model_ns / 10 && moe_now_ns() < end) {
         uint64_t ns = time_copies(&t, n, bytes);
         assert_true(ns >= model_ns);
@@ -232,7 +232,7 @@ static void notified(void **state)
     for (int i = 0; i < 5; i++) {
         (void)begin_copy(&t, 1000);
     }
-    uint64_t deadline = moe_now_ns() + 10000000000u;
+    uint64_t deadline = moe_now_ns() + 120000000000u;
     while (atomic_load(&n_calls) < 5 && moe_now_ns() < deadline) {
     }
     assert_int_equal(atomic_load(&n_calls), 5);

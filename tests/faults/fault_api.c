@@ -103,7 +103,7 @@ static void choose_options(world *w, moe_engine_options *o, fault_profile profil
     o->prefill_chunk = varies ? 4 + below(w, 40) : 16;
     o->n_threads = varies ? 1 + below(w, 2) : 2;
     o->io = varies ? ios[below(w, 4)] : MOE_IO_AUTO;
-    o->io_timeout = 0.25;
+    o->io_timeout = fault_profile_is_mild(profile) ? 60 : 0.25;
     o->expert_cache_share = varies ? 0.5 + 0.25 * below(w, 3) : 0.5;
     bool with_sidecar = profile == PROFILE_LIE || (varies && below(w, 2) == 0);
     o->calibration = with_sidecar ? w->sidecar : "none";
@@ -206,11 +206,6 @@ static void write_all(world *w, life *l)
     }
 }
 
-static bool is_mild(fault_profile profile)
-{
-    return profile == PROFILE_MILD || profile == PROFILE_LATE;
-}
-
 /* From opening to closing. */
 static void live(world *w, fault_profile profile, uint64_t seed)
 {
@@ -230,7 +225,7 @@ static void live(world *w, fault_profile profile, uint64_t seed)
         w->page->n_wrong++;
         tell(w, "opening fails without a word", "");
     }
-    if ((status != MOE_OK || l.n_failures > 0) && is_mild(profile)) {
+    if ((status != MOE_OK || l.n_failures > 0) && fault_profile_is_mild(profile)) {
         w->page->n_gave_up++;
         tell(w, "mild faults make it fail", err.message);
     }
@@ -251,7 +246,7 @@ static void check_holdings(world *w, const holdings *before, const char *when)
 {
     char text[256];
     holdings now = count_holdings();
-    for (int i = 0; i < 200 && (now.n_threads > before->n_threads || now.n_fds > before->n_fds);
+    for (int i = 0; i < 12000 && (now.n_threads > before->n_threads || now.n_fds > before->n_fds);
          i++) {
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
         now = count_holdings();

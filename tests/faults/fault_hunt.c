@@ -28,18 +28,17 @@
 
 #define MAX_ARGUMENTS 40
 #define MAX_TEXT      (1u << 22)
-#define PATIENCE_MS   20000
-#define IO_TIMEOUT    "0.4"
+#define PATIENCE_MS   120000
 #define PROMPT        "the cat and the dog went out"
 
 typedef struct scenario {
     const char *name;
-    const char *arguments; /* words; MODEL, OUT and CAL are replaced */
+    const char *arguments; /* words; those in capitals are replaced */
     bool writes_file;      /* OUT, which is the same where the command succeeds */
     bool has_sidecar;      /* checksums: reads may lie */
 } scenario;
 
-#define RUN "run -m MODEL -p TEXT -n 24 --ignore-eos --temp 0 --io-timeout " IO_TIMEOUT " "
+#define RUN "run -m MODEL -p TEXT -n 24 --ignore-eos --temp 0 --io-timeout SECONDS "
 
 static const scenario scenarios[] = {
     {"run", RUN "--calibration none --expert-cache 50%", false, false},
@@ -49,18 +48,18 @@ static const scenario scenarios[] = {
     {"run-all", RUN "--calibration CAL --warm-start on -b 3", false, true},
     {"run-trace", RUN "--calibration none --expert-cache 50% --trace OUT", true, false},
     {"logits",
-     "logits -m MODEL -p TEXT --calibration none --expert-cache 50% --io-timeout " IO_TIMEOUT
-     " -o OUT",
+     "logits -m MODEL -p TEXT --calibration none --expert-cache 50% --io-timeout SECONDS "
+     "-o OUT",
      true, false},
     {"perplexity",
      "perplexity -m MODEL -f LONG -c 32 --calibration none --expert-cache 50% "
-     "--io-timeout " IO_TIMEOUT,
+     "--io-timeout SECONDS",
      false, false},
     {"tokenize", "tokenize -m MODEL -p TEXT --json", false, false},
     {"inspect", "inspect -m MODEL --json", false, false},
-    {"calibrate", "calibrate -m MODEL -f LONG -n 96 -o OUT --io-timeout " IO_TIMEOUT, true, false},
+    {"calibrate", "calibrate -m MODEL -f LONG -n 96 -o OUT --io-timeout SECONDS", true, false},
     {"api", NULL, false, true},
-    {"verify", "verify -m MODEL --calibration CAL --quiet --io-timeout " IO_TIMEOUT, false, false},
+    {"verify", "verify -m MODEL --calibration CAL --quiet --io-timeout SECONDS", false, false},
 };
 #define N_SCENARIOS (sizeof scenarios / sizeof scenarios[0])
 
@@ -106,6 +105,10 @@ static char *contents(const char *path, size_t *size)
 
 static const char *word_of(const hunt *h, const char *word)
 {
+    if (strcmp(word, "SECONDS") ==
+        0) { /* not so few that a busy machine looks like a disk that hangs */
+        return fault_profile_is_mild(h->page->profile) ? "60" : "0.4";
+    }
     return strcmp(word, "MODEL") == 0  ? h->model
            : strcmp(word, "OUT") == 0  ? h->out
            : strcmp(word, "CAL") == 0  ? h->cal
@@ -261,7 +264,7 @@ static const char *judge(hunt *h, size_t index, fault_profile profile, const out
         h->n_silent++;
         return "fails without a word";
     }
-    if (code == 1 && (profile == PROFILE_MILD || profile == PROFILE_LATE)) {
+    if (code == 1 && fault_profile_is_mild(profile)) {
         h->n_gave_up++;
         return "gives up";
     }

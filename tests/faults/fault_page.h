@@ -78,6 +78,12 @@ extern const char *const fault_class_names[FAULT_CLASSES];
 extern const char *const fault_kind_names[FAULT_KINDS];
 extern const char *const fault_profile_names[FAULT_PROFILES];
 
+/* Whether nothing may fail. */
+static inline bool fault_profile_is_mild(fault_profile profile)
+{
+    return profile == PROFILE_MILD || profile == PROFILE_LATE;
+}
+
 /* Sets rates, nth call and times. n_calls: of a run without faults, by class; for PROFILE_NTH. */
 void fault_page_set(fault_page *page, fault_profile profile, uint64_t seed,
                     const uint64_t *n_calls);

@@ -236,7 +236,7 @@ static void test_timeout(io_fixture *f)
     assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, 30000000), 0);
     uint64_t waited = moe_now_ns() - start;
     assert_true(waited >= 30000000);
-    assert_true(waited < 5000000000);
+    assert_true(waited < 120000000000);
     io_fixture_close(f);
 }
 

@@ -61,7 +61,7 @@ static void read_badly(io_fixture *f, script *s, const char *reason)
     io_fixture_slots(f, 4, SIZE);
     uint64_t start = moe_now_ns();
     moe_range_done done = io_read_one(f, 0, OFFSET, SIZE);
-    assert_true(moe_now_ns() - start < 10000ull * MS);
+    assert_true(moe_now_ns() - start < 120000ull * MS);
     assert_int_equal(done.status, MOE_ERR_IO);
     assert_null(done.data);
     assert_non_null(strstr(done.error.message, f->files[0].path));
@@ -162,7 +162,7 @@ static void test_bad_block(io_fixture *f)
     }
     for (uint32_t n = 0; n < 10; n++) {
         moe_range_done done;
-        assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, 10000ll * MS), 1);
+        assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, 120000ll * MS), 1);
         if (done.tag == 5) {
             assert_int_equal(done.status, MOE_ERR_IO);
             assert_non_null(strstr(done.error.message, "1089536"));
@@ -251,29 +251,32 @@ static void test_out_of_order(io_fixture *f)
     }
     for (uint32_t n = 0; n < 16; n++) {
         moe_range_done done;
-        assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, 10000ll * MS), 1);
+        assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, 120000ll * MS), 1);
         io_check_bytes(f, &done, done.tag % 2, OFFSET + done.tag * 4001u, SIZE);
     }
     io_fixture_close(f);
 }
 
-/* Waits come back at their timeout for as long as the disk takes, and in the end with the range. */
+/* Waits come back at their timeout until the disk answers, and then with the range. */
 static void test_slow_disk(io_fixture *f)
 {
-    script s = {.fault = {MOE_FAULT_DELAY, 60 * MS}, .n = UINT64_MAX};
+    script s = {.fault = {MOE_FAULT_STUCK, 0}, .n = UINT64_MAX};
+    atomic_store(&f->fault.let_go, false);
     open_with(f, &s);
     io_fixture_slots(f, 1, SIZE);
     assert_true(io_submit(f, 0, 0, OFFSET, SIZE));
     moe_range_done done;
-    uint32_t n_timeouts = 0;
-    while (moe_range_reader_wait(f->reader, &done, 1, 5 * MS) == 0) {
-        n_timeouts++;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, 5 * MS), 0);
     }
-    assert_true(n_timeouts >= 2);
+    atomic_store(&f->fault.let_go, true);
+    assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, FOREVER), 1);
     io_check_bytes(f, &done, 0, OFFSET, SIZE);
+    atomic_store(&f->fault.let_go, false);
     moe_range_reader_wake(f->reader);
     assert_true(io_submit(f, 0, 0, OFFSET, SIZE));
     assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, FOREVER), 0); /* woken */
+    atomic_store(&f->fault.let_go, true);
     assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, FOREVER), 1);
     io_fixture_close(f);
 }
@@ -304,7 +307,7 @@ static void test_answered_twice(io_fixture *f)
         }
         for (uint32_t n = 0; n < 4; n++) {
             moe_range_done done;
-            assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, 10000ll * MS), 1);
+            assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, 120000ll * MS), 1);
             io_check_bytes(f, &done, 0, OFFSET + done.tag, SIZE);
         }
     }
@@ -324,14 +327,14 @@ static void test_lost(io_fixture *f)
     assert_true(io_submit(f, 0, 0, OFFSET, SIZE));
     assert_true(io_submit(f, 1, 1, OFFSET, SIZE));
     moe_range_done done;
-    assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, 10000ll * MS), 1);
+    assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, 120000ll * MS), 1);
     assert_int_equal(done.tag, 1);
     io_check_bytes(f, &done, 1, OFFSET, SIZE);
     moe_range_reader_cancel(f->reader, 0);
     assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, 20 * MS), 0);
     uint64_t start = moe_now_ns();
     assert_false(moe_range_reader_close(&f->reader));
-    assert_true(moe_now_ns() - start < 5000ull * MS);
+    assert_true(moe_now_ns() - start < 120000ull * MS);
     assert_null(f->reader);
     assert_int_equal(f->n_log, 1);
     assert_non_null(strstr(f->log[0], "buffers"));
@@ -351,7 +354,7 @@ static void test_cancel_between_tries(io_fixture *f)
     assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, 30 * MS), 0);
     moe_range_reader_cancel(f->reader, 0);
     uint64_t reads = stats_of(f).n_reads;
-    assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, 10000ll * MS), 1);
+    assert_int_equal(moe_range_reader_wait(f->reader, &done, 1, 120000ll * MS), 1);
     assert_int_equal(done.status, MOE_ERR_CANCELLED);
     assert_int_equal(stats_of(f).n_reads, reads);
     assert_int_equal(stats_of(f).n_errors, 0);

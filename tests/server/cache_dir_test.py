@@ -49,7 +49,7 @@ def ask(server, prompt, n=8):
 
 
 def await_files(n):
-    for _ in range(200):
+    for _ in range(2400):
         if os.path.isdir(cache) and len([f for f in files() if f.endswith(".moe-session")]) >= n:
             return
         time.sleep(0.05)

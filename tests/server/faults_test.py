@@ -216,7 +216,7 @@ def mounted(options, name, how):
 
 def read_only(cache):
     done = subprocess.run([command, "serve", "-m", model, "--port", "0", "--cache-dir", cache],
-                          capture_output=True, text=True, timeout=60, check=False)
+                          capture_output=True, text=True, timeout=240, check=False)
     check("read-only: refused at the start", done.returncode == 1 and "--cache-dir" in done.stderr
           and "ead-only" in done.stderr, done.stderr)
 

@@ -23,10 +23,10 @@ def connections(server, most):
     """Of so many open connections each is answered, one more is refused, until one of them goes."""
     kept = []
     for _ in range(most):
-        kept.append(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+        kept.append(socket.create_connection(("127.0.0.1", server.port), timeout=120))
         answer = ask(kept[-1])
         check("a connection within the limit", answer.startswith(b"HTTP/1.1 200"), answer)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as late:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=120) as late:
         answer = ask(late)
         check("a connection beyond the limit", answer.startswith(b"HTTP/1.1 503") and
               b"Retry-After: " in answer and b"Connection: close" in answer and
@@ -56,7 +56,7 @@ def requests(server):
     held = []  # bodies that do not end: together as much as all requests may have
     words = "The cat sat on the mat. " * (2 * MIB // 24)
     for _ in range(5):
-        held.append(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+        held.append(socket.create_connection(("127.0.0.1", server.port), timeout=120))
         held[-1].sendall(head + most)
     refused = []
 

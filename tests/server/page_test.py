@@ -34,7 +34,7 @@ class Tab:
 
     def __init__(self, url):
         at = urllib.parse.urlsplit(url)
-        self.socket = socket.create_connection((at.hostname, at.port), timeout=60)
+        self.socket = socket.create_connection((at.hostname, at.port), timeout=120)
         key = base64.b64encode(os.urandom(16)).decode()
         self.socket.sendall((f"GET {at.path} HTTP/1.1\r\nHost: {at.netloc}\r\nUpgrade: websocket\r\n"
                              f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n"

@@ -29,7 +29,7 @@ def free_port():
 def ask(port, path, body, stream=False):
     """The status, the text, and how many reads the answer took."""
     context = ssl._create_unverified_context()
-    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=60)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=120)
     try:
         connection.request("POST", path, json.dumps(dict(body, stream=stream)),
                            {"Authorization": "Bearer somebody"})

@@ -66,7 +66,7 @@ class Server:
     def send_signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
 
-    def wait(self, seconds=60):
+    def wait(self, seconds=120):
         status = self.process.wait(seconds)
         self.reader.join(5)
         return status
@@ -76,7 +76,7 @@ class Server:
             self.send_signal()
         return self.wait()
 
-    def connect(self, timeout=60):
+    def connect(self, timeout=120):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def request(self, method, path, body=None, headers=None):
@@ -118,7 +118,7 @@ class Server:
         return {m.group(1): int(m.group(2))
                 for m in re.finditer(r"^moe_([a-z_]+) (\d+)$", data.decode(), re.M)}
 
-    def raw(self, data, timeout=30, half_close=False):
+    def raw(self, data, timeout=120, half_close=False):
         """Sends bytes as they are; the bytes that come back until the server closes."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as s:
             s.sendall(data)
@@ -132,7 +132,7 @@ class Server:
                 out += piece
 
 
-def wait_until(holds, seconds=90):
+def wait_until(holds, seconds=120):
     """Whether holds() is true at some time by then."""
     end = time.monotonic() + seconds
     while not holds():
