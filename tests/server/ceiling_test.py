@@ -14,12 +14,12 @@ import sys
 import tempfile
 import threading
 
-from serving import SMALL, Server, check, end_of_test, wait_until
+from serving import Server, check, end_of_test, wait_until
 
 command, model = sys.argv[1:3]
 REQUESTS = int(sys.argv[3]) if len(sys.argv) > 3 else 2
 SEED = int(sys.argv[4]) if len(sys.argv) > 4 else 1
-CLIENTS = 24 if SMALL else 128
+CLIENTS = 128
 MIB = 1 << 20
 WORDS = "The cat sat on the mat, and it was good. "
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -236,8 +236,7 @@ def main():
     if REQUESTS > 2:
         alone(256)
     together(128, 24)
-    if not SMALL:
-        in_a_group()
+    in_a_group()
     end_of_test()
 
 
