@@ -218,6 +218,7 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
     }
     choice.needs |= engine->map.n_scales > 0 ? MOE_DEVICE_SCALED_WEIGHTS : 0;
     status = moe_device_choice_open(&engine->device, &choice, err);
+    engine->runner.device = engine->device;
     if (status == MOE_OK && o->host_compute == MOE_SWITCH_ON && lacks_biases(engine)) {
         status = moe_fail(err, MOE_ERR_UNSUPPORTED,
                           "options.host_compute cannot act: the experts of %s models have biases, "
@@ -531,7 +532,6 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     if (engine->draft_head != NULL) {
         moe_draft_head_limits(engine->draft_head, &limits);
     }
-    engine->runner.device = engine->device;
     const uint64_t began = moe_now_ns();
     int status = moe_engine_open_book(engine, o, err);
     if (status == MOE_OK) {
