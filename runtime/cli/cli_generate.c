@@ -122,6 +122,9 @@ static int write_rest(generation *g)
         frame_reasoning(g, false);
         return code;
     }
+    if (g->answer->stop != CLI_STOP_END) {
+        return CLI_EXIT_OK; /* cut off within a character, whose bytes are no text */
+    }
     size_t size;
     const char *rest = moe_text_finish(g->text, &size);
     return write_text(g, rest, size);

@@ -238,5 +238,11 @@ if [ -n "$demo" ]; then
     [ "$(grep -cx "$end" "$work/chat")" -eq 1 ] || fail "control tokens from a user"
 fi
 
+# A text that is cut off within a character ends before it.
+for n in 1 2 4; do
+    "$moe" run -m "$model" -p once --grammar 'root ::= "𝔊𝔊"' -n $n --temp 0 --quiet >"$work/cut"
+    [ "$(cat "$work/cut")" = "$([ $n -lt 4 ] || echo 𝔊)" ] || fail "-n $n: half a character is printed"
+done
+
 echo "$failed failed"
 [ "$failed" -eq 0 ]

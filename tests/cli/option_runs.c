@@ -80,6 +80,7 @@ static const struct {
     {"--policy", CLI_BENCH_OFFLOAD | CLI_BENCH_CACHE | CLI_SIMULATE, "lru,lfru"},
     {"--policy", ~0u, "lru|belady|gate-score"},
     {"--calibration", SWEEPS, "none|cal.gguf"},
+    {"--checksums", ~0u, "none|sums"},
     {"--calibration", ~0u, "cal.gguf|none"},
     {"--speculate", ~0u, "off|auto|ngram|self|mtp|mtp:copy.gguf|auto:copy.gguf|model:copy.gguf"},
     {"--draft-max", ~0u, "1|20"},
