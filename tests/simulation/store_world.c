@@ -366,6 +366,7 @@ void world_choose(world *w, const w_plan *plan)
     w->disk.no_direct = !w->options.buffered_io && sim_below(&dice, 2) == 0;
     choose_faults(w, &dice);
     w->may_hang |= world_settings(plan).leap_per_mille > 0;
+    w->may_hang |= w->disk.blocks; /* many slow reads in a row are no progress to the mover */
     if (sim_below(&dice, 12) == 0 && (plan->without >> W_FAULT_MEMORY & 1) == 0) {
         sim_heap_now()->refuse_at = 1 + sim_below(&dice, 90);
         w->may_fail = true;
