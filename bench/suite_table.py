@@ -4,7 +4,8 @@
 the same cache, by texts, temperatures, caches and batches. No clock is read, so the table is the
 same on every machine.
 
-    python3 suite_table.py COMMAND MODEL HEAD [--parallel 1,8,32] [--caches 10%,25%,50%] [--jobs 2]
+    python3 suite_table.py COMMAND MODEL HEAD [--parallel 1,8,32] [--caches 10%,25%,50%]
+                           [--temps 0.7,1] [--jobs 2]
 
 HEAD is a file with the model's drafting layer, or an EAGLE-3 head. Each batch is a run of
 "bench speculate --suite" for every text. A cell has the least and the greatest gain of the texts;
@@ -26,7 +27,7 @@ from pathlib import Path
 
 TREE = Path(__file__).resolve().parent.parent
 TEXTS = ("bench/texts/gsm8k.txt", "bench/texts/shakespeare.txt", "examples/demo-model/train.py")
-SIZES = {1: (64, 128, (1, 3, 6)), 8: (32, 48, (1, 3, 6)), 32: (32, 24, (1, 3))}
+SIZES = {1: (64, 128, (1, 3, 6)), 8: (32, 64, (1, 3, 6)), 32: (32, 32, (1, 3))}
 DRAFTERS = ("auto", "ngram", "self", "mtp:H", "auto:H")
 STATIC = "self --length-control static --draft-max "
 LOOKAHEAD = "off --lookahead 8"
@@ -37,20 +38,39 @@ def configs(batch: int) -> list[str]:
     return ["off", *DRAFTERS, LOOKAHEAD, *(f"{STATIC}{k}" for k in SIZES[batch][2])]
 
 
-def run(given, batch: int, text: str) -> list[dict]:
+def bench(given, batch: int, source: list[str]) -> list[dict]:
     prompt, written, _ = SIZES[batch]
-    asked = configs(batch)
-    command = [given.command, "bench", "speculate", "-m", given.model, "--suite", str(TREE / text),
-               "-t", "1", "-p", str(prompt), "-n", str(written), "--repeat", "1", "--calibration",
-               "none", "--io-timeout", "3600", "--parallel", str(batch), "--expert-cache",
-               given.caches, "--format", "csv", "--configs",
-               "; ".join(f"{c.replace(':H', ':' + given.head)} --cost bytes" for c in asked)]
+    command = [given.command, "bench", "speculate", "-m", given.model, *source, "-t", "1", "-p",
+               str(prompt), "-n", str(written), "--repeat", "1", "--calibration", "none",
+               "--io-timeout", "3600", "--parallel", str(batch), "--expert-cache", given.caches,
+               "--format", "csv", "--configs", "; ".join(
+                   f"{c.replace(':H', ':' + given.head)} --cost bytes" for c in configs(batch))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     for row in rows:
         row["config"] = row["config"].replace(" --cost bytes", "").replace(given.head, "H")
+    return rows
+
+
+def moved(row: dict) -> float:
+    return sum(float(row[f"{kind}_mib_per_token"]) for kind in ("demand", "prefetch", "foresight"))
+
+
+def run(given, batch: int, text: str) -> list[dict]:
+    """The suite's rows, or, with --temps, those of some of its ways."""
+    path = str(TREE / text)
+    if not given.temps:
+        return bench(given, batch, ["--suite", path])
+    rows = []
+    for temp in given.temps.split(","):
+        plain: dict = {}
+        for row in bench(given, batch, ["-f", path, "--temp", temp]):
+            plain = row if row["config"] == "off" else plain
+            if row["config"] == LOOKAHEAD: # verifies nothing: by bytes
+                row["gain"] = str(moved(plain) / moved(row))
+            rows.append(row | {"text": Path(path).name, "tokens": f"temperature {temp}"})
     return rows
 
 
@@ -108,6 +128,7 @@ def main() -> None:
     parser.add_argument("head")
     parser.add_argument("--parallel", default="1,8,32")
     parser.add_argument("--caches", default="10%,25%,50%")
+    parser.add_argument("--temps", default="", help="only these of the suite's temperatures: 0.7,1")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     batches = [int(b) for b in given.parallel.split(",")]
