@@ -107,7 +107,7 @@ static void read_device(moe_storage *storage, dev_t device)
 /* Kernels before 6.1 do not state the alignment; whether O_DIRECT opens is known on all kernels. */
 static void read_direct_io(moe_storage *storage, const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);
     storage->direct_io = fd >= 0;
     if (fd >= 0) {
         close(fd);

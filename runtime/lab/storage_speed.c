@@ -97,12 +97,12 @@ static int open_source(measurement *m, size_t source, moe_error *err)
     if (path == NULL) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "storage test: a copy without a path");
     }
-    m->fds[source] = open(path, O_RDONLY | O_CLOEXEC);
+    m->fds[source] = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (m->fds[source] < 0 || fstat(m->fds[source], &state) != 0) {
         return moe_fail(err, MOE_ERR_IO, "%s: %s", path, strerror(errno));
     }
     if (!S_ISREG(state.st_mode)) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "%s is not a regular file", path);
+        return moe_fail(err, MOE_ERR_IO, "%s is not a regular file", path);
     }
     if (source > 0 && (uint64_t)state.st_size != m->file_bytes) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "%s is no copy of %s: it has another size", path,

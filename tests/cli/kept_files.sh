@@ -19,7 +19,7 @@ fail() {
 fifo=$work/fifo
 mkfifo "$fifo" || exit 77
 refused() {
-    timeout 20 "$command" "$@" >/dev/null 2>"$work/err" </dev/null
+    timeout -k 1 20 "$command" "$@" >/dev/null 2>"$work/err" </dev/null
     got=$?
     [ "$got" -eq 1 ] || fail "$* (status $got)"
     grep -qE 'regular file|a pipe or device' "$work/err" || fail "$*"
@@ -39,6 +39,9 @@ run="run -m $model -n 2 --temp 0 --quiet"
     mv "$work/pipe.so" "$fifo"
     refused $run -p a --model-copy "$fifo"
     refused $run -p a --speculate "model:$fifo"
+    refused bench io --file "$fifo"
+    refused bench speculate -m "$model" --suite "$fifo"
+    refused bench decode -m "$model" -n 2 -p 2 --repeat 1 --route-trace "$fifo"
     refused simulate --trace "$fifo"
     refused analyze --trace "$fifo"
     refused analyze --trace "$fifo" --layers 2 --experts 4
