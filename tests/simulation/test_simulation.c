@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -288,28 +289,21 @@ static int run_many(const job_settings *j)
         c->at[i] = c->next;
     }
     fflush(stdout);
-    for (uint32_t i = 1; i < j->n_jobs; i++) {
+    int broken = 0;
+    if (j->n_jobs == 1) {
+        work(c, j, 0, end);
+    }
+    for (uint32_t i = 0; i < j->n_jobs && j->n_jobs > 1; i++) {
         if (fork() == 0) {
+            (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
             work(c, j, i, end);
             fflush(stdout);
             _exit(0);
         }
     }
-    int broken = 0;
-    if (j->n_jobs == 1) {
-        work(c, j, 0, end);
-    } else {
-        c->at[0] = UINT64_MAX;
-        if (fork() == 0) {
-            work(c, j, 0, end);
-            fflush(stdout);
-            _exit(0);
-        }
-        for (uint32_t i = 0; i < j->n_jobs; i++) {
-            int status;
-            broken |= wait(&status) > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0);
-            save_state(j->state, c, j);
-        }
+    for (uint32_t i = 0; i < j->n_jobs && j->n_jobs > 1; i++) {
+        int status;
+        broken |= wait(&status) > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0);
     }
     save_state(j->state, c, j);
     double took = now_s() - begin;
