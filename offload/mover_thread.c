@@ -13,6 +13,7 @@
 #define MAX_RANGES_IN_FLIGHT 192u /* below the reader's own limit */
 #define LOOKS_PER_TIMEOUT    8u
 #define ONLY_FILES           1u /* a range's source */
+#define FROM_FILES           1u /* the sources of one that was read there */
 
 /* Takes the most urgent request that may go to the disk now, and makes it LOADING; NONE if there is
  * none. */
@@ -132,13 +133,21 @@ static void start_slot(moe_mover *mover, uint32_t index)
     }
 }
 
-static bool matches(const moe_move *move, int part, const uint8_t *bytes, uint64_t size)
+/* Whether the bytes are right, as far as they are looked at. sources: those that gave them. */
+static bool matches(const moe_mover_slot *slot, int part, uint32_t sources)
 {
+    const moe_move *move = &slot->move;
+    uint64_t size = move->expert->parts[part].size;
     if (move->sums != NULL) {
-        return moe_weight_sums_check(move->sums, move->first_sum + (size_t)part,
-                                     XXH3_64bits(bytes, size));
+        size_t at = move->first_sum + (size_t)part;
+        bool own = sources == FROM_FILES && slot->retried[part] == 0;
+        if (own && !moe_weight_sums_is_due(move->sums, at)) {
+            return true;
+        }
+        atomic_fetch_add_explicit(&move->sums->n_hashed, size, memory_order_relaxed);
+        return moe_weight_sums_check(move->sums, at, XXH3_64bits(slot->data[part], size));
     }
-    return move->checksums == NULL || XXH3_64bits(bytes, size) == move->checksums[part];
+    return move->checksums == NULL || XXH3_64bits(slot->data[part], size) == move->checksums[part];
 }
 
 /* Checks the part's checksum. False when the bytes do not match: they are read once more from every
@@ -147,7 +156,7 @@ static bool verify_part(moe_mover *mover, uint32_t index, int part, uint32_t sou
 {
     moe_mover_slot *slot = &mover->slots[index];
     const moe_tensor_ref *ref = &slot->move.expert->parts[part];
-    if (matches(&slot->move, part, slot->data[part], ref->size)) {
+    if (matches(slot, part, sources)) {
         if (slot->doubted[part] != 0) {
             moe_range_reader_blame(mover->reader, ref->file_index, ref->offset,
                                    slot->doubted[part] & ~sources);

@@ -111,8 +111,10 @@ static void give(moe_checksum_book *book, size_t at, uint64_t checksum)
     book->is_given[at] = checksum != 0;
 }
 
+/* What the calibration knows, a reading has always been compared with. */
 static void give_calibration(moe_checksum_book *book, const moe_calibration *c)
 {
+    book->sums.each_time = c->checksums != NULL;
     for (size_t i = 0; c->checksums != NULL && i < book->sums.n_of_experts; i++) {
         give(book, i, c->checksums[i]);
     }

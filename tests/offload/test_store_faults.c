@@ -235,6 +235,24 @@ static void made_checksums(void **state)
         moe_weight_sums_give(&sums, i, f.checksums[i]);
     }
     assert_true(n_made > sums.n / 4);
+    /* No more than the first reading of each, and a sixteenth of the others, is hashed. */
+    moe_expert_store_stats stats;
+    uint64_t all = 0;
+    for (uint32_t l = 0; l < f.map->n_layer; l++) {
+        for (uint32_t e = 0; f.map->layers[l].experts != NULL && e < f.map->n_expert; e++) {
+            all += moe_expert_ref_bytes(&f.map->layers[l].experts[e]);
+        }
+    }
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(run(f.engine, tokens, 0), 0);
+    }
+    moe_expert_store_get_stats(f.engine->runner.experts, &stats);
+    uint64_t n_read = stats.bytes_disk_demand + stats.bytes_disk_prefetch;
+    uint64_t n_hashed = atomic_load(&sums.n_hashed);
+    print_message("%.3g MB read, %.3g MB hashed\n", (double)n_read / 1e6, (double)n_hashed / 1e6);
+    assert_true(n_read > 20 * all);
+    assert_true(n_hashed <= all + n_read / MOE_WEIGHT_SUMS_EVERY);
+    sums.each_time = true; /* as with a calibration */
     f.flip_per_mille = 60;
     int n_failures = run(f.engine, tokens, 50);
     assert_true(f.n_injected > 20 && n_failures < (int)f.n_injected / 4);

@@ -285,12 +285,14 @@ typedef struct moe_engine_options {
      * they must. Sessions that draft by a layer or look ahead are not parked. */
     const char *park_folder;
 
-    /* Checksums of the weights are made while these are first read. What is read again must match
-     * its checksum, and so must what copies give: a part of an expert is read from a copy only once
-     * its checksum is known. They show what has changed since the first reading; damage that the
-     * file had before, only those of a calibration. This file keeps them: "auto": MODEL.moe-sums
-     * beside the model; NULL, "none": they are in memory alone, as also where it cannot be written
-     * (one log line says so). For model files that were changed or replaced it begins anew. */
+    /* Checksums of the weights are made while these are first read. What is read for the first time
+     * in a process must match the one that an earlier one has made, and so must each 16th reading
+     * after it, every reading where a calibration has the checksums, and all that copies give: a
+     * part of an expert is read from a copy only once its checksum is known. They show what has
+     * changed since the first reading; damage that the file had before, only those of a
+     * calibration. This file keeps them: "auto": MODEL.moe-sums beside the model; NULL, "none":
+     * they are in memory alone, as also where it cannot be written (one log line says so). For
+     * model files that were changed or replaced it begins anew. */
     const char *checksums;
     /* Makes the checksums of what has not been read yet while no step runs: a thread reads it from
      * the files, and leaves off when a step begins or the engine closes. Auto: if a file keeps them
