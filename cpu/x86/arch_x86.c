@@ -72,7 +72,8 @@ static void init_avx2(moe_matmul_kernels *kernels)
     moe_matmul_init_avx2_iq3(kernels);
     moe_matmul_init_avx2_iq1(kernels);
     moe_matmul_init_avx2_ternary(kernels);
-    MOE_QUANT_TYPES_SHIFTED(MOE_CALL_INIT, avx2)
+    moe_matmul_init_avx2_shifted_16(kernels);
+    moe_matmul_init_avx2_shifted_32(kernels);
 }
 
 static void init_avx_vnni(moe_matmul_kernels *kernels)
@@ -85,7 +86,8 @@ static void init_avx_vnni(moe_matmul_kernels *kernels)
     moe_matmul_init_avx_vnni_iq3(kernels);
     moe_matmul_init_avx_vnni_iq1(kernels);
     moe_matmul_init_avx_vnni_ternary(kernels);
-    MOE_QUANT_TYPES_SHIFTED(MOE_CALL_INIT, avx_vnni)
+    moe_matmul_init_avx_vnni_shifted_16(kernels);
+    moe_matmul_init_avx_vnni_shifted_32(kernels);
 }
 
 static void init_avx512_vnni(moe_matmul_kernels *kernels)
@@ -98,7 +100,8 @@ static void init_avx512_vnni(moe_matmul_kernels *kernels)
     moe_matmul_init_avx512_vnni_iq3(kernels);
     moe_matmul_init_avx512_vnni_iq1(kernels);
     moe_matmul_init_avx512_vnni_ternary(kernels);
-    MOE_QUANT_TYPES_SHIFTED(MOE_CALL_INIT, avx512_vnni)
+    moe_matmul_init_avx512_vnni_shifted_16(kernels);
+    moe_matmul_init_avx512_vnni_shifted_32(kernels);
 }
 
 void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_features)

@@ -341,6 +341,13 @@ MOE_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, const
     }
 }
 
+/* By itself: it serves the types that are converted, too. */
+static __attribute__((noinline)) void attend_floats(const moe_attend_args *args,
+                                                    const page_rows *rows)
+{
+    attend_rows(MOE_KV_F32, args, rows);
+}
+
 /* From this many queries on, a page's rows are converted once for all of them. Otherwise each tile
  * converts them anew: keys for every four queries, values for every eight. */
 #define CONVERT_FROM 16
@@ -389,7 +396,7 @@ MOE_INLINE void attend_converted(moe_kv_type type, const moe_attend_args *args,
     as_floats.type = MOE_KV_F32;
     as_floats.k_row_bytes = as_floats.v_row_bytes = 0; /* nothing to fetch ahead */
     as_floats.next_k = NULL;
-    attend_rows(MOE_KV_F32, &as_floats, &converted);
+    attend_floats(&as_floats, &converted);
 }
 
 /* What only a broken model makes is left to the reference: pages with a NaN, and queries that
@@ -439,7 +446,7 @@ static void attend_page_lanes(const moe_attend_args *args)
     else if (args->type == MOE_KV_F16)
         attend_rows(MOE_KV_F16, args, &rows);
     else if (args->type == MOE_KV_F32)
-        attend_rows(MOE_KV_F32, args, &rows);
+        attend_floats(args, &rows);
     else if (args->type == MOE_KV_Q4_0)
         attend_rows(MOE_KV_Q4_0, args, &rows);
     else

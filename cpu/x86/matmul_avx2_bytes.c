@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* AVX2 products of the types with blocks of 32 whose codes stand for bytes. */
+#define MOE_FILE_TYPES MOE_QUANT_TYPES_BYTES
 #include "cpu/x86/matmul_avx2.h"
 
 MOE_QUANT_TYPES_BYTES(MOE_QUANT_MATMUL, multiply)

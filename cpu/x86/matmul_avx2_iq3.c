@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* AVX2 products of the types with points of three bits: a file for each family of types, so
  * that they compile side by side. */
+#define MOE_FILE_TYPES MOE_QUANT_TYPES_IQ3
 #include "cpu/x86/matmul_avx2.h"
 
 MOE_QUANT_TYPES_IQ3(MOE_QUANT_MATMUL, multiply)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* AVX-VNNI products of the types with blocks of 256 and runs of 16. */
+#define MOE_FILE_TYPES MOE_QUANT_TYPES_256_16
 #include "cpu/x86/matmul_avx_vnni.h"
 
 MOE_QUANT_TYPES_256_16(MOE_QUANT_MATMUL, multiply)

@@ -47,18 +47,20 @@ void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
     X(tq2_0, TQ2_0, with)                                                                          \
     X(nvfp4, NVFP4, with)
 
-/* Types whose codes a bit of each run shifts: X(name, with). */
-#define MOE_QUANT_TYPES_SHIFTED(X, with)                                                           \
-    X(iq2_k, with)                                                                                 \
-    X(iq2_ks, with)                                                                                \
-    X(iq3_k, with)                                                                                 \
-    X(iq3_ks, with)                                                                                \
-    X(iq4_k, with)                                                                                 \
-    X(iq4_ks, with)                                                                                \
-    X(iq4_kss, with)                                                                               \
-    X(iq5_k, with)                                                                                 \
-    X(iq5_ks, with)                                                                                \
-    X(iq6_k, with)
+/* Types whose codes a bit of each run shifts: with runs of 16, and with runs of 32, whose rows
+ * begin with a scale. */
+#define MOE_QUANT_TYPES_SHIFTED_16(X, with)                                                        \
+    X(iq2_k, IQ2_K, with)                                                                          \
+    X(iq3_k, IQ3_K, with)                                                                          \
+    X(iq4_k, IQ4_K, with)                                                                          \
+    X(iq5_k, IQ5_K, with)                                                                          \
+    X(iq6_k, IQ6_K, with)
+#define MOE_QUANT_TYPES_SHIFTED_32(X, with)                                                        \
+    X(iq2_ks, IQ2_KS, with)                                                                        \
+    X(iq3_ks, IQ3_KS, with)                                                                        \
+    X(iq4_ks, IQ4_KS, with)                                                                        \
+    X(iq4_kss, IQ4_KSS, with)                                                                      \
+    X(iq5_ks, IQ5_KS, with)
 
 /* A function for each type, in which the type is a constant, and its entry in the table. (One
  * function with all their loops inlined takes compilers minutes and gigabytes.) */
@@ -86,6 +88,8 @@ void moe_matmul_init_avx2_iq2(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx2_iq3(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx2_iq1(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx2_ternary(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx2_shifted_16(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx2_shifted_32(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni_32(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni_bytes(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni_256(moe_matmul_kernels *kernels);
@@ -94,6 +98,8 @@ void moe_matmul_init_avx_vnni_iq2(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni_iq3(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni_iq1(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx_vnni_ternary(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx_vnni_shifted_16(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx_vnni_shifted_32(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_32(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_bytes(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_256(moe_matmul_kernels *kernels);
@@ -102,16 +108,10 @@ void moe_matmul_init_avx512_vnni_iq2(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_iq3(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_iq1(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_ternary(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx512_vnni_shifted_16(moe_matmul_kernels *kernels);
+void moe_matmul_init_avx512_vnni_shifted_32(moe_matmul_kernels *kernels);
 
 /* The matrix unit, for types whose files of AVX-512 VNNI take weights apart for it. */
 void moe_matmul_init_amx(moe_matmul_kernels *kernels);
-
-/* One for each of these types. */
-#define MOE_DECLARE_INIT(name, isa)                                                                \
-    void moe_matmul_init_##isa##_##name(moe_matmul_kernels *kernels);
-#define MOE_CALL_INIT(name, isa) moe_matmul_init_##isa##_##name(kernels);
-MOE_QUANT_TYPES_SHIFTED(MOE_DECLARE_INIT, avx2)
-MOE_QUANT_TYPES_SHIFTED(MOE_DECLARE_INIT, avx_vnni)
-MOE_QUANT_TYPES_SHIFTED(MOE_DECLARE_INIT, avx512_vnni)
 
 #endif

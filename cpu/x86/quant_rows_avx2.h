@@ -28,7 +28,7 @@ MOE_INLINE bool has_offset(moe_dtype type, vnni_dot dot)
 /* Magnitude of the largest code. */
 MOE_INLINE int max_code(moe_dtype type)
 {
-    switch (type) {
+    switch (type_of_file(type)) {
     case MOE_DTYPE_TQ1_0:
         return 2;
     case MOE_DTYPE_Q2_K:

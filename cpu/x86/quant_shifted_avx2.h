@@ -77,7 +77,7 @@ MOE_INLINE __m256i codes_before_shift(moe_dtype type, const uint8_t *block, int 
     const moe_block_iq6_k *iq6 = (const moe_block_iq6_k *)block;
     const char offset = is_signed ? 0 : (char)0x80;
     const int half = 4 * (e % 2); /* where these elements' nibbles are in a byte */
-    switch (type) {
+    switch (type_of_file(type)) {
     case MOE_DTYPE_IQ2_K:
         return codes_of_pairs(iq2->qs, e);
     case MOE_DTYPE_IQ2_KS:

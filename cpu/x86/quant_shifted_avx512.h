@@ -75,7 +75,7 @@ MOE_INLINE __m512i codes_before_shift(moe_dtype type, const uint8_t *block, int 
     const moe_block_iq4_kss *kss = (const moe_block_iq4_kss *)block;
     const moe_block_iq5_k *iq5 = (const moe_block_iq5_k *)block;
     const moe_block_iq5_ks *iq5_ks = (const moe_block_iq5_ks *)block;
-    switch (type) {
+    switch (type_of_file(type)) {
     case MOE_DTYPE_IQ2_K:
         return codes_of_pairs(((const moe_block_iq2_k *)block)->qs, c);
     case MOE_DTYPE_IQ2_KS:

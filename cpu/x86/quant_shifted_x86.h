@@ -110,7 +110,7 @@ MOE_INLINE __m128i scales_of_shifted(moe_dtype type, const uint8_t *block)
 {
     const moe_block_iq2_k *iq2_k = (const moe_block_iq2_k *)block;
     const moe_block_iq2_ks *iq2_ks = (const moe_block_iq2_ks *)block;
-    switch (type) {
+    switch (type_of_file(type)) {
     case MOE_DTYPE_IQ2_K:
         return _mm_sub_epi8(run_nibbles(load_eight(iq2_k->scales)), _mm_set1_epi8(8));
     case MOE_DTYPE_IQ3_K:
@@ -137,7 +137,7 @@ MOE_INLINE char shift_of_run(moe_dtype type, const uint8_t *block, int run)
     const moe_block_iq2_ks *iq2 = (const moe_block_iq2_ks *)block;
     const moe_block_iq3_ks *iq3 = (const moe_block_iq3_ks *)block;
     const moe_block_iq4_ks *iq4 = (const moe_block_iq4_ks *)block;
-    switch (type) {
+    switch (type_of_file(type)) {
     case MOE_DTYPE_IQ2_KS:
         return (char)((iq2->shifts >> run & 1) * MOE_IQ2_SHIFT);
     case MOE_DTYPE_IQ3_KS:

@@ -111,7 +111,7 @@ MOE_INLINE group_scales scales_of_points(moe_dtype type, const uint8_t *block)
     const float d = one_half((const uint16_t *)block);
     __m128i qh;
     group_scales group;
-    switch (type) {
+    switch (type_of_file(type)) {
     case MOE_DTYPE_IQ2_XXS:
         group.scales[0] = odd_scales(
             d * 0.125f, _mm256_srli_epi32(words_of_iq2_xxs((const moe_block_iq2_xxs *)block), 28));
@@ -153,7 +153,7 @@ MOE_INLINE group_scales scales_of_group(moe_dtype type, const uint8_t *blocks)
     const moe_block_iq4_xs *iq4 = (const moe_block_iq4_xs *)blocks;
     const quant_type t = quant_type_of(type);
     group_scales group;
-    switch (type) {
+    switch (type_of_file(type)) {
     case MOE_DTYPE_Q2_K:
         scales_q2_k((const moe_block_q2_k *)blocks, &group);
         break;
@@ -239,7 +239,7 @@ MOE_INLINE __m256i codes_of_256(moe_dtype type, const uint8_t *group, int e, int
     const moe_block_iq4_xs *iq4 = (const moe_block_iq4_xs *)group;
     const int pair = 2 * (e % 4); /* where these elements' bit pair is in a byte */
     __m256i low;
-    switch (type) {
+    switch (type_of_file(type)) {
     case MOE_DTYPE_Q2_K:
         return field(load_32(q2->qs + 32 * (e / 4)), pair, 0, 3);
     case MOE_DTYPE_Q3_K:
@@ -283,7 +283,7 @@ MOE_INLINE __m256i codes_of_32(moe_dtype type, const uint8_t *block, int is_sign
     const moe_block_q5_0 *q5_0 = (const moe_block_q5_0 *)block;
     const moe_block_q5_1 *q5_1 = (const moe_block_q5_1 *)block;
     const moe_block_q8_0 *q8_0 = (const moe_block_q8_0 *)block;
-    switch (type) {
+    switch (type_of_file(type)) {
     case MOE_DTYPE_Q4_0:
         return nibbles_of_16(((const moe_block_q4_0 *)block)->qs);
     case MOE_DTYPE_IQ4_NL:

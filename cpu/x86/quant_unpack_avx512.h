@@ -132,7 +132,7 @@ MOE_INLINE group_state begin_iq4_xs(const moe_block_iq4_xs *block)
 MOE_INLINE group_state begin_points(moe_dtype type, const uint8_t *group)
 {
     group_state state = without_mins(_mm512_setzero_ps());
-    switch (type) {
+    switch (type_of_file(type)) {
     case MOE_DTYPE_IQ2_XXS:
         state.scales = begin_iq2_xxs((const moe_block_iq2_xxs *)group, &state.points);
         break;
@@ -161,7 +161,7 @@ MOE_INLINE group_state begin_points(moe_dtype type, const uint8_t *group)
 MOE_INLINE group_state begin_group(moe_dtype type, const uint8_t *group)
 {
     const moe_block_q6_k *q6 = (const moe_block_q6_k *)group;
-    switch (type) {
+    switch (type_of_file(type)) {
     case MOE_DTYPE_Q2_K:
         return begin_q2_k((const moe_block_q2_k *)group);
     case MOE_DTYPE_Q3_K:
@@ -239,7 +239,7 @@ MOE_INLINE __m512i codes_of_256(moe_dtype type, const uint8_t *group, const grou
     const moe_block_q5_k *q5 = (const moe_block_q5_k *)group;
     const moe_block_iq4_xs *iq4 = (const moe_block_iq4_xs *)group;
     const int pair = 4 * (c % 2); /* bits before this chunk's in a byte of bit pairs */
-    switch (type) {
+    switch (type_of_file(type)) {
     case MOE_DTYPE_Q2_K:
         return fields_of_32(q2->qs + 32 * (c / 2), pair, pair + 2, 3);
     case MOE_DTYPE_Q3_K:
@@ -287,7 +287,7 @@ MOE_INLINE __m512i codes_of_pair(moe_dtype type, const uint8_t *block0, const ui
     const moe_block_q5_1 *d1 = (const moe_block_q5_1 *)block1;
     const moe_block_mxfp4 *e0 = (const moe_block_mxfp4 *)block0;
     const moe_block_mxfp4 *e1 = (const moe_block_mxfp4 *)block1;
-    switch (type) {
+    switch (type_of_file(type)) {
     case MOE_DTYPE_Q4_0:
         return nibbles_of_pair(a0->qs, a1->qs);
     case MOE_DTYPE_IQ4_NL:

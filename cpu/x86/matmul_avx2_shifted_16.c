@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* AVX2 products of the types whose codes a bit shifts, with runs of 16. */
+#define MOE_FILE_TYPES MOE_QUANT_TYPES_SHIFTED_16
+#include "cpu/x86/matmul_avx2.h"
+
+MOE_QUANT_TYPES_SHIFTED_16(MOE_QUANT_MATMUL, multiply)
+
+void moe_matmul_init_avx2_shifted_16(moe_matmul_kernels *kernels)
+{
+    MOE_QUANT_TYPES_SHIFTED_16(MOE_SET_QUANT_MATMUL, kernels)
+}

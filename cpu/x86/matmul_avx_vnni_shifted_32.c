@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+/* AVX-VNNI products of the types whose codes a bit shifts, with runs of 32, whose rows begin with a
+ * scale. */
+#define MOE_FILE_TYPES MOE_QUANT_TYPES_SHIFTED_32
+#include "cpu/x86/matmul_avx_vnni.h"
+
+MOE_QUANT_TYPES_SHIFTED_32(MOE_ROW_SCALED_MATMUL, multiply)
+
+void moe_matmul_init_avx_vnni_shifted_32(moe_matmul_kernels *kernels)
+{
+    MOE_QUANT_TYPES_SHIFTED_32(MOE_SET_QUANT_MATMUL, kernels)
+}
