@@ -311,7 +311,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: test_store_faults ORACLE-FOLDER\n");
         return 2;
     }
-    alarm(120); /* a hang is a failure */
+    alarm(1800); /* a hang is a failure */
     snprintf(model_path, sizeof model_path, "%s/olmoe/model.gguf", argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hard_error_is_named),

@@ -29,7 +29,7 @@
 
 #define N_PROMPT 40
 #define N_DECODE 20
-#define HANG_S   60u
+#define HANG_S   1800u
 
 static char model_path[1024];
 static int32_t expected[N_DECODE];

@@ -279,7 +279,7 @@ int main(int argc, char **argv)
     }
     snprintf(model_path, sizeof model_path, "%s/olmoe/model.gguf", argv[1]);
     n_faults = argc == 3 ? (uint32_t)strtoul(argv[2], NULL, 10) / 8 : n_faults;
-    alarm(argc == 3 ? 3600 : 280); /* a hang is a failure */
+    alarm(argc == 3 ? 7200 : 1800); /* a hang is a failure */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefetches_fail_while_wanted),
         cmocka_unit_test(prefetches_fail_and_others_follow),

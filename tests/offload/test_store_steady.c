@@ -126,7 +126,7 @@ static moe_expert_store_stats settled_stats(moe_engine *engine)
         moe_expert_store_get_stats(engine->runner.experts, &stats);
         bool rest = stats.bytes_read + stats.bytes_link == moved;
         moved = rest ? UINT64_MAX : stats.bytes_read + stats.bytes_link;
-        nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     } while (moved != UINT64_MAX);
     return stats;
 }

@@ -119,7 +119,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: test_store_waves ORACLE-FOLDER\n");
         return 2;
     }
-    alarm(110); /* a hang is a failure */
+    alarm(1800); /* a hang is a failure */
     folder = argv[1];
     const struct CMUnitTest tests[] = {cmocka_unit_test(fewer_slots_than_experts_of_a_token)};
     return cmocka_run_group_tests(tests, NULL, NULL);
