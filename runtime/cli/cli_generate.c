@@ -112,18 +112,23 @@ static int write_token_text(generation *g, int32_t token)
     return write_text(g, bytes, size);
 }
 
+/* A text that was cut off may end within a character, whose bytes are no text. */
 static int write_rest(generation *g)
 {
+    bool cut_off = g->answer->stop != CLI_STOP_END;
     if (g->reply != NULL) {
         const char *reasoning;
         const char *content;
+        if (cut_off) {
+            moe_chat_reply_cut_off(g->reply);
+        }
         moe_chat_reply_finish(g->reply, &reasoning, &content);
         int code = write_parts(g, reasoning, content);
         frame_reasoning(g, false);
         return code;
     }
-    if (g->answer->stop != CLI_STOP_END) {
-        return CLI_EXIT_OK; /* cut off within a character, whose bytes are no text */
+    if (cut_off) {
+        return CLI_EXIT_OK;
     }
     size_t size;
     const char *rest = moe_text_finish(g->text, &size);

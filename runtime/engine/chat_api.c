@@ -250,6 +250,13 @@ void moe_chat_reply_push(moe_chat_reply *reply, int32_t token, const char **reas
     give(reply, reasoning, content);
 }
 
+void moe_chat_reply_cut_off(moe_chat_reply *reply)
+{
+    if (reply != NULL) {
+        moe_reply_cut_off(&reply->reader);
+    }
+}
+
 void moe_chat_reply_finish(moe_chat_reply *reply, const char **reasoning, const char **content)
 {
     if (reply != NULL) {

@@ -246,6 +246,12 @@ void moe_reply_push(moe_reply_reader *r, int32_t token)
     }
 }
 
+void moe_reply_cut_off(moe_reply_reader *r)
+{
+    (void)moe_text_stream_finish(&r->stream, r->streamed);
+    r->stream = (moe_text_stream){0};
+}
+
 void moe_reply_finish(moe_reply_reader *r)
 {
     clear_out(r);

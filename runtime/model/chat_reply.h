@@ -41,5 +41,7 @@ void moe_reply_close(moe_reply_reader *reader);
  * reader->no_memory says so. */
 void moe_reply_push(moe_reply_reader *reader, int32_t token);
 void moe_reply_finish(moe_reply_reader *reader);
+/* Forgets half a character at the end, because the text was cut off there. */
+void moe_reply_cut_off(moe_reply_reader *reader);
 
 #endif

@@ -110,9 +110,16 @@ static void fail_memory(const server_writer *w, server_job *job)
     server_finish_job(w, job, SERVER_FINISH_FAILED, MOE_ERR_MEMORY, &no_memory, false);
 }
 
-/* Writes what was held back, and finishes the job. */
+/* Writes what was held back, and finishes the job. A text that is cut off may end within a
+ * character, whose bytes are no text. */
 static void end_text(const server_writer *w, server_job *job, server_finish finish)
 {
+    if (finish == SERVER_FINISH_LENGTH && job->reply != NULL) {
+        moe_chat_reply_cut_off(job->reply);
+    } else if (finish == SERVER_FINISH_LENGTH) {
+        size_t size;
+        (void)moe_text_finish(job->text, &size);
+    }
     server_stops_result result = write_text(w, job, MOE_TOKEN_NONE, NULL);
     cli_buffer rest = {NULL, 0, 0};
     bool stored = result != SERVER_STOPS_NO_MEMORY && server_stops_finish(&job->stops, &rest) &&

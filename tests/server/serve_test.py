@@ -123,6 +123,17 @@ def test_stop_strings(server):
           plain["choices"][0]["finish_reason"], answer)
 
 
+def test_cut_off(server):
+    """An answer that ends within a character at max_tokens ends before it."""
+    for n, text in ((1, ""), (2, ""), (4, "𝔊")):
+        body = {"grammar": 'root ::= "𝔊𝔊"', "temperature": 0, "max_tokens": n}
+        _, answer = server.post("/v1/completions", dict(body, prompt="once"))
+        check("a character cut off", text_of(answer) == text, answer)
+        _, answer = server.post("/v1/chat/completions", dict(chat("once"), **body))
+        check("a character cut off in a chat",
+              (answer["choices"][0]["message"]["content"] or "") == text, answer)
+
+
 def test_prefix(server):
     """A prompt that begins like an earlier one goes on from there, with the same text."""
     prompt = " ".join(PROMPTS)
@@ -387,6 +398,7 @@ def main():
         test_same_text(server, wanted)
         test_neighbours(server, wanted)
         test_stop_strings(server)
+        test_cut_off(server)
         test_prefix(server)
         test_other_addresses(server)
         test_refusals(server)

@@ -13,7 +13,8 @@
  *  reading: moe_chat_render, moe_chat_prompt_tokens, moe_chat_prompt_text, moe_chat_prompt_marks,
  *           moe_chat_reply_create
  *  in turn: moe_session_follow
- *  own:     moe_chat_reply_push, moe_chat_reply_finish, moe_chat_reply_keep_markup,
+ *  own:     moe_chat_reply_push, moe_chat_reply_cut_off, moe_chat_reply_finish,
+ *           moe_chat_reply_keep_markup,
  *           moe_chat_reply_close
  *  last:    moe_chat_prompt_close */
 #ifndef MOE_CHAT_H
@@ -104,6 +105,9 @@ MOE_API void moe_chat_reply_keep_markup(moe_chat_reply *reply);
  * call. To get the text unchanged use moe_text_push(). */
 MOE_API void moe_chat_reply_push(moe_chat_reply *reply, int32_t token, const char **reasoning,
                                  const char **content);
+/* Says that the text was cut off here: finish() then leaves out half a character at its end, which
+ * it would return as U+FFFD. */
+MOE_API void moe_chat_reply_cut_off(moe_chat_reply *reply);
 /* Returns the text that was held back because a mark might have begun. */
 MOE_API void moe_chat_reply_finish(moe_chat_reply *reply, const char **reasoning,
                                    const char **content);
