@@ -66,8 +66,8 @@ MUTANTS = {
         "mover->slots[index].save_state != MOE_SAVE_UNDER_WAY && take_out(mover, index, &stage);",
         "take_out(mover, index, &stage);")]),
     "checksum-not-checked": ("offload/mover_thread.c", [(
-        "    if (matches(&slot->move, part, slot->data[part], ref->size)) {",
-        "    if (part == MOE_EXPERT_DOWN || matches(&slot->move, part, slot->data[part], ref->size)) {")]),
+        "    if (matches(slot, part, sources)) {",
+        "    if (part == MOE_EXPERT_DOWN || matches(slot, part, sources)) {")]),
     "short-read-is-whole": ("offload/io/range_blocks.c", [(
         "    if (have >= block->need) {", "    if (have >= block->need || have > 4096) {")]),
     "rest-in-wrong-place": ("offload/io/range_blocks.c", [(".dst = block->dst + block->done,", ".dst = block->dst,")]),

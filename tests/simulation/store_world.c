@@ -130,7 +130,9 @@ static void choose_checksums(world *w, sim_dice *dice)
     }
     w->sums = (moe_weight_sums){.n = W_MAX_KEYS * MOE_EXPERT_PARTS,
                                 .n_of_experts = W_MAX_KEYS * MOE_EXPERT_PARTS,
-                                .of = w->known};
+                                .of = w->known,
+                                .n_reads = w->n_reads,
+                                .each_time = how == 1};
     w->options.sums = how == 0 ? NULL : &w->sums;
     w->options.checksums = how == 0 ? w->checksums : NULL;
     w->is_checked = how < 2;

@@ -57,6 +57,7 @@ typedef struct world {
     uint64_t checksums[W_MAX_KEYS * MOE_EXPERT_PARTS];
     moe_weight_sums sums;
     _Atomic uint64_t known[W_MAX_KEYS * MOE_EXPERT_PARTS];
+    _Atomic uint8_t n_reads[W_MAX_KEYS * MOE_EXPERT_PARTS];
     bool is_checked; /* wrong bytes are noticed */
     float hotness[W_MAX_KEYS];
     uint32_t routed[W_MAX_LAYERS]; /* layers with experts */
