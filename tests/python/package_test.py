@@ -195,6 +195,101 @@ def test_errors(moe):
     check("plan", moe.plan(model, context=256)["context"] == 256)
 
 
+def test_hostile_options(moe, np):
+    """Each of these crashed, or became another value."""
+    for name, value in (("lossy", True), ("lab", 8), ("model_copies", 5), ("n_model_copies", 1),
+                        ("metadata_overrides", {"a": 1}), ("n_metadata_overrides", 1)):
+        refused(f"a pointer, {name}", TypeError, f"cannot take {name} .*use the command",
+                lambda: moe.Engine(model, **{name: value}))
+    for name in ("struct_size", "reserved", "user", "model_path"):
+        refused(f"no option {name}", TypeError, f"no option '{name}'",
+                lambda: moe.Engine(model, **{name: 1}))
+    wrong = [(TypeError, "integer", "n_threads", v) for v in (1.5, "2", True, None, [2], np.True_)]
+    wrong += [(OverflowError, "from 0 to 4294967295", "n_threads", v) for v in (2**32 + 1, -1)]
+    wrong += [(OverflowError, "from 0 to 18446744073709551615", "host_memory", v)
+              for v in (2**64, -1)]
+    wrong += [(TypeError, "number", "io_timeout", v) for v in ("1", True, None, 1j)]
+    wrong += [(OverflowError, "too large", "io_timeout", 10**400)]
+    wrong += [(TypeError, "True or False", "buffered_io", v) for v in ("no", 0, None)]
+    wrong += [(TypeError, "str, bytes", name, v) for name in ("policy", "device") for v in (1, True)]
+    wrong += [(ValueError, "NUL", "policy", v) for v in ("lru\0x", b"lru\0x")]
+    wrong += [(ValueError, "auto, on, off", "idle_checksums", v) for v in ("yes", 3, -1)]
+    wrong += [(ValueError, "ngram, .*mtp", "speculate", v) for v in ("NGRAM", 2**31 - 1)]
+    wrong += [(TypeError, "integer", "speculate", v) for v in (None, b"off", True)]
+    for kind, words, name, value in wrong:
+        for what, call in (("Engine", moe.Engine), ("plan", moe.plan)):
+            refused(f"{what}({name}={value!r})", kind, f"^{what}, {name} .*{words}",
+                    lambda: call(model, **{name: value}))
+    for value in (None, 5, ["a"]):
+        refused(f"Engine({value!r})", TypeError, "path must be", lambda: moe.Engine(value))
+    refused("a NUL in the path", ValueError, "NUL", lambda: moe.Engine(model + "\0.gguf"))
+    refused("a log that is none", TypeError, "log", lambda: moe.Engine(model, log=5))
+    plan = moe.plan(model, context=np.int64(256), kv_cache="f8", idle_checksums="off", policy=None)
+    check("numpy's integers", plan["context"] == 256, plan)
+    trace = moe.Trace.generate(decode_passes=5)
+    refused("a trace's path", TypeError, "Trace, path", lambda: moe.Trace(5))
+    refused("a preset", ValueError, "NUL", lambda: moe.Trace.generate("olmoe\0"))
+    refused("a generator's", OverflowError, "seed", lambda: moe.Trace.generate(seed=-1))
+    refused("a trace's format", ValueError, "auto, jsonl, oracle_general",
+            lambda: moe.Trace("x", format="csv"))
+    refused("a layer", OverflowError, "pair_layer", lambda: trace.analyze(2**32))
+    refused("a layer", TypeError, "pair_layer", lambda: trace.analyze(0.5))
+    refused("a size", OverflowError, "expert_bytes", lambda: trace.save("x", expert_bytes=2**32))
+    refused("a NUL in a trace's path", ValueError, "NUL", lambda: trace.save("x\0y"))
+    refused("simulate", OverflowError, "n_slots", lambda: trace.simulate(n_slots=2**32 + 1))
+    refused("simulate", TypeError, "per_layer", lambda: trace.simulate(per_layer=1))
+
+
+def test_hostile_arguments(moe, np):
+    with moe.Engine(model, context=64, n_threads=1) as engine, \
+            moe.Engine(model, context=64, n_threads=1) as another, \
+            engine.session(temperature=0) as session, another.session() as stranger:
+        session.feed(np.array([1, 2], np.uint16))
+        for name in ("feed", "follow"):
+            call = getattr(session, name)
+            for values, kind, words in (([1, 2**40], OverflowError, r"\[1\] must be from"),
+                                        ([-2**31 - 1], OverflowError, r"\[0\] must be from"),
+                                        ([1.9], TypeError, "integer"), ([True], TypeError, "integer"),
+                                        ([None], TypeError, "integer"), (["1"], TypeError, "integer"),
+                                        (b"ab", TypeError, "tokenize"), (None, TypeError, "iterable"),
+                                        (7, TypeError, "iterable"),
+                                        (np.ones(2), TypeError, "integer")):
+                refused(f"{name}({values!r})", kind, words, lambda: call(values))
+        refused("outside the vocabulary", moe.Error, "vocabulary",
+                lambda: session.feed([2**31 - 1]))
+        refused("a text to follow", TypeError, "tokenize", lambda: session.follow("text"))
+        for n, kind in ((2**64, OverflowError), (-1, OverflowError), (1.0, TypeError),
+                        (True, TypeError), (None, TypeError)):
+            refused(f"truncate({n!r})", kind, "truncate, n must", lambda: session.truncate(n))
+        refused("truncate beyond", moe.Error, "3", lambda: session.truncate(3))
+        check("none of it changed the timeline", session.tokens == [1, 2], session.tokens)
+        for n, kind in ((-1, OverflowError), (1.5, TypeError), ("9", TypeError), (True, TypeError)):
+            refused(f"generate({n!r})", kind, "max_tokens", lambda: list(session.generate(n)))
+            refused(f"complete(_, {n!r})", kind, "max_tokens", lambda: session.complete([1], n))
+        check("refused before the prompt was fed", session.tokens == [1, 2], session.tokens)
+        for call in (engine.piece, engine.is_end):
+            refused("a wide token", OverflowError, "token must", lambda: call(2**32 + 5))
+            refused("no token", TypeError, "token must", lambda: call("a"))
+        refused("bytes", TypeError, "text must be a str", lambda: engine.tokenize(b"a"))
+        refused("special", TypeError, "special", lambda: engine.tokenize("a", special=2))
+        refused("markup", TypeError, "markup", lambda: engine.piece(1, markup="no"))
+        refused("a template", ValueError, "NUL", lambda: engine.render([], template="a\0b"))
+        refused("thinking", TypeError, "thinking", lambda: engine.render([], thinking="off"))
+        refused("temperature", OverflowError, "temperature", lambda: engine.session(temperature=1e39))
+        refused("temperature", TypeError, "temperature", lambda: engine.session(temperature="0"))
+        refused("seed", OverflowError, "seed", lambda: engine.session(seed=2**64))
+        refused("evaluate_only", TypeError, "evaluate_only",
+                lambda: engine.session(evaluate_only="no"))
+        refused("a grammar", TypeError, "grammar", lambda: session.hold(grammar=b'root ::= "a"'))
+        refused("two", ValueError, "not both", lambda: session.hold(grammar="root ::= [a]", schema={}))
+        refused("a path", ValueError, "NUL", lambda: session.save("a\0b"))
+        refused("a path", ValueError, "NUL", lambda: engine.load("a\0b"))
+        refused("no session", TypeError, r"sessions\[1\]", lambda: engine.step([session, None]))
+        refused("a stranger", ValueError, "another engine", lambda: engine.step([stranger]))
+        refused("twice", moe.Error, "same", lambda: engine.step([session, session]))
+        check("no session at all", engine.step([]) == [])
+
+
 def test_traces(moe, np):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "trace.jsonl")
@@ -230,6 +325,8 @@ if "--inside" in sys.argv:
     check("typed", os.path.exists(os.path.join(os.path.dirname(moe_offload.__file__), "py.typed")))
     test_layout(_layout)
     test_errors(moe_offload)
+    test_hostile_options(moe_offload, numpy)
+    test_hostile_arguments(moe_offload, numpy)
     test_text(moe_offload, numpy)
     test_traces(moe_offload, numpy)
 else:

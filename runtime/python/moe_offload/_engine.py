@@ -9,19 +9,10 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 import numpy as np
 
-from ._library import Error, as_dict, fill, int32_array, layout, lib
+from . import _values as values
+from ._library import Error, as_dict, layout, lib
 
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_char_p, c_void_p)
-_WORDS = {
-    "kv_cache": {"f16": 0, "f32": 1, "q8_0": 2, "q4_0": 3, "f8": 4},
-    "speculate": {"off": 0, "auto": 1, "ngram": 2, "self": 3, "model": 4},
-    "io": {"auto": 0, "uring": 1, "threads": 2, "sync": 3},
-    "prefetch": {"auto": 0, "on": 1, "off": 2},
-    "warm_start": {"auto": 0, "on": 1, "off": 2},
-    "host_compute": {"auto": 0, "on": 1, "off": 2},
-    "acceptance": {"exact": 0, "rejection": 1},
-    "float_gemm": {"exact": 0, "blas": 1},
-}
 
 
 class Token(NamedTuple):
@@ -30,23 +21,23 @@ class Token(NamedTuple):
     text: str
 
 
-def _options(path: Union[str, "os.PathLike[str]"], values: Dict[str, Any]):
+def _options(path: Union[str, "os.PathLike[str]"], given: Dict[str, Any], what: str):
     options = layout.moe_engine_options()
     lib.engine_options_init_sized(byref(options), sizeof(options))
-    for name, words in _WORDS.items():
-        if isinstance(values.get(name), str):
-            if values[name] not in words:
-                raise ValueError(f"{name} must be one of {', '.join(words)}, not {values[name]!r}")
-            values[name] = words[values[name]]
-    fill(options, values, "Engine")
-    options.model_path = os.fsencode(path)
+    values.fill(options, given, what)
+    options.model_path = values.path(path, f"{what}, path")
     return options
+
+
+def _most(max_tokens: Optional[int]) -> None:
+    if max_tokens is not None:
+        values.count(max_tokens, "max_tokens")
 
 
 def plan(path: Union[str, "os.PathLike[str]"], **options: Any) -> Dict[str, Any]:
     """Where memory would go, without loading the model: the members of moe_memory_plan."""
     result = layout.moe_memory_plan(struct_size=sizeof(layout.moe_memory_plan))
-    lib.plan_memory(byref(_options(path, options)), byref(result))
+    lib.plan_memory(byref(_options(path, options, "plan")), byref(result))
     return as_dict(result)
 
 
@@ -60,7 +51,9 @@ class Engine:
         self._lock = threading.RLock()
         self._handle = c_void_p()
         self._sessions = 0
-        self._options = _options(path, options)
+        if log is not None and not callable(log):
+            raise TypeError(f"Engine, log must be a function or None, not {log!r}")
+        self._options = _options(path, options, "Engine")
         self._log = _LOG(lambda line, _: log(line.decode("utf-8", "replace")) if log else None)
         self._options.log = ctypes.cast(self._log, c_void_p)
         lib.engine_open(byref(self._handle), byref(self._options))
@@ -106,8 +99,10 @@ class Engine:
         """The ids of a text. special: BOS where the model asks for it. markup: text such as
         "<|im_end|>" becomes its control token."""
         tokens, n = POINTER(c_int32)(), c_size_t()
-        data = text.encode()
-        lib.tokenize(self._open(), data, len(data), special + 2 * markup, byref(tokens), byref(n))
+        data = values.text(text, "tokenize, text").encode()
+        flags = (layout.MOE_TOKENIZE_ADD_SPECIAL * values.truth(special, "tokenize, special") |
+                 layout.MOE_TOKENIZE_PARSE_SPECIAL * values.truth(markup, "tokenize, markup"))
+        lib.tokenize(self._open(), data, len(data), flags, byref(tokens), byref(n))
         result = tokens[:n.value]
         lib.free(tokens)
         return result
@@ -115,7 +110,8 @@ class Engine:
     def piece(self, token: int, *, markup: bool = False) -> bytes:
         """The bytes of one token."""
         size = c_size_t()
-        data = lib.token_piece(self._open(), token, markup, byref(size))
+        data = lib.token_piece(self._open(), values.token(token, "piece, token"),
+                               values.truth(markup, "piece, markup"), byref(size))
         return ctypes.string_at(data, size.value) if data else b""
 
     def detokenize(self, tokens: Iterable[int], *, markup: bool = False) -> str:
@@ -123,7 +119,7 @@ class Engine:
 
     def is_end(self, token: int) -> bool:
         """Whether the token ends a text."""
-        return lib.token_is_end(self._open(), token)
+        return lib.token_is_end(self._open(), values.token(token, "is_end, token"))
 
     def render(self, messages: Sequence[Dict[str, Any]], *, tools: Optional[Sequence[Any]] = None,
                template: Optional[str] = None, arguments: Optional[Dict[str, Any]] = None,
@@ -133,9 +129,12 @@ class Engine:
         lib.chat_options_init_sized(byref(options), sizeof(options))
         options.messages = json.dumps(list(messages)).encode()
         options.tools = None if tools is None else json.dumps(list(tools)).encode()
-        options.template_name = None if template is None else template.encode()
+        options.template_name = None if template is None else values.path(template,
+                                                                          "render, template")
         options.template_arguments = None if arguments is None else json.dumps(arguments).encode()
-        options.thinking = 0 if thinking is None else 1 if thinking else 2
+        options.thinking = layout.MOE_SWITCH_AUTO if thinking is None else \
+            layout.MOE_SWITCH_ON if values.truth(thinking, "render, thinking") else \
+            layout.MOE_SWITCH_OFF
         prompt, n = c_void_p(), c_size_t()
         lib.chat_render(byref(prompt), self._open(), byref(options))
         tokens = lib.chat_prompt_tokens(prompt, byref(n))[:n.value]
@@ -150,11 +149,17 @@ class Engine:
         """A session that Session.save() wrote."""
         handle = c_void_p()
         with self._lock:
-            lib.session_load(byref(handle), self._open(), os.fsencode(path))
+            lib.session_load(byref(handle), self._open(), values.path(path, "load, path"))
         return Session(self, handle=handle)
 
     def step(self, sessions: Sequence["Session"]) -> List[List[int]]:
         """One pass over the sessions, as one batch; the tokens that each wrote."""
+        sessions = list(sessions)
+        for i, session in enumerate(sessions):
+            if not isinstance(session, Session):
+                raise TypeError(f"step, sessions[{i}] must be a Session, not {session!r}")
+            if session._engine is not self:
+                raise ValueError(f"step, sessions[{i}] is of another engine: step it there")
         handles = (c_void_p * len(sessions))(*[s._open() for s in sessions])
         with self._lock:
             lib.step(self._open(), handles, len(sessions))
@@ -172,8 +177,8 @@ class Session:
         if handle is None:
             options = layout.moe_session_options()
             lib.session_options_init_sized(byref(options), sizeof(options))
-            fill(options.sampling, sampling or {}, "Engine.session")
-            options.evaluate_only = evaluate_only
+            values.fill(options.sampling, sampling or {}, "session")
+            options.evaluate_only = values.truth(evaluate_only, "session, evaluate_only")
             with engine._lock:
                 lib.session_create(byref(self._handle), engine._open(), byref(options))
         engine._sessions += 1
@@ -235,20 +240,21 @@ class Session:
         tokens = self._engine.tokenize(prompt, special=len(self) == 0) \
             if isinstance(prompt, str) else prompt
         with self._engine._lock:
-            lib.session_feed(self._open(), *int32_array(tokens))
+            lib.session_feed(self._open(), *values.tokens(tokens, "feed, prompt"))
 
     def follow(self, tokens: Iterable[int]) -> int:
         """Makes these the timeline; what it has in common with the old one stays evaluated.
         Returns how many tokens that are."""
         kept = c_size_t()
+        ids, n = values.tokens(tokens, "follow, tokens")
         with self._engine._lock:
-            lib.session_follow(self._open(), *int32_array(tokens), byref(kept))
+            lib.session_follow(self._open(), ids, n, byref(kept))
         return kept.value
 
     def truncate(self, n: int) -> None:
         """Cuts the timeline to its first n tokens."""
         with self._engine._lock:
-            lib.session_truncate(self._open(), n)
+            lib.session_truncate(self._open(), values.count(n, "truncate, n"))
 
     def fork(self) -> "Session":
         """A second session with the same past, whose memory they share."""
@@ -259,7 +265,7 @@ class Session:
 
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
         with self._engine._lock:
-            lib.session_save(self._open(), os.fsencode(path))
+            lib.session_save(self._open(), values.path(path, "save, path"))
 
     def cancel(self) -> None:
         """Ends the step that is running, from any thread; it raises Cancelled."""
@@ -268,7 +274,9 @@ class Session:
     def hold(self, *, grammar: Optional[str] = None, schema: Optional[Any] = None) -> None:
         """Holds what comes from now on to a grammar in GBNF or to a JSON schema; neither: to
         nothing. Call it after the prompt was fed: what is fed later counts as text."""
-        text = None if grammar is None else grammar.encode()
+        text = None if grammar is None else values.text(grammar, "hold, grammar").encode()
+        if grammar is not None and schema is not None:
+            raise ValueError("hold takes a grammar or a schema, not both")
         if schema is not None:
             made, given = c_void_p(), json.dumps(schema).encode()
             lib.json_schema_grammar(byref(made), given, len(given))
@@ -286,6 +294,7 @@ class Session:
     def generate(self, max_tokens: Optional[int] = None) -> Iterator[Token]:
         """Writes tokens until the text ends, max_tokens are written or the context is full. The
         timeline then has no more than what was given out."""
+        _most(max_tokens)
         text = c_void_p()
         size = c_size_t()
         lib.text_create(byref(text), self._engine._open())
@@ -311,6 +320,7 @@ class Session:
 
     def stream(self, prompt: Union[str, Iterable[int]], max_tokens: Optional[int] = None) -> Iterator[str]:
         """Feeds the prompt and writes on: pieces of text, in whole characters."""
+        _most(max_tokens)
         self.feed(prompt)
         for token in self.generate(max_tokens):
             if token.text:

@@ -126,20 +126,6 @@ class _Library:
 lib = _Library()
 
 
-def fill(struct, values, what: str) -> None:
-    """Sets members by name; an unknown name is an error that lists what there is."""
-    known = {name for name, _ in struct._fields_} - {"struct_size", "reserved", "user"}
-    for name, value in values.items():
-        if name not in known:
-            raise TypeError(f"{what} has no option {name!r}; it has {', '.join(sorted(known))}")
-        if isinstance(value, (str, os.PathLike)):
-            value = os.fsencode(value)
-        try:
-            setattr(struct, name, value)
-        except TypeError as error:
-            raise TypeError(f"{what}, {name}: {error}") from None
-
-
 def as_dict(struct) -> dict:
     """A struct's members as Python values: nested structs as dicts, arrays as lists."""
     result = {}
@@ -157,10 +143,4 @@ def as_dict(struct) -> dict:
     return result
 
 
-def int32_array(tokens):
-    values = [int(token) for token in tokens]
-    return (c_int32 * len(values))(*values), len(values)
-
-
-__all__ = ["lib", "layout", "Error", "ContextFull", "BudgetError", "Cancelled", "fill", "as_dict",
-           "int32_array"]
+__all__ = ["lib", "layout", "Error", "ContextFull", "BudgetError", "Cancelled", "as_dict"]

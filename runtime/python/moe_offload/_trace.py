@@ -3,13 +3,13 @@
 import json
 import os
 import tempfile
-from ctypes import POINTER, byref, c_void_p, sizeof
+from ctypes import POINTER, byref, c_uint32, c_void_p, sizeof
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 import numpy as np
 
-from ._library import as_dict, fill, layout, lib
-
+from . import _values as values
+from ._library import as_dict, layout, lib
 
 
 class Rows(NamedTuple):
@@ -49,15 +49,16 @@ class Trace:
         if _handle is None:
             given = layout.moe_trace_open_options()
             lib.trace_open_options_init_sized(byref(given), sizeof(given))
-            fill(given, dict(options, path=path), "Trace")
+            values.fill(given, dict(options, path=path), "Trace")
             lib.trace_open(byref(self._handle), byref(given))
 
     @classmethod
     def generate(cls, preset: str = "olmoe", **settings: Any) -> "Trace":
         """A synthetic trace: the members of moe_trace_generator, such as decode_passes, seed."""
         generator = layout.moe_trace_generator()
-        lib.trace_generator_init_sized(byref(generator), sizeof(generator), preset.encode())
-        fill(generator, settings, "Trace.generate")
+        lib.trace_generator_init_sized(byref(generator), sizeof(generator),
+                                      values.path(preset, "Trace.generate, preset"))
+        values.fill(generator, settings, "Trace.generate")
         handle = c_void_p()
         lib.trace_generate(byref(handle), byref(generator))
         return cls(_handle=handle)
@@ -89,7 +90,8 @@ class Trace:
 
     def save(self, path: Union[str, "os.PathLike[str]"], *, expert_bytes: int = 0) -> None:
         """JSON lines, or with a name that ends in .oracleGeneral libCacheSim's format."""
-        lib.trace_save(self._open(), os.fsencode(path), layout.MOE_TRACE_AUTO, expert_bytes)
+        lib.trace_save(self._open(), values.path(path, "save, path"), layout.MOE_TRACE_AUTO,
+                       values.integer(expert_bytes, c_uint32, "save, expert_bytes"))
 
     def rows(self) -> Rows:
         """The trace as arrays."""
@@ -114,14 +116,15 @@ class Trace:
         simulation = layout.moe_simulation()
         result = layout.moe_simulation_result(struct_size=sizeof(layout.moe_simulation_result))
         lib.simulation_init_sized(byref(simulation), sizeof(simulation))
-        fill(simulation, settings, "Trace.simulate")
+        values.fill(simulation, settings, "Trace.simulate")
         lib.simulate(self._open(), byref(simulation), byref(result))
         return as_dict(result)
 
     def analyze(self, pair_layer: int = 0) -> Analysis:
         """Overlap, skew, coverage and co-activation; pairs are of that layer."""
         pointer = POINTER(layout.moe_analysis)()
-        lib.analyze(byref(pointer), self._open(), pair_layer)
+        lib.analyze(byref(pointer), self._open(),
+                    values.integer(pair_layer, c_uint32, "analyze, pair_layer"))
         try:
             return Analysis(pointer)
         finally:
