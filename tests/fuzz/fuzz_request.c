@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/server/server_memory.h"
 #include "runtime/server/server_request.h"
 #include "runtime/server/server_tool_reader.h"
 
@@ -22,12 +23,15 @@ static void check(bool condition)
 static void read_request(uint8_t endpoint, const char *body, size_t size)
 {
     static const server_options options = {.model = "m", .parallel = 2};
+    server_memory_account memory;
     server_queue queue;
     server_error error;
     server_request request;
     memset(&request, 0, sizeof request);
+    server_memory_open(&memory, options.parallel, 0);
+    request.allowance = (moe_allowance){.bytes = memory.most_work, .steps = SERVER_MOST_STEPS};
     memset(&error, 0, sizeof error);
-    server_queue_init(&queue, 4);
+    server_queue_init(&queue, 4, &memory);
     request.endpoint = (server_endpoint)(1u << endpoint);
     bool read = server_request_read(&request, &options, body, size, &error);
     if (read && (request.endpoint & (SERVER_MESSAGES | SERVER_COUNT)) != 0) {
