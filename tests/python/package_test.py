@@ -290,6 +290,57 @@ def test_hostile_arguments(moe, np):
         check("no session at all", engine.step([]) == [])
 
 
+def test_turns(moe):
+    """What moe.h lists as "in turn" is called with the engine's lock alone, so never beside a step,
+    whose growing timeline would free what `tokens` reads; what it lists as "reading" holds off
+    close(). The log function can call neither into the step that it runs in."""
+    lib, wrong, seen, notes = moe._engine.lib, [], set(), []
+    engine = moe.Engine(model, context=64, n_threads=1, log=lambda line: session.feed([1]))
+    reading = {"engine_get_info", "token_piece", "token_is_end", "tokenize", "chat_render",
+               "text_create"}
+
+    def watch(name, function):
+        def call(*arguments):
+            seen.add(name)
+            if not (engine._readers > 0 if name in reading else engine._lock._is_owned()):
+                wrong.append(name)
+            return function(*arguments)
+        return call
+
+    whole = dict(vars(lib))
+    names = {n for n in whole if n.startswith("session_") or n in reading | {"step"}} - {
+        "session_options_init_sized", "session_cancel"}
+    for name in names:
+        setattr(lib, name, watch(name, whole[name]))
+    try:
+        session = engine.session(temperature=0)
+        session.complete("Once upon", 4)
+        engine.render([{"role": "user", "content": "a"}])
+        other = session.fork()
+        notes += [session.tokens, session.pending, session.is_full, session.logits, engine.info]
+        session.hold()
+        other.close()
+        session.follow([1])
+        session.truncate(0)
+        hook, sys.unraisablehook = sys.unraisablehook, lambda raised: notes.append(raised.exc_value)
+        try:
+            engine._log(b"a line", None)
+        finally:
+            sys.unraisablehook = hook
+        check("the log function is refused", "log function" in str(notes[-1]), notes[-1])
+        check("and changed nothing", session.tokens == [], session.tokens)
+        session.close()
+    finally:
+        for name in names:
+            setattr(lib, name, whole[name])
+    check("in turn", not wrong and len(seen) > 14, (wrong, seen))
+    refused("a closed session", moe.Error, "closed", lambda: session.tokens)
+    refused("a closed session", moe.Error, "closed", session.cancel)
+    engine.close()
+    refused("a closed engine", moe.Error, "closed", lambda: engine.info)
+    refused("a closed engine", moe.Error, "closed", lambda: engine.tokenize("a"))
+
+
 def test_traces(moe, np):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "trace.jsonl")
@@ -327,6 +378,7 @@ if "--inside" in sys.argv:
     test_errors(moe_offload)
     test_hostile_options(moe_offload, numpy)
     test_hostile_arguments(moe_offload, numpy)
+    test_turns(moe_offload)
     test_text(moe_offload, numpy)
     test_traces(moe_offload, numpy)
 else:

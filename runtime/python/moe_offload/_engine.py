@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import threading
+from contextlib import contextmanager
 from ctypes import POINTER, byref, c_int32, c_size_t, c_void_p, sizeof
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
 
@@ -48,13 +49,25 @@ class Engine:
 
     def __init__(self, path: Union[str, "os.PathLike[str]"], *,
                  log: Optional[Callable[[str], None]] = None, **options: Any) -> None:
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # of the calls that moe.h calls "in turn"
+        self._idle = threading.Condition()  # of _readers, and of the handle's end
+        self._readers = 0
+        self._inside = inside = threading.local()  # .log: this thread runs the log function
         self._handle = c_void_p()
         self._sessions = 0
         if log is not None and not callable(log):
             raise TypeError(f"Engine, log must be a function or None, not {log!r}")
         self._options = _options(path, options, "Engine")
-        self._log = _LOG(lambda line, _: log(line.decode("utf-8", "replace")) if log else None)
+
+        def call(line: bytes, _: Any) -> None:
+            inside.log = True
+            try:
+                if log is not None:
+                    log(line.decode("utf-8", "replace"))
+            finally:
+                inside.log = False
+
+        self._log = _LOG(call)
         self._options.log = ctypes.cast(self._log, c_void_p)
         lib.engine_open(byref(self._handle), byref(self._options))
 
@@ -70,11 +83,35 @@ class Engine:
 
     def close(self) -> None:
         """Closes the engine. Its sessions must be closed before."""
-        with self._lock:
+        with self._turn():
             if self._sessions > 0:
                 raise Error(layout.MOE_ERR_ARGUMENT,
                             f"{self._sessions} sessions of this engine are open: close them first")
-            lib.engine_close(byref(self._handle))
+            with self._idle:
+                self._idle.wait_for(lambda: self._readers == 0)
+                lib.engine_close(byref(self._handle))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One call at a time. A step may wait for the log function, which must not wait for it."""
+        if getattr(self._inside, "log", False):
+            raise Error(layout.MOE_ERR_ARGUMENT, "the log function must not call the engine or its "
+                        "sessions: keep the line, and call them once log has returned")
+        with self._lock:
+            yield
+
+    @contextmanager
+    def _reading(self) -> Iterator[c_void_p]:
+        """Beside all others; close() waits for it."""
+        with self._idle:
+            handle = self._open()
+            self._readers += 1
+        try:
+            yield handle
+        finally:
+            with self._idle:
+                self._readers -= 1
+                self._idle.notify_all()
 
     def _open(self) -> c_void_p:
         if not self._handle:
@@ -85,13 +122,14 @@ class Engine:
     def info(self) -> Dict[str, Any]:
         """The members of moe_engine_info: model_name, family, context, n_layer, ..."""
         result = layout.moe_engine_info(struct_size=sizeof(layout.moe_engine_info))
-        lib.engine_get_info(self._open(), byref(result))
-        return as_dict(result)
+        with self._reading() as handle:
+            lib.engine_get_info(handle, byref(result))
+            return as_dict(result)
 
     def stats(self) -> Dict[str, Any]:
         """Counters since the engine was opened: the members of moe_engine_stats."""
         result = layout.moe_engine_stats(struct_size=sizeof(layout.moe_engine_stats))
-        with self._lock:
+        with self._turn():
             lib.engine_get_stats(self._open(), byref(result))
         return as_dict(result)
 
@@ -102,7 +140,8 @@ class Engine:
         data = values.text(text, "tokenize, text").encode()
         flags = (layout.MOE_TOKENIZE_ADD_SPECIAL * values.truth(special, "tokenize, special") |
                  layout.MOE_TOKENIZE_PARSE_SPECIAL * values.truth(markup, "tokenize, markup"))
-        lib.tokenize(self._open(), data, len(data), flags, byref(tokens), byref(n))
+        with self._reading() as handle:
+            lib.tokenize(handle, data, len(data), flags, byref(tokens), byref(n))
         result = tokens[:n.value]
         lib.free(tokens)
         return result
@@ -110,16 +149,18 @@ class Engine:
     def piece(self, token: int, *, markup: bool = False) -> bytes:
         """The bytes of one token."""
         size = c_size_t()
-        data = lib.token_piece(self._open(), values.token(token, "piece, token"),
-                               values.truth(markup, "piece, markup"), byref(size))
-        return ctypes.string_at(data, size.value) if data else b""
+        with self._reading() as handle:
+            data = lib.token_piece(handle, values.token(token, "piece, token"),
+                                   values.truth(markup, "piece, markup"), byref(size))
+            return ctypes.string_at(data, size.value) if data else b""
 
     def detokenize(self, tokens: Iterable[int], *, markup: bool = False) -> str:
         return b"".join(self.piece(t, markup=markup) for t in tokens).decode("utf-8", "replace")
 
     def is_end(self, token: int) -> bool:
         """Whether the token ends a text."""
-        return lib.token_is_end(self._open(), values.token(token, "is_end, token"))
+        with self._reading() as handle:
+            return lib.token_is_end(handle, values.token(token, "is_end, token"))
 
     def render(self, messages: Sequence[Dict[str, Any]], *, tools: Optional[Sequence[Any]] = None,
                template: Optional[str] = None, arguments: Optional[Dict[str, Any]] = None,
@@ -136,7 +177,8 @@ class Engine:
             layout.MOE_SWITCH_ON if values.truth(thinking, "render, thinking") else \
             layout.MOE_SWITCH_OFF
         prompt, n = c_void_p(), c_size_t()
-        lib.chat_render(byref(prompt), self._open(), byref(options))
+        with self._reading() as handle:
+            lib.chat_render(byref(prompt), handle, byref(options))
         tokens = lib.chat_prompt_tokens(prompt, byref(n))[:n.value]
         lib.chat_prompt_close(byref(prompt))
         return tokens
@@ -148,7 +190,7 @@ class Engine:
     def load(self, path: Union[str, "os.PathLike[str]"]) -> "Session":
         """A session that Session.save() wrote."""
         handle = c_void_p()
-        with self._lock:
+        with self._turn():
             lib.session_load(byref(handle), self._open(), values.path(path, "load, path"))
         return Session(self, handle=handle)
 
@@ -160,8 +202,8 @@ class Engine:
                 raise TypeError(f"step, sessions[{i}] must be a Session, not {session!r}")
             if session._engine is not self:
                 raise ValueError(f"step, sessions[{i}] is of another engine: step it there")
-        handles = (c_void_p * len(sessions))(*[s._open() for s in sessions])
-        with self._lock:
+        with self._turn():
+            handles = (c_void_p * len(sessions))(*[s._open() for s in sessions])
             lib.step(self._open(), handles, len(sessions))
             return [s._take() for s in sessions]
 
@@ -173,15 +215,17 @@ class Session:
                  sampling: Optional[Dict[str, Any]] = None, *,
                  handle: Optional[c_void_p] = None) -> None:
         self._engine = engine
+        self._ending = threading.RLock()  # keeps cancel() and close() apart
         self._handle = handle or c_void_p()
         if handle is None:
             options = layout.moe_session_options()
             lib.session_options_init_sized(byref(options), sizeof(options))
             values.fill(options.sampling, sampling or {}, "session")
             options.evaluate_only = values.truth(evaluate_only, "session, evaluate_only")
-            with engine._lock:
+            with engine._turn():
                 lib.session_create(byref(self._handle), engine._open(), byref(options))
-        engine._sessions += 1
+        with engine._turn():
+            engine._sessions += 1
 
     def __enter__(self) -> "Session":
         return self
@@ -194,10 +238,11 @@ class Session:
             self.close()
 
     def close(self) -> None:
-        with self._engine._lock:
-            if self._handle:
-                lib.session_close(byref(self._handle))
-                self._engine._sessions -= 1
+        with self._engine._turn():
+            with self._ending:
+                if self._handle:
+                    lib.session_close(byref(self._handle))
+                    self._engine._sessions -= 1
 
     def _open(self) -> c_void_p:
         if not self._handle:
@@ -209,27 +254,31 @@ class Session:
         return tokens[:lib.session_take(self._open(), tokens, 256)]
 
     def __len__(self) -> int:
-        return lib.session_n_tokens(self._open())
+        with self._engine._turn():
+            return lib.session_n_tokens(self._open())
 
     @property
     def tokens(self) -> List[int]:
-        """The whole timeline."""
-        n = len(self)
-        return lib.session_tokens(self._open())[:n] if n else []
+        """The whole timeline; a copy."""
+        with self._engine._turn():
+            n = len(self)
+            return lib.session_tokens(self._open())[:n] if n else []
 
     @property
     def pending(self) -> int:
         """Tokens that the next steps evaluate."""
-        return lib.session_n_pending(self._open())
+        with self._engine._turn():
+            return lib.session_n_pending(self._open())
 
     @property
     def is_full(self) -> bool:
-        return lib.session_is_full(self._open())
+        with self._engine._turn():
+            return lib.session_is_full(self._open())
 
     @property
     def logits(self) -> Optional["np.ndarray[Any, np.dtype[np.float32]]"]:
         """float32 [n_vocab] after the last token evaluated; a copy. None: there are none."""
-        with self._engine._lock:
+        with self._engine._turn():
             data = lib.session_logits(self._open())
             n = self._engine.info["n_vocab"]
             return np.ctypeslib.as_array(data, (n,)).copy() if data else None
@@ -239,7 +288,7 @@ class Session:
         gets what the model begins with (BOS)."""
         tokens = self._engine.tokenize(prompt, special=len(self) == 0) \
             if isinstance(prompt, str) else prompt
-        with self._engine._lock:
+        with self._engine._turn():
             lib.session_feed(self._open(), *values.tokens(tokens, "feed, prompt"))
 
     def follow(self, tokens: Iterable[int]) -> int:
@@ -247,29 +296,30 @@ class Session:
         Returns how many tokens that are."""
         kept = c_size_t()
         ids, n = values.tokens(tokens, "follow, tokens")
-        with self._engine._lock:
+        with self._engine._turn():
             lib.session_follow(self._open(), ids, n, byref(kept))
         return kept.value
 
     def truncate(self, n: int) -> None:
         """Cuts the timeline to its first n tokens."""
-        with self._engine._lock:
+        with self._engine._turn():
             lib.session_truncate(self._open(), values.count(n, "truncate, n"))
 
     def fork(self) -> "Session":
         """A second session with the same past, whose memory they share."""
         handle = c_void_p()
-        with self._engine._lock:
+        with self._engine._turn():
             lib.session_fork(byref(handle), self._open())
         return Session(self._engine, handle=handle)
 
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
-        with self._engine._lock:
+        with self._engine._turn():
             lib.session_save(self._open(), values.path(path, "save, path"))
 
     def cancel(self) -> None:
         """Ends the step that is running, from any thread; it raises Cancelled."""
-        lib.session_cancel(self._open())
+        with self._ending:
+            lib.session_cancel(self._open())
 
     def hold(self, *, grammar: Optional[str] = None, schema: Optional[Any] = None) -> None:
         """Holds what comes from now on to a grammar in GBNF or to a JSON schema; neither: to
@@ -286,7 +336,7 @@ class Session:
         if text is not None:
             lib.grammar_create(byref(handle), text, len(text))
         try:
-            with self._engine._lock:
+            with self._engine._turn():
                 lib.session_set_grammar(self._open(), handle)
         finally:
             lib.grammar_close(byref(handle))
@@ -297,7 +347,8 @@ class Session:
         _most(max_tokens)
         text = c_void_p()
         size = c_size_t()
-        lib.text_create(byref(text), self._engine._open())
+        with self._engine._reading() as handle:
+            lib.text_create(byref(text), handle)
         try:
             n = 0
             while max_tokens is None or n < max_tokens:
