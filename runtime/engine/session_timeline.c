@@ -162,6 +162,9 @@ static int grow_tokens(moe_session *session, uint64_t needed, moe_error *err)
 {
     int32_t *tokens = grown(session->tokens, &session->n_tokens_capacity, needed, err);
     session->tokens = tokens != NULL ? tokens : session->tokens;
+    if (session->draft != NULL) {
+        session->draft->line.tokens = session->tokens; /* drafts are written behind its end */
+    }
     return tokens != NULL ? MOE_OK : MOE_ERR_MEMORY;
 }
 
