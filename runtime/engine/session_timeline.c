@@ -207,11 +207,7 @@ int moe_session_append(moe_session *session, const int32_t *tokens, size_t n, mo
 int moe_session_make_room(moe_session *session, uint32_t n, moe_error *err)
 {
     int status = moe_session_grow_sampled(session, (uint64_t)session->n_sampled + n, err);
-    status = status != MOE_OK ? status : grow_tokens(session, (uint64_t)session->n_tokens + n, err);
-    if (session->draft != NULL) {
-        session->draft->line.tokens = session->tokens; /* which may have moved */
-    }
-    return status;
+    return status != MOE_OK ? status : grow_tokens(session, (uint64_t)session->n_tokens + n, err);
 }
 
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err)
