@@ -245,7 +245,7 @@ def run_ours(given, limit, ids) -> dict:
         results = {r["test"]: r["tokens_per_s_runs"] for r in found["results"]}
         row |= {"open_s": found["open_s"], "first_token_s": found["first_token_s"],
                 "prompt": results["prompt"], "decode": results.get("decode", []),
-                "choices": found["tokens_sha256"], "peak_rss": found["peak_rss_bytes"],
+                "choices": found["tokens_xxh128"], "peak_rss": found["peak_rss_bytes"],
                 "hits": found["expert_hits"], "misses": found["expert_misses"],
                 "read": found["bytes_read_disk"], "kernels": found["kernels"]}
     return row

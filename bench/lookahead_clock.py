@@ -89,7 +89,7 @@ def decode(given, text: str, cache: str, speed: float, mode: str, extra: str) ->
     per_s = find(stats, "decode_tokens_per_s")
     if mode == "forced":
         per_s = [r["tokens_per_s_runs"][0] for r in stats["results"] if r["test"] == "decode"][0]
-    return {"per_s": per_s, "sha": find(stats, "tokens_sha256"),
+    return {"per_s": per_s, "sha": find(stats, "tokens_xxh128"),
             "misses": find(stats, "expert_misses"), "read": find(stats, "bytes_read_disk"),
             "all": stats}
 

@@ -77,7 +77,7 @@ for share in $shares; do
     [ "$share" -lt 100 ] && limit=$((plan + plan / 6))
     dd if="$model" iflag=nocache count=0 2>/dev/null # drops the file's pages
     run_in_group "$share" $((plan + 1048576)) "$limit" # the process differs from run to run
-    hash=$(field tokens_sha256 "$work/run")
+    hash=$(field tokens_xxh128 "$work/run")
     peak=$(number peak_rss_bytes)
     [ -n "$reference" ] || reference=$hash
     verdict=$(printf '%.12s' "$hash")

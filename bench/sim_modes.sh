@@ -26,7 +26,7 @@ measure() {
     tr ',' '\n' <"$work/json" >"$work/lines"
     field decode_tokens_per_s "$work/lines" >>"$work/$name.speed"
     field bytes_moved_link "$work/lines" >"$work/$name.bytes"
-    sed -n 's/.*"tokens_sha256": *"\([0-9a-f]*\)".*/\1/p' "$work/lines" >>"$work/hashes"
+    sed -n 's/.*"tokens_xxh128": *"\([0-9a-f]*\)".*/\1/p' "$work/lines" >>"$work/hashes"
 }
 
 i=0

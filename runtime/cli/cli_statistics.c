@@ -8,7 +8,7 @@
 #include "cli_format.h"
 #include "cli_generate.h"
 #include "cli_json.h"
-#include "cli_sha256.h"
+#include "cli_hash.h"
 
 static const char *const stop_words[] = {
     [CLI_STOP_LENGTH] = "length",   [CLI_STOP_END] = "end",
@@ -147,9 +147,9 @@ void cli_put_lossy_json(struct json_object *object, const moe_lossy_stats *l)
 static int print_json(const moe_engine_info *info, const moe_engine_stats *stats,
                       const cli_answer *answer, uint64_t seed, uint64_t load_ns)
 {
-    char hash[CLI_SHA256_HEX_SIZE];
+    char hash[CLI_HASH_HEX_SIZE];
     char fingerprint[CLI_FORMAT_SIZE];
-    cli_sha256_tokens((const int32_t *)answer->tokens.data, cli_answer_n_tokens(answer), hash);
+    cli_hash_tokens((const int32_t *)answer->tokens.data, cli_answer_n_tokens(answer), hash);
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, info->fingerprint);
     struct json_object *object = json_object_new_object();
     cli_json_u64(object, "prompt_tokens", answer->prompt_tokens);
@@ -161,7 +161,7 @@ static int print_json(const moe_engine_info *info, const moe_engine_stats *stats
     cli_json_real(object, "decode_tokens_per_s",
                   cli_per_second(answer->decode_steps, answer->decode_ns));
     cli_json_text(object, "stop", stop_words[answer->stop]);
-    cli_json_text(object, "tokens_sha256", hash);
+    cli_json_text(object, "tokens_xxh128", hash);
     cli_json_text(object, "reasoning", answer->reasoning.size > 0 ? answer->reasoning.data : "");
     cli_json_u64(object, "seed", seed);
     cli_json_real(object, "load_seconds", cli_seconds(load_ns));

@@ -22,16 +22,16 @@ fail() {
 tokens_of() {
     "$moe" run -m "$model" -p "$prompt" -n 24 --ignore-eos --json "$@" 2>"$work/json" \
         >"$work/text" || { fail "run $*"; return; }
-    sed -n 's/.*"tokens_sha256": "\([0-9a-f]\{64\}\)".*/\1/p' "$work/json"
+    sed -n 's/.*"tokens_xxh128": "\([0-9a-f]\{32\}\)".*/\1/p' "$work/json"
 }
 
 # --json: one object on stderr with the fields that scripts rely on.
 first=$(tokens_of --temp 0)
-[ ${#first} -eq 64 ] || fail "no hash of the tokens: '$first'"
+[ ${#first} -eq 32 ] || fail "no hash of the tokens: '$first'"
 "$json_fields" "$work/json" prompt_tokens:int prompt_tokens_per_s:number decode_tokens:int \
     decode_tokens_per_s:number bytes_read_disk:int bytes_moved_link:int expert_hits:int \
     passes_recorded:int passes_missed:int expert_misses:int disk_retries:int expert_failures:int expert_timeouts:int \
-    peak_rss_bytes:int tokens_sha256:string seed:int stop:string ||
+    peak_rss_bytes:int tokens_xxh128:string seed:int stop:string ||
     fail "run --json"
 grep -q '"decode_tokens": 24,' "$work/json" || fail "decode_tokens is not 24"
 cp "$work/text" "$work/first-text"
@@ -97,7 +97,7 @@ done
     fail "plan --json"
 "$moe" bench decode -m "$model" -p 8 -n 4 --repeat 2 --json >"$work/json" &&
     "$json_fields" "$work/json" results:array model_fingerprint:string threads:int seed:int \
-        machine:object tokens_sha256:string || fail "bench decode --json"
+        machine:object tokens_xxh128:string || fail "bench decode --json"
 awk 'BEGIN { for (i = 0; i < 60; i++) print "the cat and the dog went out, the day was good." }' \
     >"$work/long.txt"
 "$moe" perplexity -m "$model" -f "$work/long.txt" -c 64 --json >"$work/json" &&

@@ -88,13 +88,13 @@ size=$(wc -c <"$work/whole.csv")
 head=$(head -n 2 "$work/whole.csv" | wc -c)
 for cut in 0 10 $((head - 9)) "$head" $((head + 7)) $((size - 40)) $((size - 1)); do
     head -c "$cut" "$work/whole.csv" >"$work/torn.csv"
-    kept=$(sed 1,2d "$work/torn.csv" | grep -c '"*[0-9a-f]\{64\}$')
+    kept=$(sed 1,2d "$work/torn.csv" | grep -c '"*[0-9a-f]\{32\}$')
     [ "$cut" -eq $((size - 1)) ] && kept=$((kept - 1)) # whole but for its end
     # shellcheck disable=SC2086
     "$moe" $sweep --csv "$work/torn.csv" --resume >/dev/null 2>"$work/err" ||
         fail "cut at $cut: $(cat "$work/err")"
     [ "$(sed 1,2d "$work/torn.csv" | wc -l)" -eq 4 ] || fail "cut at $cut: not 4 rows"
-    [ "$(sed 1,2d "$work/torn.csv" | grep -c '[0-9a-f]\{64\}$')" -eq 4 ] || fail "cut at $cut: torn"
+    [ "$(sed 1,2d "$work/torn.csv" | grep -c '[0-9a-f]\{32\}$')" -eq 4 ] || fail "cut at $cut: torn"
     head -n $((kept + 2)) "$work/torn.csv" >"$work/kept"
     head -n $((kept + 2)) "$work/whole.csv" | cmp -s - "$work/kept" || fail "cut at $cut: not kept"
 done
@@ -127,7 +127,7 @@ done
 [ "$(sed 1,2d "$work/killed.csv" | cut -d, -f1-3 | sort -u | wc -l)" -eq 12 ] ||
     fail "after kills: a measurement twice"
 grep -c . "$work/left.csv" >/dev/null && grep -vxFf "$work/killed.csv" "$work/left.csv" |
-    grep -q '[0-9a-f]\{64\}$' && fail "after kills: a whole row was lost"
+    grep -q '[0-9a-f]\{32\}$' && fail "after kills: a whole row was lost"
 
 # ---- What is not this sweep is refused, and untouched.
 cp "$work/whole.csv" "$work/other.csv"
@@ -142,7 +142,7 @@ cp "$work/whole.csv" "$work/other.csv"
 }
 echo 'and more' >>"$work/text.txt"
 # shellcheck disable=SC2086
-refused 1 "measured with prompt 'sha256 " $sweep --csv "$work/other.csv" --resume
+refused 1 "measured with prompt 'xxh128 " $sweep --csv "$work/other.csv" --resume
 sed -i '$d' "$work/text.txt"
 refused 1 "measured with bench 'cache', and now it is 'offload'" bench offload -m "$model" -p 8 \
     -n 4 --csv "$work/other.csv" --resume
@@ -177,7 +177,7 @@ grep -q '^text  *means nothing: the routing is replayed' "$work/out" || fail "no
 [ "$(wc -l <"$work/offload.csv")" -eq 17 ] || fail "bench offload: not 16 rows"
 head -n 1 "$work/offload.csv" | grep -q 'tokens_per_s,.*stall_ms_per_token,.*cpu_s_per_gb,' ||
     fail "bench offload: columns"
-[ "$(grep -o '[0-9a-f]\{64\}' "$work/offload.csv" | sort -u | wc -l)" -eq 1 ] || fail "other tokens"
+[ "$(grep -o '[0-9a-f]\{32\}' "$work/offload.csv" | sort -u | wc -l)" -eq 1 ] || fail "other tokens"
 grep -q '"sync, O_DIRECT, 1 x 4 KiB"\|"sync, buffered' "$work/offload.csv" || fail "block of 4K"
 
 # ---- Plots: the script and its data, and by gnuplot itself.

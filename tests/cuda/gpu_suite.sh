@@ -278,7 +278,7 @@ same_fields() {
 drafts_alone() {
     # shellcheck disable=SC2016
     same_fields "self drafts by the GPU alone: those of the CPU" \
-        "drafted accepted draft_passes tokens_sha256" \
+        "drafted accepted draft_passes tokens_xxh128" \
         '[ "$(value cuda draft_passes_recorded)" = "$(value cuda draft_passes)" ] &&
             [ "$(value cuda drafted)" -gt 0 ]' \
         "--host-compute off" --expert-cache 25% --prefetch off --speculate self --cost bytes \
@@ -288,7 +288,7 @@ drafts_alone() {
 # With all experts on the GPU every token is one graph, but for the first, which the prompt's pass gives.
 tokens_alone() {
     # shellcheck disable=SC2016
-    same_fields "tokens by the GPU alone: all of them, the text of the CPU" tokens_sha256 \
+    same_fields "tokens by the GPU alone: all of them, the text of the CPU" tokens_xxh128 \
         '[ "$(value cuda passes_recorded)" = 63 ]' "" --speculate off
 }
 

@@ -101,7 +101,7 @@ static int measure(const cli_bench_run *run, moe_engine *engine, moe_session *se
     out->prefetches = after.prefetches - before.prefetches;
     out->prefetches_used = after.prefetches_used - before.prefetches_used;
     out->policy_faults = after.policy_faults;
-    cli_sha256_tokens(moe_session_tokens(session) + run->n_prompt, run->n_decode, out->sha256);
+    cli_hash_tokens(moe_session_tokens(session) + run->n_prompt, run->n_decode, out->hash);
     return CLI_EXIT_OK;
 }
 

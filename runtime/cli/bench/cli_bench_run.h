@@ -6,7 +6,7 @@
 
 #include "cli_buffer.h"
 #include "cli_options.h"
-#include "cli_sha256.h"
+#include "cli_hash.h"
 
 typedef struct cli_bench_run {
     cli_options options; /* of the engine; seed: of a random prompt */
@@ -28,7 +28,7 @@ typedef struct cli_bench_outcome {
     double cpu_s_per_gb; /* of everything, including computing; NaN if nothing is read */
     uint64_t prefetches, prefetches_used;
     uint64_t policy_faults;
-    char sha256[CLI_SHA256_HEX_SIZE]; /* of the tokens written */
+    char hash[CLI_HASH_HEX_SIZE]; /* of the tokens written */
 } cli_bench_outcome;
 
 /* Drops the model from the page cache, opens it and measures. An exit code. */

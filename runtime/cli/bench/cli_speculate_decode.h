@@ -7,7 +7,7 @@
 
 #include "cli_bench_table.h"
 #include "cli_options.h"
-#include "cli_sha256.h"
+#include "cli_hash.h"
 
 #define CLI_SPECULATE_CONFIGS 64  /* at most */
 #define CLI_SPECULATE_WORDS   256 /* bytes of one */
@@ -30,7 +30,7 @@ typedef struct cli_speculate_outcome {
     moe_engine_stats sum;
     uint64_t n_iterations; /* steps times sequences that are no copies */
     double repeated;       /* share of the written text's 16-byte windows that it had before */
-    char sha256[CLI_SHA256_HEX_SIZE];
+    char hash[CLI_HASH_HEX_SIZE];
     bool simulated;
 } cli_speculate_outcome;
 

@@ -110,7 +110,7 @@ static bool keeps_text(const cli_speculate_matrix *m, size_t c)
 
 static int check_text(const cli_speculate_matrix *m, const cli_speculate_outcome *first, size_t c)
 {
-    bool same = strcmp(first->sha256, first[c].sha256) == 0;
+    bool same = strcmp(first->hash, first[c].hash) == 0;
     bool must = keeps_text(m, c) && keeps_text(m, 0);
     return same || !must
                ? CLI_EXIT_OK

@@ -14,14 +14,11 @@
 static void describe_bytes(struct json_object *identity, const char *what, const char *path,
                            const cli_buffer *bytes)
 {
-    cli_sha256 hash;
-    char hex[CLI_SHA256_HEX_SIZE];
-    char text[CLI_SHA256_HEX_SIZE + 16];
+    char hex[CLI_HASH_HEX_SIZE];
+    char text[CLI_HASH_HEX_SIZE + 16];
     char key[64];
-    cli_sha256_init(&hash);
-    cli_sha256_update(&hash, bytes->data, bytes->size);
-    cli_sha256_finish(&hash, hex);
-    snprintf(text, sizeof text, "sha256 %s", hex);
+    cli_hash_bytes(bytes->data, bytes->size, 0, hex);
+    snprintf(text, sizeof text, "xxh128 %s", hex);
     cli_json_text(identity, what, text);
     snprintf(key, sizeof key, "%s_file", what);
     cli_json_text(identity, key, path);

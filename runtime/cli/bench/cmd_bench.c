@@ -18,7 +18,7 @@
 #include "cli_format.h"
 #include "cli_interrupt.h"
 #include "cli_json.h"
-#include "cli_sha256.h"
+#include "cli_hash.h"
 #include "bench_commands.h"
 
 #define DEFAULT_DECODE 128
@@ -43,7 +43,7 @@ typedef struct bench {
     double *sorted;       /* [repeat] */
     double bandwidth;     /* bytes per second, the last measured */
     /* Of the model's choices in the first sequence, in the first repetition. */
-    char tokens_sha256[CLI_SHA256_HEX_SIZE];
+    char tokens_xxh128[CLI_HASH_HEX_SIZE];
 } bench;
 
 typedef struct spread {
@@ -188,7 +188,7 @@ static int run_repetition(bench *b, size_t repetition)
     take_chosen(b);
     if (code == CLI_EXIT_OK && repetition == 0) {
         b->first_token_s = cli_seconds(prompted - start);
-        cli_sha256_tokens(b->chosen, b->n_chosen, b->tokens_sha256);
+        cli_hash_tokens(b->chosen, b->n_chosen, b->tokens_xxh128);
     }
     return code;
 }
@@ -350,7 +350,7 @@ static int print_json(const bench *b, const spread *prompt, const spread *decode
         cli_json_real(object, "memory_read_bytes_per_s", b->bandwidth);
         cli_json_real(object, "decode_share_of_bound", share.median);
     }
-    cli_json_text(object, "tokens_sha256", b->tokens_sha256);
+    cli_json_text(object, "tokens_xxh128", b->tokens_xxh128);
     cli_json_u64(object, "expert_hits", stats.expert_hits);
     cli_json_u64(object, "expert_misses", stats.expert_misses);
     cli_json_u64(object, "expert_evictions", stats.expert_evictions);
@@ -413,7 +413,7 @@ static int print_table(const bench *b, const spread *prompt, const spread *decod
     }
     printf("\n%s %s\npeak memory %s\n",
            cli_bench_tokens_forced(&b->tokens) ? "tokens the model would choose" : "tokens",
-           b->tokens_sha256, cli_format_bytes(rss, cli_peak_rss_bytes()));
+           b->tokens_xxh128, cli_format_bytes(rss, cli_peak_rss_bytes()));
     json_object_put(machine);
     return CLI_EXIT_OK;
 }

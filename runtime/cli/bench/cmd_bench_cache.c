@@ -36,7 +36,7 @@ enum {
     POLICY_FAULTS,
     CACHED_PERCENT,
     HOW,
-    SHA256,
+    HASH,
     N_MEASURES
 };
 static const cli_measure measures[N_MEASURES] = {
@@ -52,7 +52,7 @@ static const cli_measure measures[N_MEASURES] = {
     [POLICY_FAULTS] = {"policy_faults", 0, true},
     [CACHED_PERCENT] = {"file_cached_percent", 2, true},
     [HOW] = {"how", CLI_MEASURE_TEXT, true},
-    [SHA256] = {"tokens_sha256", CLI_MEASURE_TEXT, true},
+    [HASH] = {"tokens_xxh128", CLI_MEASURE_TEXT, true},
 };
 
 typedef struct cache_bench {
@@ -141,7 +141,7 @@ static int run(cli_sweep *s, const char *const *values, size_t repetition, cli_m
     results[SLOTS].number = (double)out.slots;
     results[CACHED_PERCENT].number = out.cached_share >= 0 ? 100 * out.cached_share : NAN;
     snprintf(results[HOW].text, CLI_SWEEP_TEXT, "%s", out.how);
-    snprintf(results[SHA256].text, CLI_SWEEP_TEXT, "%s", out.sha256);
+    snprintf(results[HASH].text, CLI_SWEEP_TEXT, "%s", out.hash);
     return code;
 }
 
@@ -210,7 +210,7 @@ int cmd_bench_cache(const cli_options *options)
                                  .n_measures = N_MEASURES,
                                  .plotted = "hit_percent",
                                  .run = run,
-                                 .same = "tokens_sha256",
+                                 .same = "tokens_xxh128",
                                  .user = b,
                                  .format = format};
     cli_interrupt_install();

@@ -31,7 +31,7 @@ enum {
     PREFETCHES_USED,
     CACHED_PERCENT,
     HOW,
-    SHA256,
+    HASH,
     N_MEASURES
 };
 static const cli_measure measures[N_MEASURES] = {
@@ -47,7 +47,7 @@ static const cli_measure measures[N_MEASURES] = {
     [PREFETCHES_USED] = {"prefetches_used", 0, true},
     [CACHED_PERCENT] = {"file_cached_percent", 2, true},
     [HOW] = {"how", CLI_MEASURE_TEXT, true},
-    [SHA256] = {"tokens_sha256", CLI_MEASURE_TEXT, true},
+    [HASH] = {"tokens_xxh128", CLI_MEASURE_TEXT, true},
 };
 
 static const char *const switches[] = {"auto", "on", "off"};
@@ -151,7 +151,7 @@ static int run(cli_sweep *s, const char *const *values, size_t repetition, cli_m
     results[PREFETCHES_USED].number = (double)out.prefetches_used;
     results[CACHED_PERCENT].number = out.cached_share >= 0 ? 100 * out.cached_share : NAN;
     snprintf(results[HOW].text, CLI_SWEEP_TEXT, "%s", out.how);
-    snprintf(results[SHA256].text, CLI_SWEEP_TEXT, "%s", out.sha256);
+    snprintf(results[HASH].text, CLI_SWEEP_TEXT, "%s", out.hash);
     return code;
 }
 
@@ -167,7 +167,7 @@ int cmd_bench_offload(const cli_options *options)
                            .n_measures = N_MEASURES,
                            .plotted = "tokens_per_s",
                            .run = run,
-                           .same = "tokens_sha256",
+                           .same = "tokens_xxh128",
                            .user = m};
     cli_interrupt_install();
     m->sweep.format = cli_output_format(options);
