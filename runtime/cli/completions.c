@@ -101,7 +101,7 @@ static void bash_option_names(const cli_command *command)
                    row->names[1] != NULL ? " " : "");
         }
     }
-    puts("-h --help'");
+    puts("-h --help --help-all'");
 }
 
 /* Writes a case with the values of an option; nothing for a flag. */
@@ -222,7 +222,8 @@ static void put_zsh(void)
                 zsh_option(&cli_option_rows[i]);
             }
         }
-        puts("            '(-h --help)'{-h,--help}'[this text]'\n        ;;");
+        puts("            '(-h --help)'{-h,--help}'[the everyday options]' "
+             "--help-all'[all options]'\n        ;;");
     }
     puts("    esac\n}\n_moe_offload \"$@\"");
 }
@@ -285,8 +286,10 @@ static void fish_command(const cli_command *command)
             fish_option(command, &cli_option_rows[i]);
         }
     }
-    printf("complete -c moe-offload -n '__moe_offload_is %s' -s h -l help -d 'this text'\n",
-           cli_command_title(command, title, sizeof title));
+    cli_command_title(command, title, sizeof title);
+    printf("complete -c moe-offload -n '__moe_offload_is %s' -s h -l help -d 'everyday options'\n"
+           "complete -c moe-offload -n '__moe_offload_is %s' -l help-all -d 'all options'\n",
+           title, title);
 }
 
 static void put_fish(void)

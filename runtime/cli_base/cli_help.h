@@ -3,6 +3,7 @@
 #ifndef CLI_HELP_H
 #define CLI_HELP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "cli_options.h"
@@ -10,7 +11,8 @@
 /* "bench decode" */
 const char *cli_command_title(const cli_command *command, char *out, size_t size);
 
-void cli_print_command_help(const cli_command *command);
+/* Of a command with many options --help lists the everyday ones, and --help-all all. */
+void cli_print_command_help(const cli_command *command, bool all);
 
 /* Prints the list of commands on stdout. With a name, only those of two words that begin with it.
  */

@@ -49,6 +49,7 @@ typedef struct cli_option_row {
     unsigned commands;
     cli_option_kind kind;
     cli_option_subject subject;
+    bool everyday; /* in the help of commands with many options, not in --help-all alone */
     bool min_open;
     bool max_open;
     bool no_share; /* sizes: no percentage */

@@ -390,8 +390,9 @@ bool cli_options_apply(cli_options *options, const cli_command *command, int arg
     for (int i = 0; i < argc && *exit_code == CLI_EXIT_OK; i++) {
         const char *name = argv[i];
         bool known;
-        if (strcmp(name, "-h") == 0 || strcmp(name, "--help") == 0) {
-            cli_print_command_help(command);
+        bool all = strcmp(name, "--help-all") == 0;
+        if (all || strcmp(name, "-h") == 0 || strcmp(name, "--help") == 0) {
+            cli_print_command_help(command, all);
             return false;
         }
         if (name[0] != '-') {

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Every option of every command's --help is offered by the three shells' completions, and a choice's
+# Every option of every command's --help-all is offered by the three shells' completions, and a choice's
 # words follow the option. bash runs its own; zsh's and fish's are read, and run where the shell is
 # installed. Arguments: the command, the completions of bash, zsh and fish.
 set -u
@@ -36,7 +36,7 @@ while read -r title; do
     in_zsh=" $(sed -n "/^    '$title')/,/^        ;;/p" "$zsh_file" |
         sed "s/'\[.*//" | tr "'(){}*,\\\\\n" '         ') "
     in_fish=" $(grep -F "'__moe_offload_is $title'" "$fish_file" | sed "s/ -d '.*//" | tr '\n' ' ') "
-    for option in $("$moe" "${words[@]}" --help | sed -n 's/^  \(-[^ ]*\( -[^ ]*\)\?\).*/\1/p' |
+    for option in $("$moe" "${words[@]}" --help-all | sed -n 's/^  \(-[^ ]*\( -[^ ]*\)\?\).*/\1/p' |
         tr -d ','); do
         n=$((n + 1))
         case $in_bash in *" $option "*) ;; *) fail "bash: $title: no $option" ;; esac

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Every option that any command's --help lists is in the manual page, in bold, and no help line is
+# Every option that any command's --help-all lists is in the manual page, in bold, and no help line is
 # wider than 100 columns. Arguments: the command, the page.
 set -u
 moe=$1
@@ -17,7 +17,7 @@ titles=$("$moe" --help | sed -n 's/^  \([a-z]\+\( [a-z]\+\)\?\)   *.*/\1/p' | tr
 for title in $titles; do
     # shellcheck disable=SC2046
     set -- $(echo "$title" | tr '+' ' ')
-    help=$("$moe" "$@" --help) || fail "$*: no help"
+    help=$("$moe" "$@" --help-all) || fail "$*: no help"
     echo "$help" | awk 'length($0) > 100 { exit 1 }' || fail "$*: a line of more than 100 columns"
     for option in $(echo "$help" | sed -n 's/^  \(-[^ ]*,\? \?-\?-\?[a-z-]*\).*/\1/p' | tr -d ','); do
         case $option in --help | -h) continue ;; -*) ;; *) continue ;; esac
