@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* How much a test does. Sweeps of arithmetic run whole in release builds. Under sanitizers and
- * under the emulation's watch meson.build sets MOE_TEST_SIZE=small: a slice of each sweep shows
- * these what the whole would. `./check nightly` sets MOE_TEST_WHOLE, and everything runs whole. */
+/* How much a test does. Sweeps of arithmetic run whole in the release build of `./check full`.
+ * `./check` sets MOE_TEST_SIZE=small, as meson.build does under sanitizers and under the
+ * emulation's watch: a slice of each sweep shows these what the whole would. `./check nightly` sets
+ * MOE_TEST_WHOLE, and everything runs whole. */
 #ifndef MOE_TESTS_TEST_SIZE_H
 #define MOE_TESTS_TEST_SIZE_H
 
