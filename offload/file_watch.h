@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #include "runtime/model/gguf.h"
 

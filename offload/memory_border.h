@@ -12,7 +12,9 @@
 #ifndef MOE_OFFLOAD_MEMORY_BORDER_H
 #define MOE_OFFLOAD_MEMORY_BORDER_H
 
-#include <moe/moe.h>
+#include <moe/plan.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #include "offload/expert_store.h"
 #include "runtime/device/device.h"

@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 typedef struct moe_io_read {
     uint32_t file; /* index into the descriptors given at open */

@@ -15,7 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 typedef struct moe_range_reader moe_range_reader;
 typedef struct moe_io_ops moe_io_ops; /* io_engine.h */

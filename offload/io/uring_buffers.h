@@ -12,7 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #define MOE_URING_PIECE_SHIFT 26
 #define MOE_URING_PIECE_BYTES ((size_t)1 << MOE_URING_PIECE_SHIFT)

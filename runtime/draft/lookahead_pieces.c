@@ -10,6 +10,8 @@
  * but buffers and hooks. They read what is resident at that time, and never move an expert. */
 #include <string.h>
 
+#include <moe/moe.h>
+
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"

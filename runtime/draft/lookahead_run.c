@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include <moe/moe.h>
+
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"

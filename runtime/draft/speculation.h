@@ -16,7 +16,8 @@
 
 #include <stdatomic.h>
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #include "offload/expert_store.h"
 #include "runtime/draft/accept.h"

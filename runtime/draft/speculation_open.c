@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/moe.h>
+
 #include "cache/expert_cache.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"

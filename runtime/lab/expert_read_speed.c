@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <moe/moe.h>
+
 #include "runtime/lab/expert_read_speed.h"
 
 #include "runtime/base/clock.h"

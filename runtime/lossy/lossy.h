@@ -5,7 +5,9 @@
 #ifndef MOE_LOSSY_LOSSY_H
 #define MOE_LOSSY_LOSSY_H
 
-#include <moe/moe.h>
+#include <moe/statistics.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #include "runtime/lossy/buddy.h"
 #include "runtime/lossy/expert_budget.h"

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include <moe/moe.h>
+
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/lossy/lossy_options.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <moe/moe.h>
+
 #include "runtime/lossy/lossy_options.h"
 
 #include "runtime/base/error.h"

@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 typedef enum moe_gguf_type {
     MOE_GGUF_U8 = 0,

@@ -3,7 +3,8 @@
 #ifndef MOE_PASS_ROUTING_H
 #define MOE_PASS_ROUTING_H
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #include "runtime/device/device.h"
 #include "runtime/pass/pass.h"

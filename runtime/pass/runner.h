@@ -5,7 +5,9 @@
 #ifndef MOE_PASS_RUNNER_H
 #define MOE_PASS_RUNNER_H
 
-#include <moe/moe.h>
+#include <moe/plan.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #include "offload/expert_store.h"
 #include "runtime/device/device.h"

@@ -3,7 +3,8 @@
 #ifndef MOE_PASS_WEIGHTS_H
 #define MOE_PASS_WEIGHTS_H
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #include "offload/model_reader.h"
 #include "offload/weight_sums.h"

@@ -62,7 +62,7 @@ for path in sys.argv[1:]:
         constants[name] = int(number)
     text = re.sub(r"^#.*$", "", text, flags=re.M)
     for found in re.finditer(r"typedef \w+ \(\*(\w+)\)|(?:typedef )?enum (\w*)\s*{([^}]*)}|"
-                             r"typedef struct (\w+) {((?:[^{}]|{[^{}]*})*)}", text):
+                             r"(?:typedef )?struct (\w+) {((?:[^{}]|{[^{}]*})*)}", text):
         if found[1]:
             callbacks.add(found[1])
         elif found[3] is not None:

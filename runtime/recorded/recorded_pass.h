@@ -15,7 +15,8 @@
 #ifndef MOE_RECORDED_RECORDED_PASS_H
 #define MOE_RECORDED_RECORDED_PASS_H
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #include "runtime/draft/speculation.h"
 #include "runtime/lossy/lossy.h"

@@ -11,7 +11,8 @@
 #ifndef MOE_RECORDED_RECORDED_TABLE_H
 #define MOE_RECORDED_RECORDED_TABLE_H
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #include "runtime/device/device.h"
 #include "runtime/draft/speculation.h"

@@ -5,7 +5,8 @@
 #ifndef MOE_SAMPLING_SAMPLER_H
 #define MOE_SAMPLING_SAMPLER_H
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 #include <moe/sampling.h>
 
 #include "runtime/base/random.h"

@@ -3,7 +3,8 @@
 #ifndef MOE_SIDECAR_WARM_START_H
 #define MOE_SIDECAR_WARM_START_H
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #include "runtime/pass/pass.h"
 

@@ -5,6 +5,7 @@
 
 #include <moe/lab.h>
 #include <moe/lossy_modes.h>
+#include <moe/moe.h>
 
 /* The struct that hangs on the options; with none there yet, defaults are hung on them. Options
  * that were copied share it. */

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include <moe/allowance.h>
+#include <moe/moe.h>
 
 #include "runtime/grammar/grammar_matcher.h"
 

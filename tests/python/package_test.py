@@ -62,7 +62,7 @@ def outside():
 
 def headers():
     return [os.path.join(tree, "runtime", "include", "moe", name + ".h")
-            for name in ("status", "plan", "statistics", "moe", "chat", "trace")]
+            for name in ("status", "types", "plan", "statistics", "sampling", "moe", "chat", "trace")]
 
 
 def run(*arguments):

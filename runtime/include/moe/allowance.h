@@ -21,8 +21,8 @@
 
 #include <moe/chat.h>
 #include <moe/grammar.h>
-#include <moe/moe.h>
 #include <moe/status.h>
+#include <moe/types.h>
 
 #ifdef __cplusplus
 extern "C" {

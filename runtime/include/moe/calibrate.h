@@ -8,7 +8,8 @@
 #ifndef MOE_CALIBRATE_H
 #define MOE_CALIBRATE_H
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #ifdef __cplusplus
 extern "C" {

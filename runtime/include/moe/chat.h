@@ -24,8 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <moe/moe.h>
 #include <moe/status.h>
+#include <moe/types.h>
 
 #ifdef __cplusplus
 extern "C" {

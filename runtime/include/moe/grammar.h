@@ -22,8 +22,8 @@
 #include <stddef.h>
 
 #include <moe/chat.h>
-#include <moe/moe.h>
 #include <moe/status.h>
+#include <moe/types.h>
 
 #ifdef __cplusplus
 extern "C" {

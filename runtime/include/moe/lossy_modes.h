@@ -14,7 +14,8 @@
 #ifndef MOE_LOSSY_MODES_H
 #define MOE_LOSSY_MODES_H
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -15,8 +15,8 @@
  *
  * Threads of this header:
  *   free:    moe_version, moe_free, moe_engine_options_init_sized, moe_engine_options_init,
- *            moe_engine_open, moe_plan_memory, moe_sampling_init_sized, moe_sampling_init,
- *            moe_session_options_init_sized, moe_session_options_init
+ *            moe_engine_open, moe_plan_memory, moe_session_options_init_sized,
+ *            moe_session_options_init
  *   reading: moe_engine_get_info, moe_tokenize, moe_token_piece, moe_token_is_end,
  *            moe_text_create, moe_session_file_tokens,
  *            moe_session_cancel (also in signal handlers)
@@ -65,18 +65,15 @@
 #include <stdint.h>
 
 #include <moe/plan.h>
+#include <moe/sampling.h>
 #include <moe/statistics.h>
 #include <moe/status.h>
+#include <moe/types.h>
 #include <moe/version.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef struct moe_engine moe_engine;
-typedef struct moe_session moe_session;
-
-#define MOE_TOKEN_NONE (-1)
 
 /* The version of the library linked, e.g. "0.1.0". */
 MOE_API const char *moe_version(void);
@@ -85,84 +82,7 @@ MOE_API void moe_free(void *array);
 
 /* ---- Engine ------------------------------------------------------------------------------- */
 
-typedef enum moe_kv_cache_type {
-    MOE_KV_CACHE_F16 = 0,
-    MOE_KV_CACHE_F32 = 1,
-    MOE_KV_CACHE_Q8_0 = 2, /* head dimensions must be multiples of 32 */
-    MOE_KV_CACHE_Q4_0 = 3, /* likewise; not on a GPU yet */
-    MOE_KV_CACHE_F8 = 4    /* E4M3, values up to 448; not on a GPU yet */
-} moe_kv_cache_type;
-
-typedef enum moe_float_gemm {
-    MOE_FLOAT_GEMM_EXACT = 0, /* the library's own kernels: same bits for any number of rows */
-    /* OpenBLAS (F32 weights), on a GPU cuBLAS (F32, F16, BF16), where 16 rows or more of a pass
-     * share a weight, routed experts excepted: last bits may differ, and then depend on how many
-     * rows a pass has. It is loaded for this; where it is not installed opening fails. */
-    MOE_FLOAT_GEMM_BLAS = 1
-} moe_float_gemm;
-
-/* fraction in [0, 1] of what opening has to read. Return false to cancel. Called on the opening
- * thread. */
-typedef bool (*moe_progress_fn)(double fraction, void *user);
-/* Notices worth a line (a fallback taken, a slow path): no newline. Called on any thread. */
-typedef void (*moe_log_fn)(const char *line, void *user);
-
-typedef enum moe_switch { MOE_SWITCH_AUTO = 0, MOE_SWITCH_ON = 1, MOE_SWITCH_OFF = 2 } moe_switch;
-
-/* How files are read: io_uring if the kernel has it, else threads; or one of the two; or one piece
- * at a time. */
-typedef enum moe_io_kind {
-    MOE_IO_AUTO = 0,
-    MOE_IO_URING = 1,
-    MOE_IO_THREADS = 2,
-    MOE_IO_SYNC = 3
-} moe_io_kind;
-
-/* Who drafts tokens. */
-typedef enum moe_speculate {
-    MOE_SPECULATE_OFF = 0,
-    /* N-grams, else the drafting layer of draft_model if that names a file, else the model
-     * restricted to the experts in memory, each only while it pays. */
-    MOE_SPECULATE_AUTO = 1,
-    MOE_SPECULATE_NGRAM = 2, /* n-grams of the text so far */
-    MOE_SPECULATE_SELF = 3,  /* the model itself, restricted to the experts in memory */
-    MOE_SPECULATE_MODEL = 4, /* the smaller model of draft_model */
-    /* The layer that the model brings for it (keys "nextn", multi-token prediction), or that of the
-     * file draft_model, which may be an EAGLE-3 head (architecture "eagle3"). It stays in memory.
-     * On the CPU alone so far. */
-    MOE_SPECULATE_MTP = 5
-} moe_speculate;
-
-/* When a drafted token is accepted. */
-typedef enum moe_acceptance {
-    MOE_ACCEPTANCE_EXACT = 0, /* if it is what the sampler chooses there */
-    /* Speculative sampling (Leviathan et al. 2023): chains of a model are drawn at temperatures
-     * above 0 and accepted with min(1, p/q). Tokens are distributed as without a draft, but the
-     * same seed gives another text. */
-    MOE_ACCEPTANCE_REJECTION = 1
-} moe_acceptance;
-
-typedef enum moe_metadata_type {
-    MOE_METADATA_INT,
-    MOE_METADATA_FLOAT,
-    MOE_METADATA_BOOL,
-    MOE_METADATA_TEXT
-} moe_metadata_type;
-
-/* One key of a file's metadata and the value that it shall have. */
-typedef struct moe_metadata_override {
-    const char *key; /* "olmoe.rope.freq_base"; not "split.*" or "general.alignment", by which the
-                        file is read */
-    moe_metadata_type type;
-    union {
-        int64_t integer; /* of MOE_METADATA_INT */
-        double real;     /* of MOE_METADATA_FLOAT; finite */
-        bool flag;       /* of MOE_METADATA_BOOL */
-        const char *text;
-    } value;
-} moe_metadata_override;
-
-typedef struct moe_engine_options {
+struct moe_engine_options {
     size_t struct_size;     /* sizeof(moe_engine_options), set by moe_engine_options_init() */
     const char *model_path; /* a GGUF file, or any part of a split one; required */
     /* A device by its name: "cpu"; "cuda" or "cuda:1" (a GPU, by its number); "cuda:0,1" (several,
@@ -299,7 +219,7 @@ typedef struct moe_engine_options {
      */
     moe_switch idle_checksums;
     uint8_t reserved[4]; /* must be 0 */
-} moe_engine_options;
+};
 
 MOE_API void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size);
 static inline void moe_engine_options_init(moe_engine_options *options)
@@ -380,28 +300,6 @@ MOE_API const char *moe_text_push(moe_text *text, int32_t token, size_t *size);
 MOE_API const char *moe_text_finish(moe_text *text, size_t *size);
 
 /* ---- Sessions ----------------------------------------------------------------------------- */
-
-typedef struct moe_sampling {
-    size_t struct_size;   /* set by moe_sampling_init() */
-    float temperature;    /* >= 0; 0: greedy, ties to the lower id. Default 0.8 */
-    uint32_t top_k;       /* 0: off. Default 40 */
-    float top_p;          /* (0, 1]; 1: off. Default 0.95 */
-    float min_p;          /* [0, 1); 0: off. Default 0.05 */
-    float repeat_penalty; /* > 0; 1: off. Default 1. Also changes a greedy choice */
-    uint32_t repeat_last; /* tokens that the three penalties look back on. Default 64 */
-    uint64_t seed;        /* of the session's own generator. Default 0 */
-    /* Subtracted from the logit of a token that is among them: once, and once for each time that it
-     * is there. [-1000, 1000]; 0: off, the default */
-    float presence_penalty;
-    float frequency_penalty;
-    uint64_t reserved[2]; /* must be 0 */
-} moe_sampling;
-
-MOE_API void moe_sampling_init_sized(moe_sampling *sampling, size_t struct_size);
-static inline void moe_sampling_init(moe_sampling *sampling)
-{
-    moe_sampling_init_sized(sampling, sizeof *sampling);
-}
 
 typedef struct moe_session_options {
     size_t struct_size; /* set by moe_session_options_init() */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* What a session's sampler obeys besides moe_sampling, and what it tells of its choices. All of it
- * holds for drafts, too: a draft is verified by the same sampler, so the text does not depend on
- * speculation. Forks inherit it; saved sessions do not hold it.
+/* What a session's sampler obeys, and what it tells of its choices. All of it holds for drafts,
+ * too: a draft is verified by the same sampler, so the text does not depend on speculation. Forks
+ * inherit it; saved sessions do not hold it.
  *
  * A logit is changed in this order: the bias of its token, repeat_penalty, presence_penalty and
  * frequency_penalty. Then come the choice of the greatest, or the filters and the draw.
  *
  * Threads (the groups are explained in moe.h):
+ *   free:    moe_sampling_init_sized, moe_sampling_init
  *   in turn: moe_session_set_biases, moe_session_set_reports, moe_session_take_reports */
 #ifndef MOE_SAMPLING_H
 #define MOE_SAMPLING_H
@@ -14,12 +15,34 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <moe/moe.h>
 #include <moe/status.h>
+#include <moe/types.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+typedef struct moe_sampling {
+    size_t struct_size;   /* set by moe_sampling_init() */
+    float temperature;    /* >= 0; 0: greedy, ties to the lower id. Default 0.8 */
+    uint32_t top_k;       /* 0: off. Default 40 */
+    float top_p;          /* (0, 1]; 1: off. Default 0.95 */
+    float min_p;          /* [0, 1); 0: off. Default 0.05 */
+    float repeat_penalty; /* > 0; 1: off. Default 1. Also changes a greedy choice */
+    uint32_t repeat_last; /* tokens that the three penalties look back on. Default 64 */
+    uint64_t seed;        /* of the session's own generator. Default 0 */
+    /* Subtracted from the logit of a token that is among them: once, and once for each time that it
+     * is there. [-1000, 1000]; 0: off, the default */
+    float presence_penalty;
+    float frequency_penalty;
+    uint64_t reserved[2]; /* must be 0 */
+} moe_sampling;
+
+MOE_API void moe_sampling_init_sized(moe_sampling *sampling, size_t struct_size);
+static inline void moe_sampling_init(moe_sampling *sampling)
+{
+    moe_sampling_init_sized(sampling, sizeof *sampling);
+}
 
 typedef struct moe_token_bias {
     int32_t token;

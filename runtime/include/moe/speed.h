@@ -8,7 +8,9 @@
 #ifndef MOE_SPEED_H
 #define MOE_SPEED_H
 
-#include <moe/moe.h>
+#include <moe/plan.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #ifdef __cplusplus
 extern "C" {

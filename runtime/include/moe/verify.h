@@ -7,7 +7,8 @@
 #ifndef MOE_VERIFY_H
 #define MOE_VERIFY_H
 
-#include <moe/moe.h>
+#include <moe/status.h>
+#include <moe/types.h>
 
 #ifdef __cplusplus
 extern "C" {

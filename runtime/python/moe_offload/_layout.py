@@ -38,7 +38,9 @@ MOE_METADATA_BOOL = 2
 MOE_METADATA_FLOAT = 1
 MOE_METADATA_INT = 0
 MOE_METADATA_TEXT = 3
+MOE_MOST_TOP_TOKENS = 20
 MOE_OK = 0
+MOE_REPORTS_KEPT = 256
 MOE_SPECULATE_AUTO = 1
 MOE_SPECULATE_MODEL = 4
 MOE_SPECULATE_MTP = 5
@@ -59,6 +61,23 @@ MOE_TRACE_ORACLE_GENERAL = 2
 class moe_error(Structure):
     _fields_ = [
         ("message", c_char * 512),
+    ]
+
+
+class moe_metadata_override_value(Union):
+    _fields_ = [
+        ("integer", c_int64),
+        ("real", c_double),
+        ("flag", c_bool),
+        ("text", c_char_p),
+    ]
+
+
+class moe_metadata_override(Structure):
+    _fields_ = [
+        ("key", c_char_p),
+        ("type", c_int),
+        ("value", moe_metadata_override_value),
     ]
 
 
@@ -239,20 +258,41 @@ class moe_engine_stats(Structure):
     ]
 
 
-class moe_metadata_override_value(Union):
+class moe_sampling(Structure):
     _fields_ = [
-        ("integer", c_int64),
-        ("real", c_double),
-        ("flag", c_bool),
-        ("text", c_char_p),
+        ("struct_size", c_size_t),
+        ("temperature", c_float),
+        ("top_k", c_uint32),
+        ("top_p", c_float),
+        ("min_p", c_float),
+        ("repeat_penalty", c_float),
+        ("repeat_last", c_uint32),
+        ("seed", c_uint64),
+        ("presence_penalty", c_float),
+        ("frequency_penalty", c_float),
+        ("reserved", c_uint64 * 2),
     ]
 
 
-class moe_metadata_override(Structure):
+class moe_token_bias(Structure):
     _fields_ = [
-        ("key", c_char_p),
-        ("type", c_int),
-        ("value", moe_metadata_override_value),
+        ("token", c_int32),
+        ("bias", c_float),
+    ]
+
+
+class moe_token_chance(Structure):
+    _fields_ = [
+        ("token", c_int32),
+        ("logprob", c_float),
+    ]
+
+
+class moe_token_report(Structure):
+    _fields_ = [
+        ("chosen", moe_token_chance),
+        ("n_top", c_uint32),
+        ("top", moe_token_chance * 20),
     ]
 
 
@@ -338,22 +378,6 @@ class moe_engine_info(Structure):
         ("io", c_char_p),
         ("sidecar", c_char_p),
         ("memory", moe_memory_plan),
-    ]
-
-
-class moe_sampling(Structure):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("temperature", c_float),
-        ("top_k", c_uint32),
-        ("top_p", c_float),
-        ("min_p", c_float),
-        ("repeat_penalty", c_float),
-        ("repeat_last", c_uint32),
-        ("seed", c_uint64),
-        ("presence_penalty", c_float),
-        ("frequency_penalty", c_float),
-        ("reserved", c_uint64 * 2),
     ]
 
 
