@@ -19,7 +19,14 @@ typedef struct entry {
 const uint8_t *moe_token_key(const moe_token_source *source, int32_t token,
                              uint8_t control[MOE_TOKEN_CONTROL_KEY], size_t *size)
 {
+    /* A byte that neither texts nor control tokens have. */
+    static const uint8_t no_text[] = {0xfe};
     moe_token_text text = source->text(source->user, token);
+    if (!text.is_control && text.size > 0 &&
+        memchr(text.data, MOE_GRAMMAR_CONTROL, text.size) != NULL) {
+        *size = sizeof no_text; /* else tokens of single bytes could spell a control token */
+        return no_text;
+    }
     if (!text.is_control) {
         *size = text.size;
         return (const uint8_t *)text.data;

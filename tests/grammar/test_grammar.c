@@ -378,6 +378,35 @@ static void masks(void **state)
     moe_engine_close(&engine);
 }
 
+static moe_token_text byte_token(const void *user, int32_t token)
+{
+    static const char pieces[][2] = {"a", "\xff", "", "\x01", "\xfe"};
+    (void)user;
+    return token == 257 ? (moe_token_text){.is_control = true}
+           : token < 5  ? (moe_token_text){.data = pieces[token], .size = 1}
+                        : (moe_token_text){.data = ""};
+}
+
+/* Tokens of single bytes cannot spell the key of a control token. */
+static void spelt_control(void **state)
+{
+    const moe_token_source source = {258, byte_token, NULL};
+    moe_token_keys *keys;
+    moe_matcher m;
+    uint64_t bits[5] = {0};
+    (void)state;
+    moe_grammar *grammar = compile("root ::= <[257]> \"a\"");
+    assert_int_equal(moe_token_keys_create(&keys, &source, NULL), MOE_OK);
+    assert_int_equal(moe_matcher_init(&m, grammar, NULL), MOE_OK);
+    moe_token_keys_allow(keys, &m, moe_matcher_start(&m), bits);
+    for (uint32_t t = 0; t < 258; t++) {
+        assert_int_equal(bits[t / 64] >> (t % 64) & 1, t == 257);
+    }
+    moe_matcher_free(&m);
+    moe_grammar_close(&grammar);
+    moe_token_keys_free(&keys);
+}
+
 /* A closing mark that is spelt is met at its first place, however its characters came before. */
 static void after_reasoning(void **state)
 {
@@ -426,7 +455,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts),   cmocka_unit_test(after_reasoning), cmocka_unit_test(errors),
         cmocka_unit_test(schemas), cmocka_unit_test(bounds),          cmocka_unit_test(masks),
-        cmocka_unit_test(sampled),
+        cmocka_unit_test(sampled), cmocka_unit_test(spelt_control),
     };
     if (argc < 2) {
         return 1;
