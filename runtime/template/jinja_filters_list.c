@@ -13,11 +13,8 @@ static jinja_value filter_length(jinja_context *c, jinja_value value, const jinj
 
 static jinja_value filter_list(jinja_context *c, jinja_value value, const jinja_args *args)
 {
-    jinja_value list = jinja_new_list(c, JINJA_LIST);
     jinja_bind(c, "list", args, "", 0, NULL);
-    *list.list = *jinja_iterate(c, value);
-    list.list->capacity = list.list->n; /* an item added later is stored elsewhere */
-    return list;
+    return jinja_copy_list(c, jinja_iterate(c, value));
 }
 
 static jinja_value filter_first(jinja_context *c, jinja_value value, const jinja_args *args)

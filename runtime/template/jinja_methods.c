@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Methods of all types except strings. Methods that would change a list or dict do not exist, as in
- * the sandbox that transformers uses. */
+/* Methods of all types except strings. Of those that change a value only append() and pop() of
+ * lists exist, which the sandbox of transformers refuses and published templates use (Kimi-K2). Of
+ * a list that comes to hold itself printing and comparing end at the limit of nesting. */
+#include <string.h>
+
 #include "runtime/template/jinja_evaluate.h"
 
 typedef enum entry_part { PART_KEY, PART_VALUE, PART_BOTH } entry_part;
@@ -56,6 +59,39 @@ static jinja_value copy(jinja_context *c, jinja_value self, const jinja_args *ar
 {
     jinja_bind(c, "copy", args, "", 0, NULL);
     return self; /* nothing changes */
+}
+
+static jinja_value copy_list(jinja_context *c, jinja_value self, const jinja_args *args)
+{
+    jinja_bind(c, "copy", args, "", 0, NULL);
+    return jinja_copy_list(c, self.list);
+}
+
+static jinja_value list_append(jinja_context *c, jinja_value self, const jinja_args *args)
+{
+    jinja_value item;
+    jinja_bind(c, "append", args, "value", 1, &item);
+    jinja_list_add(c, self.list, item);
+    return jinja_none();
+}
+
+static jinja_value list_pop(jinja_context *c, jinja_value self, const jinja_args *args)
+{
+    jinja_value index;
+    jinja_list *list = self.list;
+    jinja_bind(c, "pop", args, "index", 0, &index);
+    int64_t n = (int64_t)list->n;
+    int64_t at = index.kind == JINJA_ABSENT ? -1 : jinja_need_integer(c, "pop", index);
+    at += at < 0 ? n : 0;
+    if (at < 0 || at >= n) {
+        jinja_fail(c, MOE_ERR_UNSUPPORTED, "pop: the list has no such item");
+    }
+    jinja_value item = list->items[at];
+    jinja_charge(c, list->n - (size_t)at);
+    memmove(list->items + at, list->items + at + 1,
+            (list->n - (size_t)at - 1) * sizeof *list->items);
+    list->n--;
+    return item;
 }
 
 static jinja_value list_index(jinja_context *c, jinja_value self, const jinja_args *args)
@@ -121,7 +157,8 @@ const jinja_method_row *jinja_find_method(jinja_kind of, jinja_text name)
         {JINJA_DICT, "values", dict_values}, {JINJA_DICT, "get", dict_get},
         {JINJA_DICT, "copy", copy},          {JINJA_LIST, "index", list_index},
         {JINJA_LIST, "count", list_count},   {JINJA_TUPLE, "index", list_index},
-        {JINJA_TUPLE, "count", list_count},  {JINJA_LIST, "copy", copy},
+        {JINJA_TUPLE, "count", list_count},  {JINJA_LIST, "copy", copy_list},
+        {JINJA_LIST, "append", list_append}, {JINJA_LIST, "pop", list_pop},
         {JINJA_LOOP, "cycle", loop_cycle},   {JINJA_LOOP, "changed", loop_changed},
         {JINJA_CYCLER, "next", cycler_next}, {JINJA_CYCLER, "reset", cycler_reset},
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The values of the language. Strings, lists and dicts are shared and never change after they were
- * made; only a namespace changes. */
+/* The values of the language. Strings, tuples and dicts are shared and never change after they were
+ * made; a namespace changes, and a list by append() and pop(). */
 #ifndef MOE_TEMPLATE_JINJA_VALUE_H
 #define MOE_TEMPLATE_JINJA_VALUE_H
 
@@ -111,6 +111,7 @@ static inline jinja_value jinja_float(double number)
 jinja_value jinja_string(jinja_context *c, jinja_text text);
 jinja_value jinja_new_list(jinja_context *c, jinja_kind kind);
 void jinja_list_add(jinja_context *c, jinja_list *list, jinja_value item);
+jinja_value jinja_copy_list(jinja_context *c, const jinja_list *list); /* JINJA_LIST */
 jinja_value jinja_new_dict(jinja_context *c);
 void jinja_dict_set(jinja_context *c, jinja_dict *dict, jinja_value key, jinja_value value);
 const jinja_value *jinja_dict_get(jinja_context *c, const jinja_dict *dict, jinja_value key);

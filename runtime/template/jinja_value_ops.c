@@ -30,6 +30,15 @@ void jinja_list_add(jinja_context *c, jinja_list *list, jinja_value item)
     list->items[list->n++] = item;
 }
 
+jinja_value jinja_copy_list(jinja_context *c, const jinja_list *list)
+{
+    jinja_value copy = jinja_new_list(c, JINJA_LIST);
+    for (size_t i = 0; i < list->n; i++) {
+        jinja_list_add(c, copy.list, list->items[i]);
+    }
+    return copy;
+}
+
 jinja_value jinja_new_dict(jinja_context *c)
 {
     return (jinja_value){.kind = JINJA_DICT, .dict = jinja_alloc(c, 1, sizeof(jinja_dict))};

@@ -327,6 +327,10 @@ static void test_origins(void **state)
     check_origins("{{ ('<a>' ~ d ~ '<b>').split('<b>')[0] }}", "\"xx\"", "<a>..");
     check_origins("{% for c in d ~ 'z' %}{{ c }}{% endfor %}", "\"xx\"", "..z");
     check_origins("{{ d }}{{ 1 + 1 }}", "12", "...");
+    check_origins("{% set l = [] %}{% set x = l.append('<a>') %}{% set x = l.append(d) %}"
+                  "{% set m = l|list %}{% set x = m.append('z') %}{{ l.pop(0) }}{{ l.pop() }}"
+                  "{{ m[2] }}{{ l|length }}",
+                  "\"xx\"", "<a>..z.");
 }
 
 static void check_refusal(const char *source, const char *expected)
@@ -367,7 +371,11 @@ static void test_limits(void **state)
     check_refusal("{{ '{:9999}'.format(d) }}", "more than 1000");
     check_refusal("{{ '{'.format(d) }}", "ends within a field");
     check_refusal("{{ d.x.y }}", "'x' is undefined");
-    check_refusal("{{ [].append(1) }}", "undefined");
+    check_refusal("{{ [].extend([1]) }}", "undefined");
+    check_refusal("{{ [].pop() }}", "no such item");
+    check_refusal("{{ [1].pop(1) }}", "no such item");
+    check_refusal("{% set l = [] %}{{ l.append(l) }}{{ l }}", "deep");
+    check_refusal("{% set l = [1] %}{% for x in l %}{{ l.append(x) }}{% endfor %}", "memory");
 }
 
 int main(int argc, char **argv)
