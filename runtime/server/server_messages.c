@@ -155,24 +155,28 @@ static bool append_delta(server_reply *reply, const char *type, const cli_buffer
     return server_append_event("content_block_delta", event, out);
 }
 
-/* A block that begins, has all of its input, and ends. */
-static bool append_use(server_reply *reply, const server_tool_call *call, cli_buffer *out)
+/* A block that begins, or goes on: what is new of its input; and ends if the call is whole. */
+static bool append_use(server_reply *reply, const server_tool_call *call, bool is_new, size_t told,
+                       bool ends, cli_buffer *out)
 {
-    if (!close_block(reply, out)) {
-        return false;
+    bool stored = true;
+    if (is_new) {
+        stored = close_block(reply, out);
+        struct json_object *start = new_event("content_block_start");
+        cli_json_u64(start, "index", reply->n_blocks++);
+        cli_json_put(start, "content_block", new_use(call, false));
+        reply->block = "tool_use";
+        stored = server_append_event("content_block_start", start, out) && stored;
     }
-    struct json_object *start = new_event("content_block_start");
-    cli_json_u64(start, "index", reply->n_blocks++);
-    cli_json_put(start, "content_block", new_use(call, false));
-    reply->block = "tool_use";
-    struct json_object *event = new_event("content_block_delta");
-    struct json_object *delta = new_event("input_json_delta");
-    cli_json_put(delta, "partial_json", server_text_from(&call->arguments, 0));
-    cli_json_u64(event, "index", reply->n_blocks - 1);
-    cli_json_put(event, "delta", delta);
-    bool started = server_append_event("content_block_start", start, out);
-    return server_append_event("content_block_delta", event, out) && started &&
-           close_block(reply, out);
+    if (stored && call->arguments.size > told) {
+        struct json_object *event = new_event("content_block_delta");
+        struct json_object *delta = new_event("input_json_delta");
+        cli_json_put(delta, "partial_json", server_text_from(&call->arguments, told));
+        cli_json_u64(event, "index", reply->n_blocks - 1);
+        cli_json_put(event, "delta", delta);
+        stored = server_append_event("content_block_delta", event, out);
+    }
+    return stored && (!ends || close_block(reply, out));
 }
 
 static bool piece(server_reply *reply, uint32_t index, cli_buffer *out)
@@ -181,8 +185,11 @@ static bool piece(server_reply *reply, uint32_t index, cli_buffer *out)
     bool stored =
         append_delta(reply, "thinking", &answer->reasoning, answer->reasoning_told, out) &&
         append_delta(reply, "text", &answer->content, answer->content_told, out);
-    for (uint32_t i = answer->calls_told; i < answer->tools.n_calls && stored; i++) {
-        stored = append_use(reply, &answer->tools.calls[i], out);
+    size_t told;
+    for (uint32_t i = server_next_call(answer, &told); i < answer->tools.n_calls && stored; i++) {
+        bool is_new = i >= answer->calls_told;
+        bool ends = i + 1 < answer->tools.n_calls || !answer->tools.is_open;
+        stored = append_use(reply, &answer->tools.calls[i], is_new, is_new ? 0 : told, ends, out);
     }
     return stored;
 }

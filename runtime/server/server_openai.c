@@ -64,22 +64,47 @@ static void put_usage(struct json_object *answer, const server_reply *reply)
     cli_json_put(answer, "usage", usage);
 }
 
-/* The calls from one on; in a stream each has its number. */
-static struct json_object *new_calls(const server_choice *answer, uint32_t from, bool numbered)
+static struct json_object *new_call(const server_tool_call *told)
+{
+    struct json_object *call = json_object_new_object();
+    cli_json_text(call, "id", told->id);
+    server_put_text(call, "type", "function");
+    return call;
+}
+
+static void put_function(struct json_object *call, const server_tool_call *told, bool is_new,
+                         size_t from)
+{
+    struct json_object *function = json_object_new_object();
+    if (is_new) {
+        cli_json_put(function, "name", server_text_from(&told->name, 0));
+    }
+    cli_json_put(function, "arguments", server_text_from(&told->arguments, from));
+    cli_json_put(call, "function", function);
+}
+
+static struct json_object *new_calls(const server_choice *answer)
 {
     struct json_object *calls = json_object_new_array();
-    for (uint32_t i = from; i < answer->tools.n_calls; i++) {
-        const server_tool_call *told = &answer->tools.calls[i];
-        struct json_object *call = json_object_new_object();
-        struct json_object *function = json_object_new_object();
-        if (numbered) {
-            cli_json_u64(call, "index", i);
-        }
-        cli_json_text(call, "id", told->id);
-        server_put_text(call, "type", "function");
-        cli_json_put(function, "name", server_text_from(&told->name, 0));
-        cli_json_put(function, "arguments", server_text_from(&told->arguments, 0));
-        cli_json_put(call, "function", function);
+    for (uint32_t i = 0; i < answer->tools.n_calls; i++) {
+        struct json_object *call = new_call(&answer->tools.calls[i]);
+        put_function(call, &answer->tools.calls[i], true, 0);
+        cli_json_append(calls, call);
+    }
+    return calls;
+}
+
+/* What a stream has not told of calls: each has its number, and only a new one its id and name. */
+static struct json_object *new_calls_news(const server_choice *answer)
+{
+    size_t told;
+    struct json_object *calls = json_object_new_array();
+    for (uint32_t i = server_next_call(answer, &told); i < answer->tools.n_calls; i++) {
+        bool is_new = i >= answer->calls_told;
+        struct json_object *call =
+            is_new ? new_call(&answer->tools.calls[i]) : json_object_new_object();
+        cli_json_u64(call, "index", i);
+        put_function(call, &answer->tools.calls[i], is_new, is_new ? 0 : told);
         cli_json_append(calls, call);
     }
     return calls;
@@ -97,7 +122,7 @@ static struct json_object *new_message(const server_choice *answer)
         if (answer->content.size == 0) {
             cli_json_null(message, "content");
         }
-        cli_json_put(message, "tool_calls", new_calls(answer, 0, false));
+        cli_json_put(message, "tool_calls", new_calls(answer));
     }
     cli_json_null(message, "refusal");
     return message;
@@ -168,8 +193,9 @@ static bool piece(server_reply *reply, uint32_t index, cli_buffer *out)
             cli_json_put(value, "content",
                          server_text_from(&answer->content, answer->content_told));
         }
-        if (answer->tools.n_calls > answer->calls_told) {
-            cli_json_put(value, "tool_calls", new_calls(answer, answer->calls_told, true));
+        size_t told;
+        if (server_next_call(answer, &told) < answer->tools.n_calls) {
+            cli_json_put(value, "tool_calls", new_calls_news(answer));
         }
     } else {
         value = server_text_from(&answer->content, answer->content_told);

@@ -36,8 +36,10 @@ void server_reply_begin(server_reply *reply, const server_dialect *dialect, cons
     reply->n_prompt = request->job->n_tokens;
     reply->n_answers = request->n_jobs;
     for (uint32_t i = 0; i < reply->n_answers; i++) {
-        reply->answers[i].tools = (server_tool_reader){
-            .source = {request->tool_format, request->tools}, .only_one = request->one_call};
+        reply->answers[i].tools =
+            (server_tool_reader){.source = {request->tool_format, request->tools},
+                                 .only_one = request->one_call,
+                                 .streams = request->stream};
     }
 }
 
@@ -116,4 +118,10 @@ struct json_object *server_error_object(const server_error *error)
 bool server_reply_error(const server_error *error, cli_buffer *out)
 {
     return server_append_json(server_error_object(error), out);
+}
+
+uint32_t server_next_call(const server_choice *answer, size_t *arguments)
+{
+    *arguments = answer->call_open ? answer->arguments_told : 0;
+    return answer->calls_told - answer->call_open;
 }

@@ -27,6 +27,8 @@ typedef struct server_choice {
     bool has_settings; /* its end has been */
     server_tool_reader tools;
     uint32_t calls_told;
+    bool call_open;        /* the last one that was told has not ended */
+    size_t arguments_told; /* of it */
     /* How much of it a stream has told. */
     size_t content_told, reasoning_told;
 } server_choice;
@@ -100,6 +102,8 @@ bool server_append_json(struct json_object *object, cli_buffer *out);
 /* "data: {...}", or "event: NAME" before it if there is a name. Releases the object. */
 bool server_append_event(const char *name, struct json_object *object, cli_buffer *out);
 void server_put_text(struct json_object *object, const char *key, const char *text);
+/* The first call that a stream has news of. *arguments: how much of its arguments is told. */
+uint32_t server_next_call(const server_choice *answer, size_t *arguments);
 /* The text from an offset on. */
 struct json_object *server_text_from(const cli_buffer *buffer, size_t from);
 struct json_object *server_error_object(const server_error *error);

@@ -260,6 +260,13 @@ static bool close_item(server_reply *reply, cli_buffer *out)
     }
     const server_item *item = &reply->items[last_index(reply)];
     reply->item_open = false;
+    if (item->kind == SERVER_ITEM_CALL) {
+        const server_tool_call *call = &reply->answers[0].tools.calls[item->call];
+        return append_about(reply, "response.function_call_arguments.done", "arguments",
+                            server_text_from(&call->arguments, 0), out) &&
+               append_about(reply, "response.output_item.done", "item",
+                            new_item(reply, last_index(reply), true), out);
+    }
     snprintf(done, sizeof done, "response.%s.done", kinds[item->kind].part);
     return append_about(reply, done, "text", item_text(reply, item), out) &&
            append_about(reply, "response.content_part.done", "part",
@@ -301,21 +308,26 @@ static bool append_text(server_reply *reply, server_item_kind kind, const cli_bu
     return append_about(reply, delta, "delta", server_text_from(text, told), out);
 }
 
-static bool append_call(server_reply *reply, uint32_t index, cli_buffer *out)
+/* An item that begins, or goes on: what is new of its arguments; and ends if the call is whole. */
+static bool append_call(server_reply *reply, uint32_t index, bool is_new, size_t told, bool ends,
+                        cli_buffer *out)
 {
     const server_tool_call *call = &reply->answers[0].tools.calls[index];
-    if (!close_item(reply, out) || reply->n_items == SERVER_MOST_ITEMS) {
-        return false;
+    if (is_new) {
+        if (!close_item(reply, out) || reply->n_items == SERVER_MOST_ITEMS) {
+            return false;
+        }
+        add_item(reply, SERVER_ITEM_CALL, 0, 0, index);
+        reply->item_open = true;
+        if (!append_about(reply, "response.output_item.added", "item",
+                          new_item(reply, last_index(reply), false), out)) {
+            return false;
+        }
     }
-    add_item(reply, SERVER_ITEM_CALL, 0, 0, index);
-    return append_about(reply, "response.output_item.added", "item",
-                        new_item(reply, last_index(reply), false), out) &&
-           append_about(reply, "response.function_call_arguments.delta", "delta",
-                        server_text_from(&call->arguments, 0), out) &&
-           append_about(reply, "response.function_call_arguments.done", "arguments",
-                        server_text_from(&call->arguments, 0), out) &&
-           append_about(reply, "response.output_item.done", "item",
-                        new_item(reply, last_index(reply), true), out);
+    return (call->arguments.size <= told ||
+            append_about(reply, "response.function_call_arguments.delta", "delta",
+                         server_text_from(&call->arguments, told), out)) &&
+           (!ends || close_item(reply, out));
 }
 
 static bool piece(server_reply *reply, uint32_t index, cli_buffer *out)
@@ -324,8 +336,11 @@ static bool piece(server_reply *reply, uint32_t index, cli_buffer *out)
     bool stored = append_text(reply, SERVER_ITEM_REASONING, &answer->reasoning,
                               answer->reasoning_told, out) &&
                   append_text(reply, SERVER_ITEM_TEXT, &answer->content, answer->content_told, out);
-    for (uint32_t i = answer->calls_told; i < answer->tools.n_calls && stored; i++) {
-        stored = append_call(reply, i, out);
+    size_t told;
+    for (uint32_t i = server_next_call(answer, &told); i < answer->tools.n_calls && stored; i++) {
+        bool is_new = i >= answer->calls_told;
+        bool ends = i + 1 < answer->tools.n_calls || !answer->tools.is_open;
+        stored = append_call(reply, i, is_new, is_new ? 0 : told, ends, out);
     }
     return stored;
 }

@@ -247,10 +247,20 @@ static bool make_health(server_exchange *exchange)
     return put_object(exchange, object);
 }
 
+/* How calls of tools are told: by a named reader, or one of the kinds that are read off. */
+static const char *calls_of(const server_tools *tools)
+{
+    static const char *const kinds[] = {"none", "json", "named", "tagged", "channels", "literals"};
+    const server_tool_format *format = &tools->format;
+    return format->reader != NULL ? format->reader : kinds[format->kind];
+}
+
 static bool make_props(server_exchange *exchange)
 {
-    const server *srv = exchange->srv;
+    server *srv = exchange->srv;
     struct json_object *object = json_object_new_object();
+    bool known = server_tools_find(&srv->tools, srv->engine, srv->options);
+    cli_json_text(object, "tool_calls", known ? calls_of(&srv->tools) : "none");
     cli_json_text(object, "model", srv->options->model);
     cli_json_text(object, "version", moe_version());
     cli_json_text(object, "architecture", srv->info.architecture);

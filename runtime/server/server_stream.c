@@ -34,6 +34,15 @@ static bool append(cli_buffer *to, const cli_buffer *from)
     return from->size == 0 || cli_buffer_append(to, from->data, from->size);
 }
 
+static uint64_t calls_bytes(const server_choice *answer)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < answer->tools.n_calls; i++) {
+        bytes += sizeof(server_tool_call) + answer->tools.calls[i].arguments.capacity;
+    }
+    return bytes;
+}
+
 /* Charges the answers with the news, which they are going to take, beyond the connection's share
  * and what the request was charged for reports. Buffers double as they grow. */
 static bool charge_news(server_exchange *exchange, const server_news *news)
@@ -45,7 +54,8 @@ static bool charge_news(server_exchange *exchange, const server_news *news)
     for (uint32_t i = 0; i < reply->n_answers; i++) {
         const server_choice *answer = &reply->answers[i];
         bytes += answer->content.capacity + answer->reasoning.capacity +
-                 answer->tools.held.capacity + (reserved ? 0 : answer->reports.capacity);
+                 answer->tools.held.capacity + calls_bytes(answer) +
+                 (reserved ? 0 : answer->reports.capacity);
     }
     bytes = bytes > SERVER_ANSWER_BYTES ? bytes : 0;
     if (bytes <= exchange->answer_charged) {
@@ -88,7 +98,7 @@ static bool take_news(server_exchange *exchange, uint32_t *index)
         answer->finish = news.finish;
         answer->stop = news.stop;
         answer->n_written = news.n_written;
-        if (!done && answer->tools.only_one && answer->tools.n_calls > 0) {
+        if (!done && server_tool_reader_full(&answer->tools)) {
             answer->state = SERVER_DONE; /* its job is cancelled with the exchange */
             answer->finish = SERVER_FINISH_STOP;
         }
@@ -228,6 +238,16 @@ static enum MHD_Result answer_whole(server_exchange *exchange)
 
 /* ---- A stream ---- */
 
+/* Whether there is news of calls. */
+static bool has_calls(const server_choice *answer)
+{
+    size_t told;
+    uint32_t next = server_next_call(answer, &told);
+    return answer->tools.n_calls > answer->calls_told ||
+           (answer->call_open &&
+            (answer->tools.calls[next].arguments.size > told || !answer->tools.is_open));
+}
+
 /* Turns what is new of an answer into events. */
 static bool tell(server_exchange *exchange, uint32_t index)
 {
@@ -238,12 +258,15 @@ static bool tell(server_exchange *exchange, uint32_t index)
     answer->reports_now = answer->reports.size == 0 ? 0 : SERVER_REPORTS_AT_ONCE;
     if (answer->content.size > answer->content_told ||
         answer->reasoning.size > answer->reasoning_told || answer->reports_now > 0 ||
-        answer->tools.n_calls > answer->calls_told) {
+        has_calls(answer)) {
         stored = reply->dialect->piece(reply, index, out);
         answer->content_told = answer->content.size;
         answer->reasoning_told = answer->reasoning.size;
         server_logprobs_told(reply, answer);
         answer->calls_told = answer->tools.n_calls;
+        answer->call_open = answer->tools.is_open;
+        answer->arguments_told =
+            answer->call_open ? answer->tools.calls[answer->calls_told - 1].arguments.size : 0;
     }
     if (answer->state == SERVER_DONE && !answer->has_settings && answer->reports.size == 0) {
         answer->has_settings = true;

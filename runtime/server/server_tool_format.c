@@ -14,19 +14,41 @@ typedef struct call_place {
 
 /* ---- The text ---- */
 
-/* Ids and numbers, which differ from call to call, become one byte each. */
+/* The number of a call behind its name, :0 */
+static size_t number_at(server_span text, size_t at)
+{
+    static const char *const names[] = {SERVER_PROBE_NAME_A, SERVER_PROBE_NAME_B};
+    size_t end = at + 1;
+    bool follows = false;
+    for (size_t i = 0; i < 2; i++) {
+        size_t size = strlen(names[i]);
+        follows |= at >= size && memcmp(text.data + at - size, names[i], size) == 0;
+    }
+    while (end < text.size && text.data[end] >= '0' && text.data[end] <= '9') {
+        end++;
+    }
+    return follows && text.data[at] == ':' && end > at + 1 ? end - at : 0;
+}
+
+/* What differs from call to call, or from argument to argument, becomes a byte. */
 static char *replace_ids(char *out, server_span text)
 {
     static const struct {
-        const char *word;
-        char mark;
-    } ids[] = {{SERVER_PROBE_ID, SERVER_TOOL_ID}, {SERVER_PROBE_NUMBER, SERVER_TOOL_NUMBER}};
+        const char *word, *mark;
+    } words[] = {{SERVER_PROBE_ID, "\1"},
+                 {SERVER_PROBE_NUMBER, "\2"},
+                 {" string=\"true\"", " string=\"\3\""},
+                 {"</" SERVER_PROBE_KEY_A ">", "</\4>"},
+                 {"</" SERVER_PROBE_KEY_B ">", "</\4>"}};
     for (size_t i = 0; i < text.size;) {
-        size_t step = 0;
-        for (size_t k = 0; k < 2 && step == 0; k++) {
-            size_t size = strlen(ids[k].word);
-            if (text.size - i >= size && memcmp(text.data + i, ids[k].word, size) == 0) {
-                *out++ = ids[k].mark;
+        size_t step = number_at(text, i);
+        if (step > 0) {
+            *out++ = SERVER_TOOL_NUMBER;
+        }
+        for (size_t k = 0; k < sizeof words / sizeof words[0] && step == 0; k++) {
+            size_t size = strlen(words[k].word);
+            if (text.size - i >= size && memcmp(text.data + i, words[k].word, size) == 0) {
+                out = stpcpy(out, words[k].mark);
                 step = size;
             }
         }
@@ -217,6 +239,20 @@ static void learn_frame(server_tool_format *f, server_span before, server_span m
     f->between = server_span_cut(rest, 0, rest.size - opening);
 }
 
+/* The name is a part of an id if the call's number follows it. */
+static void learn_prefix(server_tool_format *f)
+{
+    static const char prefix[] = "functions.";
+    const size_t size = sizeof prefix - 1;
+    const char *end = f->call_open.data + f->call_open.size;
+    f->has_name = memchr(f->after_name.data, SERVER_TOOL_NUMBER, f->after_name.size) != NULL;
+    if (f->kind == SERVER_TOOLS_NAMED && f->has_name && f->call_open.size > size &&
+        memcmp(end - size, prefix, size) == 0) {
+        f->call_open.size -= size;
+        f->name_prefix = server_span_of(prefix);
+    }
+}
+
 /* Reads the format off, with the finder that fits. */
 static bool learn_with(server_tool_format *f, find_fn find, server_span one, server_span two,
                        size_t start, server_span ending)
@@ -250,6 +286,7 @@ static bool learn_with(server_tool_format *f, find_fn find, server_span one, ser
         middle = server_span_cut(middle, closing, middle.size);
     }
     learn_frame(f, before, middle, after);
+    learn_prefix(f);
     bool is_message = server_span_find(before, 0, "to=functions.") != SERVER_TEXT_DIFFERS;
     f->kind = is_message && f->kind == SERVER_TOOLS_NAMED ? SERVER_TOOLS_CHANNELS : f->kind;
     /* A bare name could not be told from any text; a bare object can, at the beginning. */
@@ -266,7 +303,25 @@ bool server_tool_learn(server_tool_format *format, server_span content, server_s
     } kinds[] = {{SERVER_TOOLS_JSON, find_object},
                  {SERVER_TOOLS_NAMED, find_named},
                  {SERVER_TOOLS_TAGGED, find_tagged}};
-    memset(format, 0, sizeof *format);
+    const server_span empty = {"", 0};
+    const server_tool_format none = {.section_open = empty,
+                                     .call_open = empty,
+                                     .call_close = empty,
+                                     .between = empty,
+                                     .section_close = empty,
+                                     .after_name = empty,
+                                     .key_open = empty,
+                                     .value_open = empty,
+                                     .value_close = empty,
+                                     .name_key = empty,
+                                     .arguments_key = empty,
+                                     .object_open = empty,
+                                     .object_close = empty,
+                                     .name_prefix = empty,
+                                     .quote = empty,
+                                     .may_open = empty,
+                                     .may_close = empty};
+    *format = none;
     char *text = malloc(content.size + one.size + two.size + 1);
     char *out = text;
     if (text == NULL) {
@@ -282,7 +337,8 @@ bool server_tool_learn(server_tool_format *format, server_span content, server_s
         server_span ending =
             server_span_cut(content, behind(answer, SERVER_PROBE_CONTENT), content.size);
         for (size_t i = 0; i < 3; i++) {
-            *format = (server_tool_format){.kind = kinds[i].kind};
+            *format = none;
+            format->kind = kinds[i].kind;
             if (learn_with(format, kinds[i].find, one, two, start, ending)) {
                 format->text = text;
                 return true;
@@ -290,7 +346,7 @@ bool server_tool_learn(server_tool_format *format, server_span content, server_s
         }
     }
     free(text);
-    *format = (server_tool_format){.kind = SERVER_TOOLS_UNKNOWN};
+    *format = none;
     return true;
 }
 

@@ -7,9 +7,14 @@
  *
  *   JSON      an object holds both: {"name": "NAME", "arguments": {..}}     (Hermes, Qwen, Llama)
  *   NAMED     a name, then an object: NAME after_name {..}                  (DeepSeek, Kimi,
- * Mistral) TAGGED    a name, then after_name, and for each argument key_open KEY value_open VALUE
- * value_close                     (Qwen3-Coder, GLM, MiniMax) CHANNELS  a message to the tool:
- * to=functions.NAME .. <|message|>{..}   (gpt-oss) */
+ *             Mistral, Apertus)
+ *   TAGGED    a name, then after_name, and for each argument key_open KEY value_open VALUE
+ *             value_close                                    (Qwen3-Coder, GLM, MiniMax, DSML)
+ *   CHANNELS  a message to the tool: to=functions.NAME .. <|message|>{..}   (gpt-oss)
+ *   LITERALS  a name, then arguments that are no JSON: NAME(key="text", n=3) or
+ *             NAME{key:<|"|>text<|"|>,n:3}                          (LFM2, Llama-4, Gemma-4)
+ *
+ * What cannot be read off is named (server_tool_named.c). */
 #ifndef SERVER_TOOL_FORMAT_H
 #define SERVER_TOOL_FORMAT_H
 
@@ -20,21 +25,27 @@ typedef enum server_tool_kind {
     SERVER_TOOLS_JSON,
     SERVER_TOOLS_NAMED,
     SERVER_TOOLS_TAGGED,
-    SERVER_TOOLS_CHANNELS
+    SERVER_TOOLS_CHANNELS,
+    SERVER_TOOLS_LITERALS
 } server_tool_kind;
 
 typedef struct server_tool_format {
     server_tool_kind kind;
     bool several;    /* the template writes more than one call in a turn */
     bool has_name;   /* of NAMED: the name is written as a part of the id, functions.NAME:0 */
+    bool is_hidden;  /* the template does not write the calls of earlier turns */
     bool no_content; /* beside calls the template wants a content of null, not "" */
-    /* Spans of the text below, in which ids and numbers are SERVER_TOOL_ID and _NUMBER. */
+    /* Spans of the text below or of constants, with SERVER_TOOL_ID and the like in them. */
     server_span section_open, call_open, call_close, between, section_close;
     server_span after_name; /* of JSON: from the name to the arguments */
     server_span key_open, value_open, value_close;
     server_span name_key, arguments_key; /* of JSON */
     server_span object_open, object_close;
-    char *text; /* free(): what the spans point into */
+    server_span name_prefix;         /* of NAMED: what may stand before the name, functions. */
+    server_span quote;               /* of LITERALS: around texts; empty: as Python has them */
+    server_span may_open, may_close; /* what is dropped around calls, and is not asked for */
+    const char *reader;              /* the named one's name; NULL: it was read off */
+    char *text;                      /* free(): what the spans point into */
 } server_tool_format;
 
 /* What the probes are made of. */
@@ -47,6 +58,12 @@ typedef struct server_tool_format {
 #define SERVER_PROBE_VALUE_B "moevalueb"
 #define SERVER_PROBE_ID      "moecall01"
 #define SERVER_PROBE_NUMBER  ":77"
+
+/* The named reader of a template whose prompt with tools, and conversation with a call, are these
+ * texts. False: there is none. */
+bool server_tool_named(server_tool_format *format, server_span prompt, server_span call);
+/* What a format that was read off may have around it beyond what a template writes. */
+void server_tool_add_known(server_tool_format *format, server_span prompt);
 
 /* Learns the format from three renderings: of an answer that is SERVER_PROBE_CONTENT, of one call,
  * and of two; two.data NULL: the template takes one only. kind is UNKNOWN if nothing can be told.

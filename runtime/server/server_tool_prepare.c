@@ -8,6 +8,7 @@
 #include "server_memory.h"
 #include "server_request.h"
 #include "server_tool_grammar.h"
+#include "server_tool_literals.h"
 
 static struct json_object *get(struct json_object *object, const char *key)
 {
@@ -22,6 +23,19 @@ static bool has_calls(struct json_object *message)
     return json_object_is_type(calls, json_type_array) && json_object_array_length(calls) > 0;
 }
 
+/* The content of a message whose calls the template would leave out: its own, and the calls. */
+static struct json_object *write_content(const server_tool_format *format,
+                                         struct json_object *message)
+{
+    cli_buffer text = {NULL, 0, 0};
+    const char *content = json_object_get_string(get(message, "content"));
+    bool stored = (content == NULL || cli_buffer_append(&text, content, strlen(content))) &&
+                  server_write_calls(format, get(message, "tool_calls"), &text);
+    struct json_object *written = stored ? cli_json_new_text(text.data, text.size) : NULL;
+    cli_buffer_free(&text);
+    return written;
+}
+
 /* Clients send null or "" as the content beside calls, and templates want one of the two. */
 static void adapt_contents(server_request *request, const server_tool_format *format)
 {
@@ -32,7 +46,8 @@ static void adapt_contents(server_request *request, const server_tool_format *fo
         bool is_empty = content == NULL || (json_object_is_type(content, json_type_string) &&
                                             json_object_get_string_len(content) == 0);
         struct json_object *copy = NULL;
-        if (is_empty && has_calls(message)) {
+        bool is_hidden = format->is_hidden && has_calls(message);
+        if (has_calls(message) && (is_empty || is_hidden)) {
             copy = json_object_new_object();
             json_object_object_foreach(message, key, value)
             {
@@ -40,7 +55,9 @@ static void adapt_contents(server_request *request, const server_tool_format *fo
                     cli_json_put(copy, key, json_object_get(value));
                 }
             }
-            if (format->no_content) {
+            if (is_hidden) {
+                cli_json_put(copy, "content", write_content(format, message));
+            } else if (format->no_content) {
                 cli_json_null(copy, "content");
             } else {
                 cli_json_put(copy, "content", json_object_new_string(""));
@@ -55,7 +72,7 @@ static void adapt_contents(server_request *request, const server_tool_format *fo
 static void append(cli_buffer *out, server_span text)
 {
     for (size_t i = 0; i < text.size; i++) { /* marks of ids are left out */
-        if (text.data[i] > SERVER_TOOL_NUMBER || text.data[i] < 0) {
+        if (!server_tool_is_mark(text.data[i])) {
             (void)cli_buffer_append(out, text.data + i, 1);
         }
     }

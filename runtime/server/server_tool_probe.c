@@ -75,6 +75,18 @@ static bool has_name(const moe_chat_prompt *prompt)
            server_span_find(text_of(prompt), 0, SERVER_PROBE_NAME_A) != SERVER_TEXT_DIFFERS;
 }
 
+/* What no template tells is named. */
+static void add_named(server_tool_format *format, const probe *p)
+{
+    moe_chat_prompt *prompt = render(p, "[" USER "]", true);
+    moe_chat_prompt *call = render_calls(p, "\"\"", false, false);
+    if (!server_tool_named(format, text_of(prompt), text_of(call))) {
+        server_tool_add_known(format, text_of(prompt));
+    }
+    moe_chat_prompt_close(&prompt);
+    moe_chat_prompt_close(&call);
+}
+
 /* Templates differ in what content beside calls they take, and in whether they write the name or an
  * id that has it. */
 static bool learn(server_tool_format *format, const probe *p)
@@ -90,13 +102,15 @@ static bool learn(server_tool_format *format, const probe *p)
         if (has_name(one)) {
             moe_chat_prompt *two = render_calls(p, contents[i % 2], i >= 2, true);
             stored = server_tool_learn(format, text_of(answer), text_of(one), text_of(two));
-            format->has_name = i >= 2;
             format->no_content = i % 2 == 1;
             moe_chat_prompt_close(&two);
         }
         moe_chat_prompt_close(&one);
     }
     moe_chat_prompt_close(&answer);
+    if (stored) {
+        add_named(format, p);
+    }
     return stored;
 }
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHORTEST_TRIGGER = 4, MOST_TRIGGERS = 8 };
+enum { MOST_TRIGGERS = 24 };
 
 /* ---- What calls begin with ---- */
 
@@ -15,19 +15,25 @@ static uint32_t add_triggers(server_span literal, server_span *out, uint32_t n)
     literal = server_span_trim(literal);
     size_t at = 0;
     uint32_t before = n;
-    for (size_t i = 0; i < literal.size && n < MOST_TRIGGERS; i++) {
+    for (size_t i = 0; i < literal.size && n + 1 < MOST_TRIGGERS; i++) {
         char c = literal.data[i];
         if (c == '<' || c == '[') {
             at = i;
         }
         bool ends = c == '>' || c == ']' || i + 1 == literal.size;
         if (ends && (literal.data[at] == '<' || literal.data[at] == '[') &&
-            i + 1 - at >= SHORTEST_TRIGGER) {
+            i + 1 - at >= SERVER_SHORTEST_TRIGGER) {
+            /* What is before the first tag belongs to the call, too, unless it has an id. */
+            bool whole = n == before && memchr(literal.data, SERVER_TOOL_ID, i) == NULL &&
+                         memchr(literal.data, SERVER_TOOL_NUMBER, i) == NULL;
+            if (whole && at > 0) {
+                out[n++] = server_span_cut(literal, 0, i + 1);
+            }
             out[n++] = server_span_cut(literal, at, i + 1);
             at = i + 1 < literal.size ? i + 1 : i;
         }
     }
-    if (n == before && literal.size >= SHORTEST_TRIGGER && n < MOST_TRIGGERS) {
+    if (n == before && literal.size >= SERVER_SHORTEST_TRIGGER && n < MOST_TRIGGERS) {
         out[n++] = literal;
     }
     return n;
@@ -39,14 +45,54 @@ static uint32_t get_triggers(const server_tool_format *f, server_span *out)
         out[0] = server_span_of("<|start|>");
         return 1;
     }
-    return add_triggers(f->call_open, out, add_triggers(f->section_open, out, 0));
+    uint32_t n = add_triggers(f->may_open, out, add_triggers(f->section_open, out, 0));
+    return add_triggers(f->call_open, out, n);
 }
 
-/* A call begins with a bare object: it can only be told at the beginning of an answer. */
-static bool is_bare(const server_tool_format *f)
+/* Whether a bare call may begin at the place: an object with a name, or a list of calls of tools
+ * that there are. SERVER_TEXT_SHORT: it cannot be told yet. */
+static size_t begins_bare(const server_tool_reader *r, server_span held, size_t at)
 {
-    server_span triggers[MOST_TRIGGERS];
-    return f->kind == SERVER_TOOLS_JSON && get_triggers(f, triggers) == 0;
+    static const char *const keys[] = {"{\"name\"", "{\"type\"", "{\"function\"", "[{\"name\""};
+    const server_tool_source *source = &r->source;
+    size_t found = SERVER_TEXT_DIFFERS;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && found != at; i++) {
+        size_t end = server_match(held, at, server_span_of(keys[i]), NULL);
+        found = end <= held.size ? at : end == SERVER_TEXT_SHORT ? end : found;
+    }
+    if (found == at || source->format->kind != SERVER_TOOLS_LITERALS || held.data[at] != '[') {
+        return found;
+    }
+    size_t name = server_skip_space(held, at + 1), end = server_name_end(held, name);
+    if (end == held.size) {
+        return end - name <= SERVER_LONGEST_TOOL_NAME ? SERVER_TEXT_SHORT : found;
+    }
+    return held.data[end] == '(' &&
+                   server_tool_is_known(source->tools, server_span_cut(held, name, end))
+               ? at
+               : found;
+}
+
+/* Where a bare call may begin. At the beginning of an answer any object may. */
+static size_t find_bare(const server_tool_reader *r, server_span held, size_t *kept)
+{
+    size_t begin = server_skip_space(held, 0);
+    if (!r->has_text && begin == held.size) {
+        *kept = held.size;
+    } else if (!r->has_text && held.data[begin] == '{') {
+        return begin;
+    }
+    for (size_t i = begin; i < held.size; i++) {
+        size_t at = held.data[i] == '{' || held.data[i] == '[' ? begins_bare(r, held, i)
+                                                               : SERVER_TEXT_DIFFERS;
+        if (at == SERVER_TEXT_SHORT) {
+            *kept = *kept > held.size - i ? *kept : held.size - i;
+        }
+        if (at != SERVER_TEXT_DIFFERS) {
+            return at == SERVER_TEXT_SHORT ? SERVER_TEXT_DIFFERS : i;
+        }
+    }
+    return SERVER_TEXT_DIFFERS;
 }
 
 /* Where the first trigger begins in the held text; SERVER_TEXT_DIFFERS: nowhere. *kept: how many
@@ -58,12 +104,8 @@ static size_t find_trigger(const server_tool_reader *r, size_t *kept)
     uint32_t n = get_triggers(r->source.format, triggers);
     size_t first = SERVER_TEXT_DIFFERS;
     *kept = 0;
-    if (is_bare(r->source.format)) {
-        size_t at = server_skip_space(held, 0);
-        bool begins =
-            !r->has_text && at < held.size && (held.data[at] == '{' || held.data[at] == '[');
-        *kept = !r->has_text && at == held.size ? held.size : 0;
-        return begins ? at : SERVER_TEXT_DIFFERS;
+    if (server_tool_is_bare(r->source.format)) {
+        first = find_bare(r, held, kept);
     }
     for (uint32_t i = 0; i < n; i++) {
         const char *found = memmem(held.data, held.size, triggers[i].data, triggers[i].size);
@@ -158,46 +200,146 @@ static bool give_up(server_tool_reader *r, cli_buffer *content)
     return let_go(r, size, content);
 }
 
+/* ---- A call that has not ended ---- */
+
+/* What has come of it is told already: streams hand out arguments as they come. */
+static bool begin_call(server_tool_reader *r, server_tool_call *call)
+{
+    server_span name = {call->name.data, call->name.size};
+    if (!r->streams || call->arguments.size == 0 || !server_tool_is_known(r->source.tools, name)) {
+        return true;
+    }
+    if (!r->is_open) {
+        server_tool_make_id(call);
+        r->is_open = add_call(r, call);
+        *call = (server_tool_call){{0}, {NULL, 0, 0}, {NULL, 0, 0}};
+        return r->is_open;
+    }
+    cli_buffer *told = &r->calls[r->n_calls - 1].arguments;
+    if (call->arguments.size > told->size &&
+        memcmp(call->arguments.data, told->data, told->size) == 0) {
+        return cli_buffer_append(told, call->arguments.data + told->size,
+                                 call->arguments.size - told->size);
+    }
+    return true;
+}
+
+/* The call is whole. */
+static bool end_call(server_tool_reader *r, server_tool_call *call)
+{
+    if (!r->is_open) {
+        bool added = add_call(r, call);
+        *call = (server_tool_call){{0}, {NULL, 0, 0}, {NULL, 0, 0}};
+        return added;
+    }
+    bool stored = begin_call(r, call);
+    r->is_open = false;
+    return stored;
+}
+
+/* ---- Calls ---- */
+
+/* The place behind what closes the section that the held text is in. *last: nothing that belongs to
+ * it may follow. */
+static size_t match_closing(const server_tool_reader *r, server_span held, bool *last)
+{
+    const server_tool_format *f = r->source.format;
+    const server_span closings[] = {f->may_close, server_span_trim(f->section_close),
+                                    server_span_of(server_tool_is_bare(f) ? "]" : "")};
+    size_t closed = SERVER_TEXT_DIFFERS;
+    *last = f->may_close.size == 0;
+    for (size_t i = 0; i < 3 && r->has_section && closed > held.size; i++) {
+        size_t end =
+            closings[i].size > 0 ? server_match(held, 0, closings[i], NULL) : SERVER_TEXT_DIFFERS;
+        closed = end == SERVER_TEXT_DIFFERS ? closed : end;
+        *last |= i == 0 && end <= held.size;
+    }
+    return closed;
+}
+
+/* Looks at the held text, which begins with a call. The place behind it, or as
+ * server_tool_parse(). */
+static size_t look(server_tool_reader *r, server_span held, bool ends, bool *stored)
+{
+    server_tool_call call = {{0}, {NULL, 0, 0}, {NULL, 0, 0}};
+    size_t at = r->n_calls - r->is_open == SERVER_MOST_TOOL_CALLS
+                    ? SERVER_TEXT_DIFFERS
+                    : server_tool_parse(&r->source, held, 0, !r->has_section, ends, &call);
+    if (at <= held.size) {
+        *stored = end_call(r, &call);
+    } else if (at == SERVER_TEXT_SHORT) {
+        *stored = begin_call(r, &call);
+    }
+    server_tool_call_free(&call);
+    return at;
+}
+
 /* Within calls. True in *found: the held text is worth another look. */
 static bool read_call(server_tool_reader *r, bool ends, cli_buffer *content, bool *found)
 {
     server_span held = {r->held.data, r->held.size};
-    server_span closing = server_span_trim(r->source.format->section_close);
-    server_tool_call call = {{0}, {NULL, 0, 0}, {NULL, 0, 0}};
-    size_t closed = r->has_section && closing.size > 0 ? server_match(held, 0, closing, NULL)
-                                                       : SERVER_TEXT_DIFFERS;
+    bool stored = true;
     *found = ends || held.size >= r->next_look;
     if (!*found) {
         return true;
     }
+    bool last;
+    size_t closed = match_closing(r, held, &last);
     if (closed <= held.size || (ends && r->has_section && server_is_blank(held))) {
         drop(r, closed <= held.size ? closed : held.size);
-        r->in_calls = false;
+        r->in_calls = !last;
         return true;
     }
-    size_t at = r->n_calls == SERVER_MOST_TOOL_CALLS
-                    ? SERVER_TEXT_DIFFERS
-                    : server_tool_parse(&r->source, held, 0, !r->has_section, ends, &call);
+    size_t at = look(r, held, ends, &stored);
+    if (!stored) {
+        return false;
+    }
     if (at <= held.size) {
-        if (!add_call(r, &call)) {
-            server_tool_call_free(&call);
-            return false;
-        }
         drop(r, at);
         r->has_section = true;
         r->next_look = 0;
         return true;
     }
-    server_tool_call_free(&call);
     if (!ends && (at == SERVER_TEXT_SHORT || closed == SERVER_TEXT_SHORT)) {
         r->next_look = held.size + 1 + held.size / 16;
         *found = false;
+        return true;
+    }
+    if (r->is_open) { /* it was told of already, and stays as it is */
+        r->is_open = r->in_calls = false;
+        r->is_broken = true;
         return true;
     }
     if (closed == SERVER_TEXT_SHORT) {
         drop(r, held.size); /* the section's end was cut off */
     }
     return give_up(r, content);
+}
+
+/* Behind a call that was told of before it broke. What is left of it, up to what closes calls, is
+ * dropped. */
+static void skip_broken(server_tool_reader *r, bool ends, bool *found)
+{
+    const server_tool_format *f = r->source.format;
+    const server_span closings[] = {
+        server_span_trim(f->section_close), server_span_trim(f->call_close),
+        server_span_of(f->kind == SERVER_TOOLS_CHANNELS ? "<|call|>" : "")};
+    server_span held = {r->held.data, r->held.size}, closing = {"", 0};
+    for (size_t i = 0; i < 3 && closing.size == 0; i++) {
+        closing = closings[i];
+    }
+    const char *at = closing.size == 0 ? held.data + held.size
+                                       : memmem(held.data, held.size, closing.data, closing.size);
+    *found = at != NULL;
+    r->is_broken = at == NULL && !ends;
+    drop(r, at != NULL ? (size_t)(at - held.data) + closing.size
+            : ends     ? held.size
+                       : held.size - server_begun(held, closing));
+}
+
+bool server_tool_reader_full(const server_tool_reader *r)
+{
+    return r->only_one && r->n_calls > r->is_open;
 }
 
 bool server_tool_read(server_tool_reader *r, const char *text, size_t size, bool ends,
@@ -211,11 +353,15 @@ bool server_tool_read(server_tool_reader *r, const char *text, size_t size, bool
     }
     bool found = true;
     bool stored = true;
-    while (found && stored && r->held.size > 0 && !(r->only_one && r->n_calls > 0)) {
+    while (found && stored && r->held.size > 0 && !server_tool_reader_full(r)) {
+        if (r->is_broken) {
+            skip_broken(r, ends, &found);
+            continue;
+        }
         stored =
             r->in_calls ? read_call(r, ends, content, &found) : read_text(r, ends, content, &found);
     }
-    if (r->only_one && r->n_calls > 0) {
+    if (server_tool_reader_full(r)) {
         r->held.size = 0;
     }
     return stored;

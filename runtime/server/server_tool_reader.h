@@ -12,16 +12,19 @@
 #include "cli_buffer.h"
 #include "server_tool_call.h"
 
-enum { SERVER_MOST_TOOL_CALLS = 128 };
+enum { SERVER_MOST_TOOL_CALLS = 128, SERVER_LONGEST_TOOL_NAME = 128 };
 
 typedef struct server_tool_reader {
     server_tool_source source;
     bool only_one; /* what follows the first call is dropped */
+    bool streams;  /* calls are told before they are whole */
     /* Text that may begin a call, or that is within one. */
     cli_buffer held;
     bool in_calls;
     bool has_section; /* a call of this section was read */
     bool has_text;    /* some of the answer was text */
+    bool is_open;     /* the last call is not whole yet */
+    bool is_broken;   /* the last call was told of, and is none: the rest of it is dropped */
     size_t next_look; /* size of the held text at which it is worth another look */
     server_tool_call *calls;
     uint32_t n_calls;
@@ -30,6 +33,8 @@ typedef struct server_tool_reader {
 /* Appends to content what is text. ends: no more comes. False when memory is short. */
 bool server_tool_read(server_tool_reader *reader, const char *text, size_t size, bool ends,
                       cli_buffer *content);
+/* The one call that may come is there. */
+bool server_tool_reader_full(const server_tool_reader *reader);
 void server_tool_reader_free(server_tool_reader *reader);
 
 #endif

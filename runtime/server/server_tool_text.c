@@ -15,7 +15,7 @@ server_span server_span_cut(server_span text, size_t from, size_t to)
 
 size_t server_span_find(server_span text, size_t from, const char *word)
 {
-    if (from > text.size) {
+    if (from > text.size || text.data == NULL) {
         return SERVER_TEXT_DIFFERS;
     }
     const char *found = memmem(text.data + from, text.size - from, word, strlen(word));
@@ -124,7 +124,7 @@ size_t server_name_end(server_span text, size_t at)
     return at;
 }
 
-/* An id, or a colon and a number. The number may be left out. */
+/* An id, a colon and a number, a word or a key. The number may be left out. */
 static size_t match_special(server_span text, size_t at, char what, server_span *id)
 {
     size_t begin = at;
@@ -162,7 +162,7 @@ size_t server_match(server_span text, size_t at, server_span literal, server_spa
         if (at == text.size) {
             return SERVER_TEXT_SHORT;
         }
-        if (c == SERVER_TOOL_ID || c == SERVER_TOOL_NUMBER) {
+        if (server_tool_is_mark(c)) {
             at = match_special(text, at, c, id);
             if (at == SERVER_TEXT_SHORT) {
                 return at;
@@ -176,6 +176,15 @@ size_t server_match(server_span text, size_t at, server_span literal, server_spa
         at++;
     }
     return at;
+}
+
+size_t server_begun(server_span text, server_span literal)
+{
+    size_t n = text.size + 1 < literal.size ? text.size : literal.size - (literal.size > 0);
+    while (n > 0 && memcmp(text.data + text.size - n, literal.data, n) != 0) {
+        n--;
+    }
+    return n;
 }
 
 /* ---- JSON ---- */

@@ -15,8 +15,14 @@ typedef struct server_span {
 #define SERVER_TEXT_DIFFERS ((size_t)-1)
 #define SERVER_TEXT_SHORT   ((size_t)-2) /* the text ends before it can be told */
 
-/* Stand for an id, and for a colon with the call's number, in a literal. */
-enum { SERVER_TOOL_ID = 1, SERVER_TOOL_NUMBER = 2 };
+/* Stand in a literal for an id, for a colon with the call's number, for a word (true: the argument
+ * is a text, false: it is JSON), and for the argument's key once more. */
+enum { SERVER_TOOL_ID = 1, SERVER_TOOL_NUMBER = 2, SERVER_TOOL_WORD = 3, SERVER_TOOL_KEY = 4 };
+
+static inline bool server_tool_is_mark(char c)
+{
+    return c >= SERVER_TOOL_ID && c <= SERVER_TOOL_KEY;
+}
 
 server_span server_span_of(const char *text);
 server_span server_span_cut(server_span text, size_t from, size_t to);
@@ -35,6 +41,8 @@ size_t server_common_end(server_span a, server_span b);
  * has. *id (may be NULL): the text at SERVER_TOOL_ID. */
 size_t server_match(server_span text, size_t at, server_span literal, server_span *id);
 size_t server_skip_space(server_span text, size_t at);
+/* How many bytes at the end of the text may begin the literal. */
+size_t server_begun(server_span text, server_span literal);
 /* The place behind the JSON value (an object, array or string) that begins at `at`. */
 size_t server_json_end(server_span text, size_t at);
 /* The place behind the name that begins there: letters, digits and _ . / - */

@@ -12,7 +12,7 @@ import ast
 import sys
 from pathlib import Path
 
-PACKAGES = {"anthropic", "gguf", "jinja2", "llama_cpp", "matplotlib", "numpy", "openai", "pip",
+PACKAGES = {"anthropic", "gguf", "jinja2", "llama_cpp", "matplotlib", "numpy", "openai", "pip", "pydantic",
             "setuptools", "tokenizers", "torch", "transformers", "xxhash", "zstandard"}
 
 

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* The text of a grammar of calls, as it is written. */
+#ifndef SERVER_TOOL_RULES_H
+#define SERVER_TOOL_RULES_H
+
+#include <stdbool.h>
+
+#include <json-c/json.h>
+#include <moe/allowance.h>
+#include <moe/chat.h>
+#include <moe/moe.h>
+
+#include "cli_buffer.h"
+#include "server_error.h"
+#include "server_tool_format.h"
+
+enum { SERVER_RULES_MOST_TEXT = 1 << 20 };
+
+typedef struct server_tool_rules {
+    const moe_engine *engine;
+    const server_tool_format *format;
+    struct json_object *tools; /* as in /v1/chat/completions */
+    const char *name;          /* the only one that may be called; NULL: all */
+    bool several;
+    const moe_chat_prompt *prompt; /* reasoning may come before calls */
+    moe_allowance *allowance;
+} server_tool_rules;
+
+typedef struct server_rules_text {
+    const server_tool_rules *rules;
+    server_error *error;
+    cli_buffer out;
+    bool failed; /* memory was short, or the text is too long */
+    unsigned n_endings;
+    bool has_any;     /* the rules of any literal are there */
+    const char *word; /* what SERVER_TOOL_WORD and SERVER_TOOL_KEY stand for; NULL: nothing */
+    const char *key;
+} server_rules_text;
+
+void server_rules_add_bytes(server_rules_text *g, const char *bytes, size_t size);
+void server_rules_add(server_rules_text *g, const char *text);
+/* WORD-NUMBER */
+void server_rules_add_name(server_rules_text *g, const char *word, size_t number);
+/* The text in quotes. */
+void server_rules_add_quoted(server_rules_text *g, server_span text);
+/* A literal of the format: texts, control tokens, and what its marks stand for. */
+void server_rules_add_literal(server_rules_text *g, server_span text);
+/* A rule for any text up to the mark; its name goes to name[]. */
+void server_rules_add_text(server_rules_text *g, server_span mark, char name[32]);
+/* The rules of a schema as PREFIX-root. Without strict a schema that cannot be followed gives any
+ * object. */
+bool server_rules_add_schema(server_rules_text *g, struct json_object *schema, const char *prefix,
+                             bool strict);
+/* The schema with the definitions of the whole that its references point into. */
+struct json_object *server_rules_whole(struct json_object *parameters, struct json_object *schema);
+bool server_rules_is_required(struct json_object *parameters, const char *key);
+
+#endif

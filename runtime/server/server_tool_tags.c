@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/* Arguments of a call by tags, as a JSON object that is written as they come. */
+#include "server_tool_tags.h"
+
+#include <string.h>
+
+#include "server_tool_literals.h"
+
+static bool is_text_type(struct json_object *schema)
+{
+    struct json_object *type = NULL;
+    json_object_object_get_ex(schema, "type", &type);
+    return json_object_is_type(type, json_type_string) &&
+           strcmp(json_object_get_string(type), "string") == 0;
+}
+
+/* A value is a text where the tool, or the word before it, says so, or where it is nothing else. */
+static bool add_value(cli_buffer *out, struct json_object *schema, server_span word,
+                      server_span text)
+{
+    const int plain = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE;
+    server_span trimmed = server_span_trim(text);
+    bool is_text =
+        server_span_is(word, "true") || (is_text_type(schema) && !server_span_is(word, "false"));
+    const char *written = is_text                            ? NULL
+                          : server_span_is(trimmed, "True")  ? "true"
+                          : server_span_is(trimmed, "False") ? "false"
+                          : server_span_is(trimmed, "null")  ? "null"
+                          : server_span_is(trimmed, "None")  ? "null"
+                                                             : NULL;
+    struct json_object *value = is_text || written != NULL ? NULL : server_tool_json(trimmed);
+    if (value != NULL) {
+        written = json_object_to_json_string_ext(value, plain);
+    }
+    bool stored = written != NULL
+                      ? cli_buffer_append(out, written, strlen(written))
+                      : cli_buffer_append(out, "\"", 1) && server_json_escape(out, text) &&
+                            cli_buffer_append(out, "\"", 1);
+    json_object_put(value);
+    return stored;
+}
+
+/* What closes a value, without the white space around: up to where it has the key, and from there
+ * on. */
+static server_span closing_of(const server_tool_format *f, server_span *rest)
+{
+    server_span closing = server_span_trim(f->value_close);
+    const char *key = memchr(closing.data, SERVER_TOOL_KEY, closing.size);
+    size_t at = key == NULL ? closing.size : (size_t)(key - closing.data);
+    *rest = server_span_cut(closing, at, closing.size);
+    return server_span_cut(closing, 0, at);
+}
+
+/* The value from a place on: up to value_close, without the white space that belongs to it. *value
+ * is what is certain if that has not come yet. */
+static size_t read_value(const server_tool_format *f, server_span text, size_t at,
+                         server_span *value)
+{
+    server_span rest, closing = closing_of(f, &rest);
+    size_t leading = (size_t)(closing.data - f->value_close.data);
+    const char *found = memmem(text.data + at, text.size - at, closing.data, closing.size);
+    size_t end = found == NULL ? text.size : (size_t)(found - text.data);
+    size_t next =
+        found == NULL ? SERVER_TEXT_SHORT : server_match(text, end + closing.size, rest, NULL);
+    *value = server_span_cut(text, at, end);
+    if (found == NULL) {
+        size_t whole = server_begun(*value, f->value_close), part = server_begun(*value, closing);
+        value->size -= whole > part ? whole : part;
+    } else if (value->size >= leading && leading > 0 &&
+               memcmp(value->data + value->size - leading, f->value_close.data, leading) == 0) {
+        value->size -= leading;
+    }
+    return next;
+}
+
+/* Where what opens a value begins. */
+static size_t find_opening(const server_tool_format *f, server_span text, size_t at)
+{
+    server_span opening = server_span_trim(f->value_open);
+    const char *word = memchr(opening.data, SERVER_TOOL_WORD, opening.size);
+    opening.size = word == NULL ? opening.size : (size_t)(word - opening.data);
+    const char *found = memmem(text.data + at, text.size - at, opening.data, opening.size);
+    return found == NULL ? SERVER_TEXT_SHORT : (size_t)(found - text.data);
+}
+
+/* Appends the argument whose key begins at the place. */
+static size_t read_argument(const server_tool_source *r, server_span text, size_t at,
+                            server_tool_call *call)
+{
+    const server_tool_format *f = r->format;
+    server_span tool = {call->name.data, call->name.size}, word = {"", 0}, value = {"", 0};
+    size_t opened = find_opening(f, text, at);
+    if (opened > text.size) {
+        return opened;
+    }
+    server_span key = server_span_trim(server_span_cut(text, at, opened));
+    at = server_match(text, opened, f->value_open, &word);
+    if (at > text.size || key.size == 0 || key.size > 255) {
+        return at == SERVER_TEXT_SHORT ? at : SERVER_TEXT_DIFFERS;
+    }
+    cli_buffer *out = &call->arguments;
+    struct json_object *schema = server_tool_property(r->tools, tool, key);
+    if (!cli_buffer_append(out, out->size == 0 ? "{\"" : ",\"", 2) ||
+        !server_json_escape(out, key) || !cli_buffer_append(out, "\":", 2)) {
+        return SERVER_TEXT_DIFFERS;
+    }
+    size_t end = read_value(f, text, at, &value);
+    bool is_text =
+        server_span_is(word, "true") || (is_text_type(schema) && !server_span_is(word, "false"));
+    if (end == SERVER_TEXT_SHORT && is_text) {
+        (void)(cli_buffer_append(out, "\"", 1) && server_json_escape(out, value));
+    }
+    return end <= text.size && !add_value(out, schema, word, value) ? SERVER_TEXT_DIFFERS : end;
+}
+
+/* Behind what opens a key. What closes a call may begin alike, but with a slash where the key is.
+ */
+static size_t match_key(const server_tool_format *f, server_span text, size_t at)
+{
+    size_t next = server_match(text, at, f->key_open, NULL);
+    return next == text.size                            ? SERVER_TEXT_SHORT
+           : next < text.size && text.data[next] == '/' ? SERVER_TEXT_DIFFERS
+                                                        : next;
+}
+
+size_t server_tag_arguments(const server_tool_source *r, server_span text, size_t at,
+                            server_tool_call *call)
+{
+    size_t next = match_key(r->format, text, at);
+    while (next <= text.size) {
+        at = read_argument(r, text, next, call);
+        if (at > text.size) {
+            return at;
+        }
+        next = match_key(r->format, text, at);
+    }
+    /* What has come may be the beginning of another argument. */
+    if (next == SERVER_TEXT_SHORT &&
+        server_match(text, at, r->format->call_close, NULL) > text.size) {
+        return SERVER_TEXT_SHORT;
+    }
+    bool none = call->arguments.size == 0;
+    return cli_buffer_append(&call->arguments, none ? "{}" : "}", none ? 2 : 1)
+               ? at
+               : SERVER_TEXT_DIFFERS;
+}
