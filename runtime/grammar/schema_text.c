@@ -15,6 +15,38 @@ void moe_schema_fail(moe_schema_writer *w, int status, const char *what, const c
     }
 }
 
+void moe_schema_note(moe_schema_writer *w, const char *keyword)
+{
+    char note[400];
+    if (!w->is_loose) {
+        moe_schema_fail(w, MOE_ERR_UNSUPPORTED, "this keyword is not supported: ", keyword);
+        return;
+    }
+    snprintf(note, sizeof note, "%s%s%s", keyword, w->path[0] == '\0' ? "" : " of ", w->path);
+    size_t n = strlen(w->notes), size = strlen(note);
+    if (strstr(w->notes, note) == NULL && n + size + 8 < sizeof w->notes) {
+        snprintf(w->notes + n, sizeof w->notes - n, "%s%s", n > 0 ? ", " : "", note);
+    } else if (n + size + 8 >= sizeof w->notes && strstr(w->notes, ", ..") == NULL) {
+        snprintf(w->notes + n, sizeof w->notes - n, ", ..");
+    }
+}
+
+size_t moe_schema_enter(moe_schema_writer *w, const char *property)
+{
+    size_t n = strlen(w->path);
+    bool plain = true;
+    for (const char *c = property; *c != '\0'; c++) {
+        plain = plain && *c >= 0x20 && *c < 0x7f; /* it may become a header */
+    }
+    snprintf(w->path + n, sizeof w->path - n, "/%.40s", plain ? property : "?");
+    return n;
+}
+
+void moe_schema_leave(moe_schema_writer *w, size_t before)
+{
+    w->path[before] = '\0';
+}
+
 bool moe_schema_step(moe_schema_writer *w, uint64_t n)
 {
     w->n_steps += n;

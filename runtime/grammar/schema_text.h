@@ -17,9 +17,11 @@ enum {
     MOE_SCHEMA_MOST_BYTES = 1 << 20,
     MOE_SCHEMA_MOST_REFS = 512,
     MOE_SCHEMA_MOST_STEPS = 4000000, /* keywords, names and values looked at */
+    MOE_SCHEMA_DEEPEST = 128,
 };
 
-typedef struct moe_schema_writer {
+typedef struct moe_schema_writer moe_schema_writer;
+struct moe_schema_writer {
     char *text; /* finished rules */
     size_t size, capacity;
     struct json_object *root;
@@ -30,10 +32,17 @@ typedef struct moe_schema_writer {
     } refs[MOE_SCHEMA_MOST_REFS];
     uint32_t n_refs;
     uint64_t n_steps;
+    struct json_object *kept; /* an array of what was made of schemas */
+    uint64_t kept_bytes;      /* that it was charged for */
+    unsigned depth;
+    bool is_loose; /* what cannot be held is noted; else it is an error */
+    char path[256], notes[1024];
     moe_allowance *allowance; /* NULL: any */
     int status;
     moe_error *err;
-} moe_schema_writer;
+    /* Of json_schema.c: makes what the schema allows a rule. False: nothing is. */
+    bool (*write_rule)(moe_schema_writer *w, struct json_object *schema, char name[16]);
+};
 
 typedef struct moe_schema_piece {
     char *data;
@@ -53,6 +62,11 @@ static inline bool moe_schema_is_listed(const char *key, const char *const *list
 bool moe_schema_step(moe_schema_writer *w, uint64_t n);
 /* The first error stays; after it nothing is written. name: what the error ends with. */
 void moe_schema_fail(moe_schema_writer *w, int status, const char *what, const char *name);
+/* The keyword cannot be held here: it is noted with the place, or an error. */
+void moe_schema_note(moe_schema_writer *w, const char *keyword);
+/* The place is within this property; leave: the size that enter returned. */
+size_t moe_schema_enter(moe_schema_writer *w, const char *property);
+void moe_schema_leave(moe_schema_writer *w, size_t before);
 void moe_schema_add_bytes(moe_schema_writer *w, moe_schema_piece *p, const char *bytes,
                           size_t size);
 void moe_schema_add(moe_schema_writer *w, moe_schema_piece *p, const char *text);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "server_error.h"
 
+#include <string.h>
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -37,4 +39,10 @@ bool server_fail_status(server_error *error, int status, const moe_error *err)
     default:
         return server_fail(error, 500, "engine_failed", NULL, "%s", message);
     }
+}
+
+void server_note_dropped(char *dropped, const char *where, const char *words)
+{
+    size_t n = strlen(dropped);
+    snprintf(dropped + n, SERVER_DROPPED_BYTES - n, "%s%s: %s", n > 0 ? "; " : "", where, words);
 }

@@ -23,4 +23,9 @@ __attribute__((format(printf, 5, 6))) bool server_fail(server_error *error, unsi
 /* The error of a failed call of the library. */
 bool server_fail_status(server_error *error, int status, const moe_error *err);
 
+/* Keywords of schemas that answers are not held to, as the client is told of them. */
+enum { SERVER_DROPPED_BYTES = 512 };
+/* Adds words to dropped[SERVER_DROPPED_BYTES], as far as they fit. */
+void server_note_dropped(char *dropped, const char *where, const char *words);
+
 #endif

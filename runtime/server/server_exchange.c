@@ -10,6 +10,9 @@ void server_add_headers(server_exchange *exchange, struct MHD_Response *response
 {
     MHD_add_response_header(response, "Content-Type", type);
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (exchange->request.dropped[0] != '\0') {
+        MHD_add_response_header(response, "X-Schema-Dropped", exchange->request.dropped);
+    }
     if (strncmp(type, "text/html", 9) == 0) {
         /* The page is one file, talks to its own server alone, and is shown in no other page. */
         MHD_add_response_header(response, "Content-Security-Policy",

@@ -19,15 +19,22 @@ static bool set_grammar(server_reading *r, const char *text, size_t size)
     return status == MOE_OK || server_work_fail(r->error, status, r->name, &err);
 }
 
-static bool set_schema(server_reading *r, const char *schema, size_t size)
+/* strict: a keyword that cannot be held is an error; else it is left out, and the client is told.
+ */
+static bool set_schema(server_reading *r, const char *schema, size_t size, bool strict)
 {
-    char *text;
+    char *text, *dropped = NULL;
     moe_error err = {""};
     r->request->has_form = true;
     const uint64_t before = r->request->allowance.bytes_now;
-    int status = moe_json_schema_grammar_within(&text, schema, size, &r->request->allowance, &err);
+    int status = moe_json_schema_grammar_loose(&text, strict ? NULL : &dropped, schema, size,
+                                               &r->request->allowance, &err);
     if (status != MOE_OK) {
         return server_work_fail(r->error, status, r->name, &err);
+    }
+    if (dropped != NULL) {
+        server_note_dropped(r->request->dropped, r->name, dropped);
+        moe_free(dropped);
     }
     const uint64_t bytes = r->request->allowance.bytes_now - before;
     bool set = set_grammar(r, text, strlen(text));
@@ -44,7 +51,7 @@ bool server_read_grammar(server_reading *r, struct json_object *value)
                : server_wrong(r, "a string, a grammar in GBNF");
 }
 
-bool server_read_json_schema(server_reading *r, struct json_object *value)
+static bool read_schema(server_reading *r, struct json_object *value, bool strict)
 {
     const char *text = json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN |
                                                                  JSON_C_TO_STRING_NOSLASHESCAPE);
@@ -52,15 +59,20 @@ bool server_read_json_schema(server_reading *r, struct json_object *value)
         return server_wrong(r, "a JSON schema, which is an object");
     }
     return text != NULL
-               ? set_schema(r, text, strlen(text))
+               ? set_schema(r, text, strlen(text), strict)
                : server_fail(r->error, 503, "overloaded", NULL, "out of memory for the request");
+}
+
+bool server_read_json_schema(server_reading *r, struct json_object *value)
+{
+    return read_schema(r, value, false);
 }
 
 /* {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"schema":
  * ..}}; the last one's schema may stand beside "type", too. */
 bool server_read_response_format(server_reading *r, struct json_object *value)
 {
-    struct json_object *type = NULL, *wrapped = NULL, *schema = NULL;
+    struct json_object *type = NULL, *wrapped = NULL, *schema = NULL, *strict = NULL;
     if (!json_object_is_type(value, json_type_object) ||
         !json_object_object_get_ex(value, "type", &type)) {
         return server_wrong(r, "an object with 'type'");
@@ -70,13 +82,14 @@ bool server_read_response_format(server_reading *r, struct json_object *value)
     }
     if (server_is_text(type, "json_object")) {
         static const char any_object[] = "{\"type\": \"object\"}";
-        return set_schema(r, any_object, sizeof any_object - 1);
+        return set_schema(r, any_object, sizeof any_object - 1, true);
     }
     if (!server_is_text(type, "json_schema")) {
         return server_wrong(r, "of type 'text', 'json_object' or 'json_schema'");
     }
     json_object_object_get_ex(value, "json_schema", &wrapped);
     json_object_object_get_ex(wrapped == NULL ? value : wrapped, "schema", &schema);
-    return schema != NULL ? server_read_json_schema(r, schema)
+    json_object_object_get_ex(wrapped == NULL ? value : wrapped, "strict", &strict);
+    return schema != NULL ? read_schema(r, schema, json_object_get_boolean(strict))
                           : server_wrong(r, "with 'json_schema', an object that has 'schema'");
 }

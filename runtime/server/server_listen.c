@@ -283,7 +283,9 @@ static void log_exchange(const server_exchange *exchange)
                       ", prompt %zu (%zu cached), answer %" PRIu64, exchange->reply.n_prompt,
                       exchange->reply.n_cached, server_reply_written(&exchange->reply));
     }
-    snprintf(line + n, sizeof line - (size_t)n, ", %.3f s", seconds);
+    snprintf(line + n, sizeof line - (size_t)n, "%s, %.3f s",
+             exchange->request.dropped[0] != '\0' ? ", keywords of a schema left out" : "",
+             seconds);
     options->log(line, options->user);
 }
 

@@ -122,6 +122,7 @@ static bool add_call(server_rules_text *g, struct json_object *function, size_t 
     bool strict = json_object_get_boolean(get(function, "strict"));
     char prefix[32];
     snprintf(prefix, sizeof prefix, "t%zu", number);
+    g->tool = json_object_get_string(get(function, "name"));
     bool by_parts = f->kind == SERVER_TOOLS_TAGGED || f->kind == SERVER_TOOLS_LITERALS;
     bool added = f->kind == SERVER_TOOLS_TAGGED ? add_tagged(g, parameters, number, strict)
                  : by_parts ? server_rules_add_literals(g, parameters, number, strict)

@@ -206,7 +206,8 @@ bool server_request_hold_to_tools(server_request *request, const moe_engine *eng
         request->tool_name == NULL ? NULL : json_object_get_string(request->tool_name),
         !request->one_call,
         job->prompt,
-        &request->allowance};
+        &request->allowance,
+        request->dropped};
     const uint64_t before = request->allowance.bytes_now;
     if (!server_tool_grammar(&rules, &text, error)) {
         cli_buffer_free(&text);

@@ -231,10 +231,17 @@ bool server_rules_add_schema(server_rules_text *g, struct json_object *schema, c
         !server_work_step(allowance, size, g->error)) {
         return false;
     }
+    char *dropped = NULL;
     int status = text == NULL ? MOE_ERR_MEMORY
-                              : moe_json_schema_grammar_within(&rules, text, size, allowance, &err);
+                              : moe_json_schema_grammar_loose(&rules, strict ? NULL : &dropped,
+                                                              text, size, allowance, &err);
     if (status == MOE_ERR_UNSUPPORTED && !strict) {
+        server_note_dropped(g->rules->dropped, g->tool, "the whole schema");
         status = moe_json_schema_grammar_within(&rules, any, sizeof any - 1, allowance, &err);
+    }
+    if (dropped != NULL) {
+        server_note_dropped(g->rules->dropped, g->tool, dropped);
+        moe_free(dropped);
     }
     if (status != MOE_OK) {
         return server_work_fail(g->error, status, "tools", &err);

@@ -24,13 +24,15 @@ typedef struct server_tool_rules {
     bool several;
     const moe_chat_prompt *prompt; /* reasoning may come before calls */
     moe_allowance *allowance;
+    char *dropped; /* keywords that are left out, by server_note_dropped() */
 } server_tool_rules;
 
 typedef struct server_rules_text {
     const server_tool_rules *rules;
     server_error *error;
     cli_buffer out;
-    bool failed; /* memory was short, or the text is too long */
+    bool failed;      /* memory was short, or the text is too long */
+    const char *tool; /* the name of the one whose schema is written */
     unsigned n_endings;
     bool has_any;     /* the rules of any literal are there */
     const char *word; /* what SERVER_TOOL_WORD and SERVER_TOOL_KEY stand for; NULL: nothing */
@@ -47,8 +49,8 @@ void server_rules_add_quoted(server_rules_text *g, server_span text);
 void server_rules_add_literal(server_rules_text *g, server_span text);
 /* A rule for any text up to the mark; its name goes to name[]. */
 void server_rules_add_text(server_rules_text *g, server_span mark, char name[32]);
-/* The rules of a schema as PREFIX-root. Without strict a schema that cannot be followed gives any
- * object. */
+/* The rules of a schema as PREFIX-root. Without strict what cannot be held is left out,
+ * and told of as that of the tool. */
 bool server_rules_add_schema(server_rules_text *g, struct json_object *schema, const char *prefix,
                              bool strict);
 /* The schema with the definitions of the whole that its references point into. */

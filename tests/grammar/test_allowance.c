@@ -198,7 +198,7 @@ static const struct {
     {"rules that call each other in a row", deep_rules, false, true},
     {"required, and as many properties", required_and_properties, true, true},
     {"required of many types", many_required, true, false},
-    {"references", refs_to_all, true, false},
+    {"references", refs_to_all, true, true},
 };
 
 static int read_within(const text *t, bool is_schema, moe_allowance *allowance, moe_error *err)

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include <moe/allowance.h>
 #include <moe/grammar.h>
 #include <moe/lab.h>
 #include <moe/moe.h>
@@ -134,6 +135,81 @@ static void errors(void **state)
     }
 }
 
+typedef struct schema_case {
+    const char *schema, *text;
+    char judged;
+} schema_case;
+
+static void check_schema(const schema_case *c)
+{
+    char *text;
+    moe_error err = {""};
+    if (moe_json_schema_grammar(&text, c->schema, strlen(c->schema), &err) != MOE_OK) {
+        fail_msg("%s: %s", c->schema, err.message);
+    }
+    moe_grammar *g = compile(text);
+    char judged = judge(g, c->text, strlen(c->text));
+    if (judged != c->judged) {
+        fail_msg("%s with %s: %c\n%s", c->schema, c->text, judged, text);
+    }
+    moe_grammar_close(&g);
+    moe_free(text);
+}
+
+/* Keywords that narrow a type, or are made of several schemas. */
+static void narrow_schemas(void **state)
+{
+    static const schema_case cases[] = {
+        {"{\"type\": \"integer\", \"minimum\": 7, \"maximum\": 123}", "123", 'y'},
+        {"{\"type\": \"integer\", \"minimum\": 7, \"maximum\": 123}", "124", 'n'},
+        {"{\"type\": \"integer\", \"minimum\": 0}", "-1", 'n'},
+        {"{\"type\": \"integer\", \"multipleOf\": 7, \"exclusiveMinimum\": 0}", "1001", 'y'},
+        {"{\"type\": \"integer\", \"multipleOf\": 7, \"exclusiveMinimum\": 0}", "0", 'n'},
+        {"{\"type\": \"number\", \"minimum\": -1.5, \"exclusiveMaximum\": 2.25}", "2.2499", 'y'},
+        {"{\"type\": \"number\", \"minimum\": -1.5, \"exclusiveMaximum\": 2.25}", "-1.51", 'n'},
+        {"{\"type\": \"string\", \"pattern\": \"^[a-c\\\"]+$\"}", "\"ab\\\"\"", 'y'},
+        {"{\"type\": \"string\", \"pattern\": \"b\"}", "\"abc\"", 'y'},
+        {"{\"type\": \"string\", \"pattern\": \"^b\"}", "\"abc\"", 'n'},
+        {"{\"type\": \"string\", \"format\": \"date\"}", "\"2024-02-29\"", 'y'},
+        {"{\"type\": \"string\", \"format\": \"date\"}", "\"2023-02-29\"", 'n'},
+        {"{\"type\": \"string\", \"format\": \"ipv4\"}", "\"10.0.255.1\"", 'y'},
+        {"{\"properties\": {\"a\": {\"type\": \"integer\"}}, \"additionalProperties\": "
+         "{\"type\": \"string\"}}",
+         "{\"a\": \"x\"}", 'n'},
+        {"{\"properties\": {\"a\": {\"type\": \"integer\"}}, \"additionalProperties\": "
+         "{\"type\": \"string\"}}",
+         "{\"a\": 1, \"a\": \"x\"}", 'n'},
+        {"{\"properties\": {\"a\": {\"type\": \"integer\"}}, \"additionalProperties\": "
+         "{\"type\": \"string\"}}",
+         "{\"a\": 1, \"ab\": \"x\"}", 'y'},
+        {"{\"type\": \"object\", \"maxProperties\": 1}", "{\"d\": 1, \"e\": 2}", 'n'},
+        {"{\"allOf\": [{\"properties\": {\"a\": {\"type\": \"number\"}}}, {\"properties\": "
+         "{\"a\": {\"minimum\": 3}}, \"required\": [\"a\"]}]}",
+         "{\"a\": 2}", 'n'},
+        {"{\"type\": \"string\", \"nullable\": true}", "null", 'y'},
+        {"{\"const\": {\"a\": [1, 2]}}", "{\"a\": [1, 2]}", 'y'},
+        {"{\"properties\": {\"a\": {}, \"b\": {}}, \"dependentRequired\": {\"a\": [\"b\"]}}",
+         "{\"a\": 1}", 'n'},
+        {"{\"properties\": {\"a\": {\"enum\": [1, 2]}, \"b\": {}}, \"if\": {\"properties\": "
+         "{\"a\": {\"const\": 1}}, \"required\": [\"a\"]}, \"then\": {\"required\": [\"b\"]}}",
+         "{\"a\": 1}", 'n'},
+        {"{\"properties\": {\"a\": {\"enum\": [1, 2]}, \"b\": {}}, \"if\": {\"properties\": "
+         "{\"a\": {\"const\": 1}}, \"required\": [\"a\"]}, \"then\": {\"required\": [\"b\"]}}",
+         "{\"a\": 2}", 'y'},
+        {"{\"type\": \"object\", \"patternProperties\": {\"^x\": {\"type\": \"null\"}}}",
+         "{\"x1\": 2}", 'n'},
+        {"{\"type\": \"object\", \"propertyNames\": {\"enum\": [\"k\"]}}", "{\"l\": 2}", 'n'},
+        {"{\"items\": {\"enum\": [\"a\", \"b\"]}, \"uniqueItems\": true}", "[\"a\", \"a\"]", 'n'},
+        {"{\"items\": {}, \"contains\": {\"const\": 3}}", "[1, 2]", 'n'},
+        {"{\"x-note\": 3, \"type\": \"null\"}", "null", 'y'},
+        {"{\"properties\": {}, \"required\": [\"q\"]}", "{}", 'n'},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        check_schema(&cases[i]);
+    }
+}
+
 static void schemas(void **state)
 {
     static const char object[] =
@@ -144,10 +220,7 @@ static void schemas(void **state)
         "{\"$ref\": \"#/$defs/node\", \"$defs\": {\"node\": {\"type\": \"object\", "
         "\"properties\": {\"next\": {\"anyOf\": [{\"type\": \"null\"}, {\"$ref\": "
         "\"#/$defs/node\"}]}}, \"required\": [\"next\"]}}}";
-    static const struct {
-        const char *schema, *text;
-        char judged;
-    } cases[] = {
+    static const schema_case cases[] = {
         {"{}", "{\"a\": [1, 2.5e3, true, null, \"\\u00e4\\n\"]}", 'y'},
         {"{}", "[1,]", 'n'},
         {"{}", "\"\n\"", 'n'},
@@ -179,30 +252,20 @@ static void schemas(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char *text;
-        moe_error err = {""};
-        if (moe_json_schema_grammar(&text, cases[i].schema, strlen(cases[i].schema), &err) !=
-            MOE_OK) {
-            fail_msg("%s: %s", cases[i].schema, err.message);
-        }
-        moe_grammar *g = compile(text);
-        char judged = judge(g, cases[i].text, strlen(cases[i].text));
-        if (judged != cases[i].judged) {
-            fail_msg("%s with %s: %c\n%s", cases[i].schema, cases[i].text, judged, text);
-        }
-        moe_grammar_close(&g);
-        moe_free(text);
+        check_schema(&cases[i]);
     }
+}
+
+static void refused_schemas(void **state)
+{
+    (void)state;
     static const char *const refused[][2] = {
-        {"{\"type\": \"string\", \"pattern\": \"a\"}", "pattern"},
-        {"{\"type\": \"integer\", \"minimum\": 3}", "minimum"},
         {"{\"not\": {}}", "not"},
+        {"{\"items\": {\"pattern\": \"(?=a)\"}}", "pattern"},
+        {"{\"type\": \"integer\", \"minimum\": 3, \"maximum\": 2}", "no value"},
         {"{\"$ref\": \"http://example.com\"}", "$ref"},
         {"{\"$ref\": \"#/nowhere\"}", "nothing"},
-        {"{\"allOf\": [{}, {}]}", "allOf"},
         {"{\"type\": \"thing\"}", "thing"},
-        {"{\"properties\": {}, \"required\": [\"q\"]}", "required"},
-        {"{\"items\": {\"if\": {}}}", "if"},
         {"{", "JSON object"},
         {"5", "object"},
     };
@@ -214,6 +277,31 @@ static void schemas(void **state)
             fail_msg("%s: %s", refused[i][0], err.message);
         }
     }
+}
+
+/* What cannot be held is left out alone, and named with its place. */
+static void dropped_keywords(void **state)
+{
+    static const char schema[] =
+        "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"string\", \"pattern\": "
+        "\"(?=x)\", \"maxLength\": 1}, \"b\": {\"type\": \"integer\", \"not\": {\"const\": 2}, "
+        "\"maximum\": 3}}, \"required\": [\"a\", \"b\"]}";
+    char *text, *dropped;
+    moe_error err = {""};
+    (void)state;
+    assert_int_equal(
+        moe_json_schema_grammar_loose(&text, &dropped, schema, strlen(schema), NULL, &err), MOE_OK);
+    assert_string_equal(dropped, "pattern of /a, not of /b");
+    moe_grammar *g = compile(text);
+    assert_int_equal(judge(g, "{\"a\": \"z\", \"b\": 2}", 18), 'y');
+    assert_int_equal(judge(g, "{\"a\": \"zz\", \"b\": 2}", 19), 'n');
+    assert_int_equal(judge(g, "{\"a\": \"z\", \"b\": 4}", 18), 'n');
+    moe_grammar_close(&g);
+    moe_free(text);
+    moe_free(dropped);
+    assert_int_equal(moe_json_schema_grammar_loose(&text, &dropped, "{}", 2, NULL, &err), MOE_OK);
+    assert_null(dropped);
+    moe_free(text);
 }
 
 /* Tables that fill up are emptied and the text goes on; what is too ambiguous is given up. */
@@ -453,9 +541,17 @@ static void after_reasoning(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts),   cmocka_unit_test(after_reasoning), cmocka_unit_test(errors),
-        cmocka_unit_test(schemas), cmocka_unit_test(bounds),          cmocka_unit_test(masks),
-        cmocka_unit_test(sampled), cmocka_unit_test(spelt_control),
+        cmocka_unit_test(texts),
+        cmocka_unit_test(after_reasoning),
+        cmocka_unit_test(errors),
+        cmocka_unit_test(schemas),
+        cmocka_unit_test(bounds),
+        cmocka_unit_test(masks),
+        cmocka_unit_test(sampled),
+        cmocka_unit_test(spelt_control),
+        cmocka_unit_test(dropped_keywords),
+        cmocka_unit_test(narrow_schemas),
+        cmocka_unit_test(refused_schemas),
     };
     if (argc < 2) {
         return 1;

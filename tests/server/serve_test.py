@@ -190,7 +190,7 @@ def test_refusals(server):
                         ("tool_choice", "required"), ("response_format", {"type": "xml"}),
                         ("response_format", {"type": "json_schema"}), ("grammar", "root ::= a"),
                         ("response_format", {"type": "json_schema", "json_schema": {
-                            "schema": {"type": "string", "pattern": "a"}}}),
+                            "strict": True, "schema": {"type": "string", "pattern": "(?=a)"}}}),
                         ("modalities", ["audio"]), ("reasoning_effort", "low"),
                         ("temperature", "hot"), ("temperature", -1), ("temperature", 1e999),
                         ("top_p", 0), ("top_p", 1.5), ("min_p", 1), ("top_k", -1), ("top_k", 1.5),

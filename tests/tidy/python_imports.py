@@ -12,8 +12,9 @@ import ast
 import sys
 from pathlib import Path
 
-PACKAGES = {"anthropic", "gguf", "jinja2", "llama_cpp", "matplotlib", "numpy", "openai", "pip", "pydantic",
-            "setuptools", "tokenizers", "torch", "transformers", "xxhash", "zstandard"}
+PACKAGES = {"anthropic", "gguf", "jinja2", "jsonschema", "llama_cpp", "matplotlib", "numpy",
+            "openai", "pip", "pydantic", "setuptools", "tokenizers", "torch", "transformers",
+            "xxhash", "zstandard"}
 
 
 def imported(path: Path) -> list[tuple[int, str]]:

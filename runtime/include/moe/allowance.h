@@ -10,7 +10,8 @@
  * bytes or steps; MOE_ERR_CANCELLED, if the caller stopped the call.
  *
  * Threads (the groups are explained in moe.h):
- *   free:    moe_grammar_create_within, moe_json_schema_grammar_within, moe_grammar_bytes
+ *   free:    moe_grammar_create_within, moe_json_schema_grammar_within,
+ *            moe_json_schema_grammar_loose, moe_grammar_bytes
  *   reading: moe_tokenize_within, moe_chat_render_within, moe_chat_grammar_create_within */
 #ifndef MOE_ALLOWANCE_H
 #define MOE_ALLOWANCE_H
@@ -55,6 +56,10 @@ MOE_API int moe_grammar_create_within(moe_grammar **out, const char *text, size_
                                       moe_allowance *allowance, moe_error *err);
 MOE_API int moe_json_schema_grammar_within(char **grammar, const char *schema, size_t size,
                                            moe_allowance *allowance, moe_error *err);
+/* As above; but with *dropped not NULL keywords that cannot be held are left out, and *dropped
+ * (moe_free()) names them with the place of each ("pattern of /city"), or is NULL if none is. */
+MOE_API int moe_json_schema_grammar_loose(char **grammar, char **dropped, const char *schema,
+                                          size_t size, moe_allowance *allowance, moe_error *err);
 MOE_API int moe_chat_grammar_create_within(moe_grammar **out, const moe_engine *engine,
                                            const moe_chat_prompt *prompt, moe_grammar *answer,
                                            moe_allowance *allowance, moe_error *err);

@@ -38,11 +38,18 @@ MOE_API void moe_grammar_close(moe_grammar **grammar);
 
 /* Turns a JSON schema into a grammar's text (*grammar: moe_free()); "{}" gives that of any JSON
  * value. Objects have their properties in the order in which the schema lists them, and no others
- * unless additionalProperties says so or none are listed; of oneOf several may match. Supported are
- * type, enum, const, properties, required, additionalProperties, items, prefixItems, minItems,
- * maxItems, minLength, maxLength, anyOf, oneOf, allOf with one entry, and $ref within the schema.
- * Annotations (title, description, format, default and the like) say nothing about the text.
- * MOE_ERR_UNSUPPORTED names another keyword. */
+ * unless additionalProperties or patternProperties say so or none are listed; keywords without a
+ * type are about the type that they belong to. Held are type, enum, const, nullable; minimum,
+ * maximum, exclusiveMinimum, exclusiveMaximum and multipleOf (of integers, and 0.1, 0.01 ..;
+ * bounded numbers are written without an exponent); minLength, maxLength, pattern (characters,
+ * classes, \d \w \s, groups, alternatives, repetitions, ^ and $ at the ends; no look-around) and
+ * format (date, time, date-time, uuid, email, ipv4, hostname, uri); properties, required,
+ * additionalProperties, patternProperties (of one pattern), propertyNames, minProperties,
+ * maxProperties, dependentRequired, dependentSchemas; items, prefixItems, minItems, maxItems,
+ * contains, uniqueItems (of up to 8 listed values); anyOf, oneOf whose parts exclude each other,
+ * allOf, if, then, else, and $ref within the schema. What is allowed is never more than the schema
+ * allows, and may be less. MOE_ERR_UNSUPPORTED names a keyword that is not held; annotations and
+ * unknown keywords say nothing about the text. */
 MOE_API int moe_json_schema_grammar(char **grammar, const char *schema, size_t size,
                                     moe_error *err);
 

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/* Single values by a plain schema (schema_merge.h). */
+#ifndef MOE_GRAMMAR_SCHEMA_VALUE_H
+#define MOE_GRAMMAR_SCHEMA_VALUE_H
+
+#include "runtime/grammar/schema_text.h"
+
+/* Whether a plain schema allows a value that is no array or object. */
+bool moe_schema_allows(moe_schema_writer *w, struct json_object *plain, struct json_object *value);
+/* Whether it allows values of the type, by its keyword type. */
+bool moe_schema_has_type(struct json_object *plain, const char *type);
+
+#endif
