@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <moe/grammar.h>
+#include <moe/moe.h>
 
 #include "runtime/grammar/grammar_matcher.h"
 
