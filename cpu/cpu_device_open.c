@@ -221,6 +221,19 @@ static void init_products(moe_cpu_device *cpu, unsigned cpu_features, uint64_t w
     }
 }
 
+/* What it carries out, whatever the instruction set. */
+#define F(form) MOE_FORM_BIT(MOE_FORM_##form)
+static const uint64_t forms =
+    F(EMBED) | F(GATHER) | F(RMS_NORM) | F(MEAN_NORM) | F(LINEAR) | F(HEAD_LINEAR) | F(ROPE) |
+    F(WINDOW_ROPE) | F(CLAMP) | F(SCALE) | F(SOFT_CAP) | F(ADD) | F(COPY) | F(GATE) |
+    F(GATE_PLAIN) | F(GATE_SOFTPLUS) | F(GATE_ROW) | F(KV_STORE) | F(CHOOSE) | F(ATTEND) |
+    F(ATTEND_CAPPED) | F(ATTEND_WINDOW) | F(ATTEND_CHUNK) | F(ATTEND_SINKS) | F(ATTEND_SCALED) |
+    F(SHORT_CONV) | F(DELTA_RULE) | F(STATE_SPACE) | F(CHANNEL_RULE) | F(SELECTIVE_SCAN) |
+    F(ROUTE) | F(ROUTE_SPARSE_MIXER) | F(ROUTE_SCALES) | F(EXPERTS) | F(EXPERTS_CLAMPED) |
+    F(EXPERTS_LIMITED) | F(EXPERTS_GELU) | F(EXPERTS_RELU) | F(EXPERTS_ONE_MATRIX) |
+    F(EXPERTS_BIASES) | F(EXPERTS_X_SCALES) | F(COMBINE) | F(APART);
+#undef F
+
 int moe_cpu_device_open(moe_device **out, const moe_cpu_device_options *options, moe_error *err)
 {
     *out = NULL;
@@ -228,14 +241,15 @@ int moe_cpu_device_open(moe_device **out, const moe_cpu_device_options *options,
     if (cpu == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the CPU device");
     }
-    cpu->base = (moe_device){
-        .ops = &cpu_ops,
-        .name = "cpu",
-        .features = MOE_DEVICE_MASKED_ATTENTION | MOE_DEVICE_EXPERT_FORMS | MOE_DEVICE_READABLE |
+    cpu->base =
+        (moe_device){.ops = &cpu_ops,
+                     .name = "cpu",
+                     .features = MOE_DEVICE_MASKED_ATTENTION | MOE_DEVICE_EXPERT_FORMS | MOE_DEVICE_READABLE |
                     MOE_DEVICE_SMALL_KV | MOE_DEVICE_EVERY_TYPE | MOE_DEVICE_LAYER_FORMS |
                     MOE_DEVICE_SCALED_WEIGHTS | MOE_DEVICE_DELTA_RULE | MOE_DEVICE_SHORT_CONV |
                     MOE_DEVICE_STATE_SPACE | MOE_DEVICE_CHANNEL_RULE | MOE_DEVICE_SELECTIVE_SCAN |
-                    MOE_DEVICE_KV_GROUPS};
+                    MOE_DEVICE_KV_GROUPS,
+                     .forms = forms};
     cpu->team = options->team;
     if (options->blas_prefill) {
         int status = moe_blas_load(&cpu->blas, err);

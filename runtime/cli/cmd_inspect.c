@@ -323,6 +323,26 @@ static int print_json(const moe_file *file, const cli_options *options, char *va
     return cli_json_print(object, stdout);
 }
 
+static int print_program(const moe_file *file, const char *which)
+{
+    char *text;
+    char *end;
+    moe_error err = {""};
+    bool all = strcmp(which, "all") == 0;
+    unsigned long layer = all ? UINT32_MAX : strtoul(which, &end, 10);
+    if (!all && (which[0] < '0' || which[0] > '9' || *end != '\0' || layer >= UINT32_MAX)) {
+        return cli_fail(CLI_EXIT_USAGE, "--program must be all or the number of a layer, not '%s'",
+                        which);
+    }
+    int status = moe_file_get_program(file, (uint32_t)layer, &text, &err);
+    if (status != MOE_OK) {
+        return cli_report(status, &err);
+    }
+    fputs(text, stdout);
+    moe_free(text);
+    return CLI_EXIT_OK;
+}
+
 int cmd_inspect(const cli_options *options)
 {
     moe_file *file = NULL;
@@ -336,6 +356,8 @@ int cmd_inspect(const cli_options *options)
     char *value = malloc(value_size);
     if (value == NULL) {
         code = cli_fail(CLI_EXIT_FAILURE, "out of memory for the metadata");
+    } else if (options->program != NULL) {
+        code = print_program(file, options->program);
     } else if (options->json) {
         code = print_json(file, options, value, value_size);
     } else {

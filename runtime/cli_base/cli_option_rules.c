@@ -51,6 +51,8 @@ const cli_option_rule cli_option_rules[] = {
     {RULE_EXCLUDES, CLI_BENCH_DECODE, "-s", "--tokens-from!=greedy|sampled|random", NULL, NULL,
      "the file has all tokens, the prompt's too"},
     {RULE_EXCLUDES, CLI_BENCH_IO, "-m", "--file", NULL, NULL, "they are two files to read"},
+    {RULE_EXCLUDES, CLI_INSPECT, "--program", "--json --all", NULL, NULL,
+     "a program is printed alone, as text"},
 
     /* Sampling. */
     {RULE_EXCLUDES, CLI_RUN, "--top-k --top-p --min-p --acceptance=rejection", "--temp=0", NULL,

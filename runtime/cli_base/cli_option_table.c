@@ -371,6 +371,9 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = RUNS, .subject = SUBJECT_RESULTS},
     {{"--all"}, NULL, "every array in full, and every tensor", .offset = AT(all),
      .kind = OPTION_FLAG, .commands = CLI_INSPECT, .subject = SUBJECT_RESULTS},
+    {{"--program"}, "all|LAYER", "print instead what is computed for a token: of all layers, those "
+     "that are alike once, or of one", .offset = AT(program), .kind = OPTION_TEXT,
+     .commands = CLI_INSPECT, .subject = SUBJECT_RESULTS},
     {{"--check"}, NULL, "exit with 1, and say why, if the engine cannot run this file",
      .offset = AT(check), .kind = OPTION_FLAG, .commands = CLI_INSPECT, .subject = SUBJECT_RESULTS},
     {{"--measure"}, NULL, "measure to predict the speed: opens the model, decodes some tokens and "

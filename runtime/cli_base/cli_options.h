@@ -118,6 +118,7 @@ typedef struct cli_options {
     bool quiet;
     bool all;
     bool check;              /* inspect */
+    const char *program;     /* inspect: "all", or a layer's number; NULL: not printed */
     uint64_t context;        /* 0: the model's (perplexity: 512) */
     uint64_t threads;        /* 0: the cores */
     uint64_t prefill_chunk;  /* 0: the library's default */

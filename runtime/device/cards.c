@@ -386,13 +386,18 @@ int moe_cards_join(moe_device *first, moe_device *const *others, uint32_t n_othe
         cards->cards[i + 1].device = others[i];
         others[i]->link->host_share(others[i], first);
         first->features &= others[i]->features;
+        first->forms &= others[i]->forms;
         if (used > 0 && (size_t)used < sizeof cards->name) {
             used += snprintf(cards->name + used, sizeof cards->name - (size_t)used, " + %s",
                              others[i]->name);
         }
     }
-    /* Biases of experts lie on the first card alone. */
     first->features &= ~(unsigned)MOE_DEVICE_EXPERT_FORMS;
+    /* Biases of experts lie on the first card alone; other forms of them have not been tried. */
+    first->forms &=
+        ~(MOE_FORM_BIT(MOE_FORM_EXPERTS_BIASES) | MOE_FORM_BIT(MOE_FORM_EXPERTS_CLAMPED) |
+          MOE_FORM_BIT(MOE_FORM_EXPERTS_LIMITED) | MOE_FORM_BIT(MOE_FORM_EXPERTS_GELU) |
+          MOE_FORM_BIT(MOE_FORM_EXPERTS_RELU) | MOE_FORM_BIT(MOE_FORM_EXPERTS_X_SCALES));
     first->name = cards->name;
     first->ops = &cards->ops;
     first->link = &cards->link;

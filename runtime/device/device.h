@@ -320,6 +320,61 @@ typedef struct moe_step_inputs {
     uint32_t n_other_groups; /* of the rows' tables of pages: that of every layer's layout */
 } moe_step_inputs;
 
+/* What operations can be: a device says which of these it carries out (moe_device.forms), and which
+ * of them in a recording (moe_recording_ops.forms). A model whose program needs another one is
+ * refused when it is opened. */
+typedef enum moe_form {
+    MOE_FORM_EMBED,
+    MOE_FORM_GATHER,
+    MOE_FORM_RMS_NORM,
+    MOE_FORM_MEAN_NORM, /* layer_norm() */
+    MOE_FORM_LINEAR,
+    MOE_FORM_HEAD_LINEAR,
+    MOE_FORM_ROPE,
+    MOE_FORM_WINDOW_ROPE, /* by angles that are not the step's */
+    MOE_FORM_CLAMP,
+    MOE_FORM_SCALE,
+    MOE_FORM_SOFT_CAP,
+    MOE_FORM_ADD,
+    MOE_FORM_COPY,
+    MOE_FORM_GATE,          /* gate() by sigmoid or SiLU */
+    MOE_FORM_GATE_PLAIN,    /* ... by MOE_GATING_PLAIN */
+    MOE_FORM_GATE_SOFTPLUS, /* ... by MOE_GATING_SOFTPLUS */
+    MOE_FORM_GATE_ROW,      /* sigmoid_scale() */
+    MOE_FORM_KV_STORE,
+    MOE_FORM_CHOOSE, /* of positions: choose(), or by the host if it reads the device's memory */
+    MOE_FORM_ATTEND,
+    MOE_FORM_ATTEND_CAPPED,
+    MOE_FORM_ATTEND_WINDOW,
+    MOE_FORM_ATTEND_CHUNK,
+    MOE_FORM_ATTEND_SINKS,
+    MOE_FORM_ATTEND_SCALED, /* by row_scales */
+    MOE_FORM_SHORT_CONV,    /* the operations of delta_ops.h */
+    MOE_FORM_DELTA_RULE,
+    MOE_FORM_STATE_SPACE,
+    MOE_FORM_CHANNEL_RULE,
+    MOE_FORM_SELECTIVE_SCAN,
+    MOE_FORM_ROUTE,
+    MOE_FORM_ROUTE_SPARSE_MIXER,
+    MOE_FORM_ROUTE_SCALES, /* expert_scales of moe_route */
+    MOE_FORM_EXPERTS,      /* with SiLU */
+    MOE_FORM_EXPERTS_CLAMPED,
+    MOE_FORM_EXPERTS_LIMITED,
+    MOE_FORM_EXPERTS_GELU,
+    MOE_FORM_EXPERTS_RELU,
+    MOE_FORM_EXPERTS_ONE_MATRIX, /* without a gate's */
+    MOE_FORM_EXPERTS_BIASES,
+    MOE_FORM_EXPERTS_X_SCALES,
+    MOE_FORM_COMBINE,
+    MOE_FORM_APART, /* what experts read is not the layer's norm as it then is */
+    MOE_FORMS
+} moe_form;
+
+#define MOE_FORM_BIT(form) (UINT64_C(1) << (form))
+
+/* For messages: what the form is. */
+const char *moe_form_name(moe_form form);
+
 /* Features that not every device has. */
 typedef enum moe_device_feature {
     /* cap, window, chunk, sinks and row_scales of moe_attention */
@@ -552,6 +607,8 @@ typedef struct moe_resident_experts {
  * same each time. */
 typedef struct moe_recording_ops {
     uint32_t max_rows;
+    uint64_t forms; /* of operations that can be recorded; those of routed experts stand for
+                     * resident_experts() */
     /* Whether operations of the step that has been begun can be recorded. */
     bool (*takes_step)(const moe_device *device);
     int (*resident_experts)(moe_device *device, const moe_resident_experts *experts,
@@ -644,6 +701,7 @@ struct moe_device {
     const moe_recording_ops *recording; /* NULL: not offered */
     const moe_device_clock *clock;      /* NULL: operations are done when their calls return */
     unsigned features;                  /* moe_device_feature */
+    uint64_t forms;                     /* of operations: MOE_FORM_BIT() of moe_form */
     uint64_t memory_bytes;              /* of the device, for all its contents */
     uint64_t link_bytes_per_s;          /* nominal: a first estimate until copies have been measured
                                          */

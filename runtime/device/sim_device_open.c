@@ -410,6 +410,7 @@ int moe_sim_device_open(moe_device **out, const moe_sim_spec *spec, moe_device *
                              .name = sim->name,
                              .link = &sim_link,
                              .features = inner->features,
+                             .forms = inner->forms,
                              .memory_bytes = spec->memory_bytes,
                              .link_bytes_per_s = spec->link_bytes_per_s,
                              .link_latency_ns = spec->link_latency_ns,

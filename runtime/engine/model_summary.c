@@ -22,6 +22,7 @@
 #include "runtime/model/model_config.h"
 #include "runtime/model/tensor_map.h"
 #include "runtime/model/tokenizer.h"
+#include "runtime/program/program.h"
 
 struct moe_file {
     /* Set at open, never changed. */
@@ -332,6 +333,42 @@ int moe_file_get_tensor(const moe_file *file, uint64_t index, moe_file_tensor *t
                              .file_index = source->file_index};
     memcpy(found.dims, source->dims, sizeof found.dims);
     return moe_struct_give(&moe_kind_file_tensor, tensor, &found, NULL);
+}
+
+static int print_program(const moe_file *file, uint32_t layer, char **text, moe_error *err)
+{
+    moe_model_config config;
+    moe_tensor_map map;
+    moe_program program;
+    int status = moe_model_config_read(&config, file->gguf, err);
+    if (status == MOE_OK) {
+        status = moe_tensor_map_build(&map, &config, file->gguf, err);
+    }
+    if (status != MOE_OK) {
+        return status;
+    }
+    status = layer == UINT32_MAX || layer < config.n_layer
+                 ? moe_program_build(&program, &config, &map, err)
+                 : moe_fail(err, MOE_ERR_ARGUMENT, "layer %u: the model has layers 0 to %u", layer,
+                            config.n_layer - 1);
+    if (status == MOE_OK) {
+        status = moe_program_print(&program, layer, text, err);
+        moe_program_free(&program);
+    }
+    moe_tensor_map_free(&map);
+    return status;
+}
+
+int moe_file_get_program(const moe_file *file, uint32_t layer, char **text, moe_error *err)
+{
+    if (file == NULL || text == NULL) {
+        return moe_fail_null(err, "moe_file_get_program", "file or text");
+    }
+    *text = NULL;
+    return file->summary.runnable
+               ? print_program(file, layer, text, err)
+               : moe_fail(err, MOE_ERR_UNSUPPORTED, "the engine cannot run this file: %s",
+                          file->summary.why_not);
 }
 
 int moe_file_fingerprint(const moe_file *file, uint64_t *fingerprint, moe_error *err)

@@ -5,7 +5,7 @@
  * Threads (the groups are explained in moe.h):
  *   free:    moe_file_open, moe_tensor_kind_name
  *   reading: moe_file_get_summary, moe_file_get_metadata, moe_file_get_metadata_use,
- *            moe_file_get_tensor, moe_file_fingerprint
+ *            moe_file_get_tensor, moe_file_get_program, moe_file_fingerprint
  *   last:    moe_file_close */
 #ifndef MOE_MODEL_FILE_H
 #define MOE_MODEL_FILE_H
@@ -104,6 +104,10 @@ MOE_API int moe_file_get_metadata_use(const moe_file *file, uint64_t index, moe_
                                       const char **why);
 MOE_API int moe_file_get_tensor(const moe_file *file, uint64_t index, moe_file_tensor *tensor);
 MOE_API const char *moe_tensor_kind_name(moe_tensor_kind kind);
+/* What the engine computes for a token, as text: of one layer, or with UINT32_MAX of all (those
+ * that are alike once) with what stands before and behind them. *text: moe_free().
+ * MOE_ERR_UNSUPPORTED if the engine cannot run the file. */
+MOE_API int moe_file_get_program(const moe_file *file, uint32_t layer, char **text, moe_error *err);
 /* moe_engine_info.fingerprint, without an engine: reads a sample of the weights. */
 MOE_API int moe_file_fingerprint(const moe_file *file, uint64_t *fingerprint, moe_error *err);
 

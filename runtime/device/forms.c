@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/device/device.h"
+
+const char *moe_form_name(moe_form form)
+{
+    static const char *const names[MOE_FORMS] = {
+        [MOE_FORM_EMBED] = "embeddings",
+        [MOE_FORM_GATHER] = "rows that are gathered",
+        [MOE_FORM_RMS_NORM] = "RMS norms",
+        [MOE_FORM_MEAN_NORM] = "norms that take the mean off",
+        [MOE_FORM_LINEAR] = "products with matrices",
+        [MOE_FORM_HEAD_LINEAR] = "products with a matrix for each head",
+        [MOE_FORM_ROPE] = "rotary embedding",
+        [MOE_FORM_WINDOW_ROPE] = "rotary embedding of its own in layers with a window",
+        [MOE_FORM_CLAMP] = "clamping",
+        [MOE_FORM_SCALE] = "scaling",
+        [MOE_FORM_SOFT_CAP] = "soft caps",
+        [MOE_FORM_ADD] = "addition",
+        [MOE_FORM_COPY] = "copies of parts of rows",
+        [MOE_FORM_GATE] = "gates",
+        [MOE_FORM_GATE_PLAIN] = "products of two vectors",
+        [MOE_FORM_GATE_SOFTPLUS] = "gates by softplus",
+        [MOE_FORM_GATE_ROW] = "a gate for a whole vector",
+        [MOE_FORM_KV_STORE] = "a KV cache",
+        [MOE_FORM_CHOOSE] = "the choice of positions by indexers",
+        [MOE_FORM_ATTEND] = "attention",
+        [MOE_FORM_ATTEND_CAPPED] = "attention with soft caps",
+        [MOE_FORM_ATTEND_WINDOW] = "attention with windows",
+        [MOE_FORM_ATTEND_CHUNK] = "attention in chunks",
+        [MOE_FORM_ATTEND_SINKS] = "attention with sinks",
+        [MOE_FORM_ATTEND_SCALED] = "queries that are scaled by position",
+        [MOE_FORM_SHORT_CONV] = "short convolutions",
+        [MOE_FORM_DELTA_RULE] = "the gated delta rule",
+        [MOE_FORM_STATE_SPACE] = "state spaces",
+        [MOE_FORM_CHANNEL_RULE] = "the delta rule with decays of channels",
+        [MOE_FORM_SELECTIVE_SCAN] = "selective scans",
+        [MOE_FORM_ROUTE] = "routing",
+        [MOE_FORM_ROUTE_SPARSE_MIXER] = "routing by a sparse mixer",
+        [MOE_FORM_ROUTE_SCALES] = "routing with factors of experts",
+        [MOE_FORM_EXPERTS] = "networks with SiLU",
+        [MOE_FORM_EXPERTS_CLAMPED] = "networks with a clamped SwiGLU",
+        [MOE_FORM_EXPERTS_LIMITED] = "networks with a limited SiLU",
+        [MOE_FORM_EXPERTS_GELU] = "networks with GELU",
+        [MOE_FORM_EXPERTS_RELU] = "networks with ReLU",
+        [MOE_FORM_EXPERTS_ONE_MATRIX] = "networks without a gate's matrix",
+        [MOE_FORM_EXPERTS_BIASES] = "experts with biases",
+        [MOE_FORM_EXPERTS_X_SCALES] = "experts whose weights multiply their inputs",
+        [MOE_FORM_COMBINE] = "the sum of experts",
+        [MOE_FORM_APART] = "experts that read something else than the layer's norm",
+    };
+    return (unsigned)form < MOE_FORMS ? names[form] : "an unknown operation";
+}

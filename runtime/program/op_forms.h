@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* What operations need of a device (moe_form). */
+#ifndef MOE_PROGRAM_OP_FORMS_H
+#define MOE_PROGRAM_OP_FORMS_H
+
+#include "runtime/program/program.h"
+
+/* A set of MOE_FORM_BIT(). */
+uint64_t moe_op_forms(const moe_program *program, const moe_op *op);
+
+/* MOE_OK if the device carries out every operation. Else MOE_ERR_UNSUPPORTED, which names the first
+ * one that it does not, and its layer. */
+int moe_program_check_device(const moe_program *program, const moe_device *device, moe_error *err);
+/* Whether operations first .. end - 1 have these forms alone; those of passes that choose positions
+ * do not count. */
+bool moe_program_is_within(const moe_program *program, moe_span span, uint64_t forms);
+/* Whether a recording can hold whole passes: all operations can be recorded, and a layer can be
+ * taken up from `mixed` with x alone, as happens where an expert is missing. */
+bool moe_program_is_recordable(const moe_program *program, const moe_device *device);
+
+#endif

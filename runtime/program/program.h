@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT */
+/* A model as a program: for each layer a short list of operations over named values, in the order
+ * in which a pass carries them out, and such lists for what stands before and behind the layers.
+ * It is made from the config and the tensors that the files have; every parameter is then in place
+ * and checked.
+ *
+ *    layer   first ........ mixed ....... rest ............ summed ........ end
+ *            mixer, + x           router     experts, their sum     shared, + x
+ *
+ * At `rest` the host needs a result, the router's logits: what stands before it can be recorded by
+ * a device. A layer without routed experts ends there. */
+#ifndef MOE_PROGRAM_PROGRAM_H
+#define MOE_PROGRAM_PROGRAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/device/device.h"
+#include "runtime/model/eagle_config.h"
+#include "runtime/model/tensor_map.h"
+
+/* Indexers score this many positions at a time, */
+#define MOE_INDEX_BLOCK 1024u
+/* ... for this many rows of a timeline. */
+#define MOE_INDEX_ROWS 8u
+
+/* ---- Values ---- */
+
+/* What operations read and write: for each row of a pass a vector. Memory is laid out in this
+ * order. */
+typedef enum moe_value {
+    MOE_VALUE_NONE,
+    MOE_VALUE_X,          /* the residual stream */
+    MOE_VALUE_NORM,       /* what the layer's mixer, or its network, reads */
+    MOE_VALUE_LAYER_NORM, /* the experts' input, if it is the layer's, normed */
+    MOE_VALUE_Q,
+    MOE_VALUE_Q_A,      /* MLA: what queries are projected from */
+    MOE_VALUE_Q_LATENT, /* MLA: queries of the latent */
+    MOE_VALUE_K,
+    MOE_VALUE_V,
+    MOE_VALUE_GATE, /* of attention's output; joined: before each head's gate is its query */
+    MOE_VALUE_ATTENDED,
+    MOE_VALUE_VALUES, /* MLA: attended, out of the latent's space */
+    /* Of indexers (runtime/pass/position_index.h): */
+    MOE_VALUE_INDEX_Q,
+    MOE_VALUE_INDEX_WEIGHTS,
+    MOE_VALUE_INDEX_K,
+    MOE_VALUE_INDEXED_K,      /* keys, each with its index key */
+    MOE_VALUE_INDEX_BLOCK,    /* index keys of a block of positions */
+    MOE_VALUE_INDEX_PRODUCTS, /* with them; a device that chooses has scores there */
+    MOE_VALUE_INDEX_CHOSEN,   /* uint32_t: where the chosen positions are stored */
+    /* Of layers with a state (runtime/device/delta_ops.h): */
+    MOE_VALUE_PROJECTED, /* older files: all parts of a row, in an order of their own */
+    MOE_VALUE_MIXED,     /* before the convolution: with the gates, all that advances a state */
+    MOE_VALUE_STATE_GATES,
+    MOE_VALUE_OUT_GATE,
+    MOE_VALUE_STATE_OUT,
+    MOE_VALUE_PART_Q,
+    MOE_VALUE_PART_K,
+    MOE_VALUE_PART_V,
+    MOE_VALUE_DECAY_LOW, /* of channels: decays and gates are projected in two steps */
+    MOE_VALUE_GATE_LOW,
+    MOE_VALUE_BETA,
+    MOE_VALUE_ALPHA,
+    MOE_VALUE_IN_GATE,
+    MOE_VALUE_CONVOLVED, /* of all tokens that advance states, as the four that follow */
+    MOE_VALUE_STEPS,
+    MOE_VALUE_STEP_LOW,
+    MOE_VALUE_SCAN_K,
+    MOE_VALUE_SCAN_Q,
+    MOE_VALUE_LATENT, /* what latent experts read */
+    MOE_VALUE_LATENT_SUM,
+    MOE_VALUE_BRANCH, /* what a mixer or a network adds to x */
+    MOE_VALUE_SHARED,
+    MOE_VALUE_SHARED_GATE,
+    MOE_VALUE_ROUTER_LOGITS,
+    MOE_VALUE_NEXT_LOGITS, /* of the next layer's router, a guess */
+    MOE_VALUE_RANK_OUT,    /* the experts' outputs: of each row one for each rank */
+    /* Of drafting layers: */
+    MOE_VALUE_HIDDEN, /* the hidden state that the layer goes on from */
+    MOE_VALUE_EMBEDDED,
+    MOE_VALUE_HIDDEN_NORM,
+    MOE_VALUE_JOINED,
+    MOE_VALUE_FEATURES, /* EAGLE-3: the model's stream at three depths, side by side */
+    MOE_VALUE_TAPPED_A, /* ... at each of them */
+    MOE_VALUE_TAPPED_B,
+    MOE_VALUE_TAPPED_C,
+    MOE_VALUE_ONES,     /* a norm's weight */
+    MOE_VALUE_WANTED,   /* x of the rows whose logits are wanted; has no memory of its own */
+    MOE_VALUE_SELECTED, /* ... normed: n rows take the last n places, so that one copy returns them
+                         * and the logits behind them */
+    MOE_VALUE_LOGITS,   /* directly behind them */
+    MOE_VALUE_GREATEST, /* moe_greatest, which are as large as two floats */
+    MOE_VALUES
+} moe_value;
+
+/* How many vectors of a value there are. */
+typedef enum moe_value_rows {
+    MOE_ROWS_OF_PASS,
+    MOE_ROWS_OF_STATES, /* all of a pass, or one draft with its ancestors */
+    MOE_ROWS_OF_RANKS,  /* rows times experts used */
+    MOE_ROWS_OF_LOGITS, /* rows of logits at a time */
+    MOE_ROWS_ONCE       /* one, whatever the pass */
+} moe_value_rows;
+
+typedef struct moe_value_info {
+    const char *name;
+    moe_value_rows rows;
+} moe_value_info;
+
+const moe_value_info *moe_value_info_of(moe_value value);
+
+/* ---- Operations ---- */
+
+typedef enum moe_op_kind {
+    MOE_OP_EMBED,
+    MOE_OP_NORM,
+    MOE_OP_LINEAR,
+    MOE_OP_HEAD_LINEAR, /* a matrix for each head */
+    MOE_OP_ROPE,
+    MOE_OP_CLAMP,
+    MOE_OP_SCALE,
+    MOE_OP_SOFT_CAP,
+    MOE_OP_ADD,
+    MOE_OP_COPY,
+    MOE_OP_GATE,
+    MOE_OP_KV_STORE,
+    MOE_OP_CHOOSE, /* an indexer chooses positions */
+    MOE_OP_ATTEND,
+    MOE_OP_STATES,   /* advances states by the operations that follow (moe_op.n_step) */
+    MOE_OP_CONVOLVE, /* this and the next four only there */
+    MOE_OP_DELTA_RULE,
+    MOE_OP_STATE_SPACE,
+    MOE_OP_CHANNEL_RULE,
+    MOE_OP_SCAN,
+    MOE_OP_NETWORK, /* that every row passes through */
+    MOE_OP_ROUTE,
+    MOE_OP_EXPERTS,
+    MOE_OP_COMBINE,
+    MOE_OP_SELECT, /* finds the rows whose logits are wanted */
+    MOE_OPS
+} moe_op_kind;
+
+/* Tensors are those of the layer (moe_layer_tensor), or: */
+enum moe_program_tensor {
+    MOE_TENSOR_NONE = -1,
+    MOE_TENSOR_TOKEN_EMBEDDING = MOE_LAYER_TENSOR_COUNT,
+    MOE_TENSOR_OUTPUT_NORM,
+    MOE_TENSOR_OUTPUT_NORM_BIAS,
+    MOE_TENSOR_OUTPUT,
+    MOE_TENSOR_OUTPUT_BIAS,
+    MOE_TENSOR_ONES,  /* as many ones as a norm needs */
+    MOE_TENSOR_DRAFT, /* + moe_draft_tensor */
+};
+
+/* Vectors in a value: of row r the i-th begins `at` floats behind (r * each + i) * stride. */
+typedef struct moe_operand {
+    moe_value value;
+    uint32_t at;
+    uint32_t stride; /* at least `at` and the vector's length */
+} moe_operand;
+
+typedef struct moe_op_output {
+    moe_operand to;
+    int tensor, bias;
+    uint32_t first, n; /* rows of the matrix */
+} moe_op_output;
+
+#define MOE_MOST_OUTPUTS 4u
+
+/* An operation reads and writes `each` vectors of n floats of a row. What the operands and numbers
+ * are is said for each kind; others are 0, and tensors MOE_TENSOR_NONE. */
+typedef struct moe_op {
+    moe_op_kind kind;
+    bool if_choosing; /* only in passes with a row that sees more positions than it attends to */
+    uint32_t n, each;
+    int tensor, bias; /* of the layer, or of the model */
+    moe_operand x;    /* read */
+    moe_operand y;    /* written, perhaps in place */
+    moe_operand z;    /* ADD: the other summand; GATE: the gates; KV_STORE: the values */
+    float factor;   /* EMBED, SCALE (or by `tensor`); CLAMP, SOFT_CAP: the limit; ATTEND: of q.k */
+    uint64_t forms; /* MOE_FORM_*: what a device must have for it */
+    union {
+        struct {
+            bool mean; /* the mean is taken off */
+            float eps;
+            uint32_t weight_at; /* floats */
+        } norm;
+        struct {
+            moe_op_output outputs[MOE_MOST_OUTPUTS];
+            uint32_t n_outputs;
+        } linear;
+        struct {
+            uint32_t n_rot;
+            bool interleaved;
+            bool window; /* by the angles of layers with a window */
+        } rope;
+        struct {
+            moe_gating_kind kind;
+            bool one; /* a vector has one gate */
+        } gate;
+        struct {
+            uint32_t n_kv, v_dim;
+            uint32_t window, chunk; /* 0: none */
+            float cap;              /* 0: none */
+            bool scales_rows;       /* by position */
+            moe_indexer_kind indexer;
+        } attend;        /* `tensor`: sinks */
+        uint32_t n_out;  /* HEAD_LINEAR: floats of a head's product */
+        uint32_t n_step; /* STATES: operations that follow */
+        struct {
+            moe_activation activation;
+            uint32_t n_inner;
+            bool no_gate;       /* up takes the place of the gate's matrix, too */
+            bool scales_inputs; /* weights multiply inputs, not outputs */
+        } experts; /* and NETWORK, whose `tensor` is its gate's, behind which are up and down */
+    } u;
+} moe_op;
+
+/* What an operation writes: `each` vectors of n floats of every row. */
+typedef struct moe_op_written {
+    moe_operand to;
+    uint32_t n, each;
+} moe_op_written;
+
+/* Returns how many values these are. */
+uint32_t moe_op_written_by(const moe_op *op, moe_op_written written[MOE_MOST_OUTPUTS]);
+
+/* Of a program's operations. */
+typedef struct moe_span {
+    uint32_t first, end;
+} moe_span;
+
+typedef struct moe_program_layer {
+    uint32_t first, mixed, rest, summed, end;
+    moe_span ahead; /* the layer's router on the stream of the layer before, into NEXT_LOGITS */
+} moe_program_layer;
+
+typedef struct moe_program {
+    const moe_model_config *config; /* outlives the program */
+    moe_op *ops;
+    uint32_t n_ops;
+    moe_span front;              /* from tokens to x; of a drafting layer with its joining */
+    moe_span features;           /* EAGLE-3: from the model's features to a hidden state */
+    moe_program_layer *layers;   /* [n_layer] */
+    moe_span back;               /* from x to logits */
+    size_t n_floats[MOE_VALUES]; /* of a row; 0: the program does not use the value */
+} moe_program;
+
+/* Makes the program of a model whose tensors have been found. An operation that does not fit its
+ * tensors or its inputs is MOE_ERR_INTERNAL, which names layer and operation. */
+int moe_program_build(moe_program *program, const moe_model_config *config,
+                      const moe_tensor_map *map, moe_error *err);
+/* ... of a drafting layer, as a model of one layer whose front joins hidden states and tokens. */
+int moe_program_build_draft(moe_program *program, const moe_model_config *config,
+                            const moe_tensor_map *map, moe_error *err);
+int moe_program_build_eagle(moe_program *program, const moe_eagle_config *eagle,
+                            const moe_tensor_map *map, moe_error *err);
+void moe_program_free(moe_program *program);
+
+/* Writes the program as text, for people: layers that are alike once. layer: one alone, or
+ * UINT32_MAX for all. The caller frees *text. */
+int moe_program_print(const moe_program *program, uint32_t layer, char **text, moe_error *err);
+/* The operation in a few words, for messages. */
+void moe_program_name_op(const moe_program *program, const moe_op *op, char *text, size_t size);
+
+#endif

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: MIT */
+/* Attention: projections, norms and rotary embedding of heads, the KV cache, attention, its gate,
+ * the output.
+ *
+ * MLA runs in its absorbed form: the cache holds one latent (and one rotary key) per position. k_b
+ * maps the queries' part without position into the latent's space, and v_b maps the attended latent
+ * out of it. */
+#include "runtime/program/program_builder.h"
+
+#define INDEX_NORM_EPS 1e-6f /* of all models; no key says it */
+
+static void turn(moe_program_builder *b, moe_operand x, uint32_t n_head, moe_rope_kind kind,
+                 bool window)
+{
+    const moe_model_config *c = b->config;
+    uint32_t n_rot = window ? c->window_n_rot : c->n_rot;
+    moe_build(b, (moe_op){.kind = MOE_OP_ROPE,
+                          .n = n_rot,
+                          .each = n_head,
+                          .tensor = MOE_TENSOR_NONE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = x,
+                          .y = x,
+                          .u.rope = {.n_rot = n_rot,
+                                     .interleaved = kind == MOE_ROPE_INTERLEAVED,
+                                     .window = window}});
+}
+
+static void norm_q_and_k(moe_program_builder *b)
+{
+    const moe_model_config *c = b->config;
+    const moe_heads *h = &moe_built_kind(b)->heads;
+    bool unit = c->qk_norm == MOE_QK_NORM_UNIT;
+    if (c->qk_norm == MOE_QK_NORM_NONE || (unit && moe_built_kind(b)->no_rope)) {
+        return;
+    }
+    bool whole = c->qk_norm == MOE_QK_NORM_FULL;
+    uint32_t q_dim = whole ? h->n * h->k_dim : h->k_dim;
+    uint32_t k_dim = whole ? h->n_kv * h->k_dim : h->k_dim;
+    moe_build_norm(b, unit ? MOE_TENSOR_ONES : MOE_LAYER_ATTN_Q_NORM,
+                   moe_all_of(MOE_VALUE_Q, q_dim), q_dim, whole ? 1 : h->n);
+    moe_build_norm(b, unit ? MOE_TENSOR_ONES : MOE_LAYER_ATTN_K_NORM,
+                   moe_all_of(MOE_VALUE_K, k_dim), k_dim, whole ? 1 : h->n_kv);
+}
+
+static void clip(moe_program_builder *b, moe_value value, uint32_t n)
+{
+    moe_build(b, (moe_op){.kind = MOE_OP_CLAMP,
+                          .n = n,
+                          .tensor = MOE_TENSOR_NONE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = moe_all_of(value, n),
+                          .y = moe_all_of(value, n),
+                          .factor = b->config->clip_qkv});
+}
+
+/* Queries, keys, values and the gates of attention's output. */
+static void project(moe_program_builder *b, moe_value from)
+{
+    const moe_heads *h = &moe_built_kind(b)->heads;
+    bool joined = b->config->attention_gate == MOE_ATTENTION_GATE_JOINED;
+    bool has_values = moe_build_has(b, MOE_LAYER_ATTN_V);
+    moe_op_output outputs[MOE_MOST_OUTPUTS] = {
+        moe_build_output(b, MOE_LAYER_ATTN_Q, joined ? MOE_VALUE_GATE : MOE_VALUE_Q),
+        moe_build_output(b, MOE_LAYER_ATTN_K, MOE_VALUE_K),
+    };
+    uint32_t n = 2;
+    outputs[0].bias = MOE_LAYER_ATTN_Q_BIAS;
+    outputs[1].bias = MOE_LAYER_ATTN_K_BIAS;
+    if (has_values) {
+        outputs[n] = moe_build_output(b, MOE_LAYER_ATTN_V, MOE_VALUE_V);
+        outputs[n++].bias = MOE_LAYER_ATTN_V_BIAS;
+    }
+    if (moe_build_has(b, MOE_LAYER_ATTN_GATE)) {
+        outputs[n++] = moe_build_output(b, MOE_LAYER_ATTN_GATE, MOE_VALUE_GATE);
+    }
+    /* An EAGLE-3 head reads more than the stream. */
+    uint32_t n_in = from == MOE_VALUE_NORM ? b->config->n_embd : 2 * b->config->n_embd;
+    moe_build_linears(b, from, n_in, outputs, n);
+    if (joined) {
+        moe_build_copy(b, moe_all_of(MOE_VALUE_GATE, 2 * (size_t)h->k_dim),
+                       moe_all_of(MOE_VALUE_Q, h->k_dim), h->k_dim, h->n);
+    }
+    if (!has_values) {
+        uint32_t n_keys = h->n_kv * h->k_dim;
+        moe_build_copy(b, moe_all_of(MOE_VALUE_K, n_keys), moe_all_of(MOE_VALUE_V, n_keys), n_keys,
+                       1);
+    }
+}
+
+static void attend(moe_program_builder *b, moe_value q, uint32_t k_dim)
+{
+    const moe_model_config *c = b->config;
+    const moe_layer_kind *kind = moe_built_kind(b);
+    const moe_heads *h = &kind->heads;
+    moe_build(b, (moe_op){.kind = MOE_OP_ATTEND,
+                          .n = k_dim,
+                          .each = h->n,
+                          .tensor = moe_build_has(b, MOE_LAYER_ATTN_SINKS) ? MOE_LAYER_ATTN_SINKS
+                                                                           : MOE_TENSOR_NONE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = moe_all_of(q, k_dim),
+                          .y = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
+                          .factor = c->attention_scale,
+                          .u.attend = {.n_kv = h->n_kv,
+                                       .v_dim = h->v_dim,
+                                       .window = kind->window,
+                                       .chunk = kind->chunk,
+                                       .cap = c->attention_cap,
+                                       .scales_rows = kind->scales_queries,
+                                       .indexer = kind->indexer}});
+}
+
+static void store(moe_program_builder *b, moe_operand keys, moe_operand values)
+{
+    moe_build(b, (moe_op){.kind = MOE_OP_KV_STORE,
+                          .n = keys.stride,
+                          .tensor = MOE_TENSOR_NONE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = keys,
+                          .z = values});
+}
+
+/* Gates what attention has put out. */
+static void gate(moe_program_builder *b)
+{
+    const moe_model_config *c = b->config;
+    const moe_heads *h = &moe_built_kind(b)->heads;
+    bool heads = c->attention_gate == MOE_ATTENTION_GATE_HEADS;
+    bool joined = c->attention_gate == MOE_ATTENTION_GATE_JOINED;
+    if (c->attention_gate == MOE_ATTENTION_GATE_NONE ||
+        (heads && !moe_build_has(b, MOE_LAYER_ATTN_GATE))) {
+        return;
+    }
+    moe_operand gates = heads    ? moe_all_of(MOE_VALUE_GATE, 1)
+                        : joined ? moe_part_of(MOE_VALUE_GATE, h->k_dim, 2 * (size_t)h->v_dim)
+                                 : moe_all_of(MOE_VALUE_GATE, h->v_dim);
+    moe_build(
+        b, (moe_op){.kind = MOE_OP_GATE,
+                    .n = h->v_dim,
+                    .each = h->n,
+                    .tensor = MOE_TENSOR_NONE,
+                    .bias = MOE_TENSOR_NONE,
+                    .x = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
+                    .y = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
+                    .z = gates,
+                    .u.gate = {.kind = c->gate_softplus ? MOE_GATING_SOFTPLUS : MOE_GATING_SIGMOID,
+                               .one = heads}});
+}
+
+static void project_output(moe_program_builder *b, moe_value from, uint32_t n)
+{
+    moe_build_linear(b, from, n, MOE_LAYER_ATTN_OUT, MOE_LAYER_ATTN_OUT_BIAS, MOE_VALUE_BRANCH);
+    moe_build_scale(b, MOE_VALUE_BRANCH, b->config->n_embd, b->config->attention_out_scale);
+}
+
+void moe_build_attention(moe_program_builder *b, moe_value from)
+{
+    const moe_model_config *c = b->config;
+    const moe_layer_kind *kind = moe_built_kind(b);
+    const moe_heads *h = &kind->heads;
+    project(b, from);
+    if (!c->qk_norm_after_rope) {
+        norm_q_and_k(b);
+    }
+    if (c->values_normed) {
+        moe_build_norm(b, MOE_TENSOR_ONES, moe_all_of(MOE_VALUE_V, h->v_dim), h->v_dim, h->n_kv);
+    }
+    if (c->clip_qkv != 0.0f) {
+        clip(b, MOE_VALUE_Q, h->n * h->k_dim);
+        clip(b, MOE_VALUE_K, h->n_kv * h->k_dim);
+        clip(b, MOE_VALUE_V, h->n_kv * h->v_dim);
+    }
+    if (!kind->no_rope) {
+        turn(b, moe_all_of(MOE_VALUE_Q, h->k_dim), h->n, c->rope, kind->window_rope);
+        turn(b, moe_all_of(MOE_VALUE_K, h->k_dim), h->n_kv, c->rope, kind->window_rope);
+    }
+    if (c->qk_norm_after_rope) {
+        norm_q_and_k(b);
+    }
+    store(b, moe_all_of(MOE_VALUE_K, (size_t)h->n_kv * h->k_dim),
+          moe_all_of(MOE_VALUE_V, (size_t)h->n_kv * h->v_dim));
+    attend(b, MOE_VALUE_Q, h->k_dim);
+    gate(b);
+    project_output(b, MOE_VALUE_ATTENDED, h->n * h->v_dim);
+}
+
+/* ---- MLA ---- */
+
+/* q and the latent; with q_lora in two steps with a norm between. */
+static void project_latent(moe_program_builder *b)
+{
+    const moe_model_config *c = b->config;
+    bool lora = c->q_lora_rank > 0;
+    moe_op_output outputs[2] = {
+        moe_build_output(b, lora ? MOE_LAYER_ATTN_Q_A : MOE_LAYER_ATTN_Q,
+                         lora ? MOE_VALUE_Q_A : MOE_VALUE_Q),
+        moe_build_output(b, MOE_LAYER_ATTN_KV_A, MOE_VALUE_K),
+    };
+    moe_build_linears(b, MOE_VALUE_NORM, c->n_embd, outputs, 2);
+    if (lora) {
+        moe_build_norm(b, MOE_LAYER_ATTN_Q_A_NORM, moe_all_of(MOE_VALUE_Q_A, c->q_lora_rank),
+                       c->q_lora_rank, 1);
+        moe_build_linear(b, MOE_VALUE_Q_A, c->q_lora_rank, MOE_LAYER_ATTN_Q_B, MOE_TENSOR_NONE,
+                         MOE_VALUE_Q);
+    }
+    moe_build_norm(b, MOE_LAYER_ATTN_KV_A_NORM, moe_all_of(MOE_VALUE_K, c->head_dim_k),
+                   c->kv_lora_rank, 1);
+}
+
+/* Behind a position's key its index key is stored. */
+static void add_index_keys(moe_program_builder *b, uint32_t stride)
+{
+    const moe_model_config *c = b->config;
+    moe_operand key = moe_all_of(MOE_VALUE_INDEX_K, c->index_dim);
+    moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_INDEX_K, MOE_TENSOR_NONE,
+                     MOE_VALUE_INDEX_K);
+    moe_build(b, (moe_op){.kind = MOE_OP_NORM,
+                          .n = c->index_dim,
+                          .tensor = MOE_LAYER_INDEX_K_NORM,
+                          .bias = MOE_LAYER_INDEX_K_NORM_BIAS,
+                          .x = key,
+                          .y = key,
+                          .u.norm = {.mean = true, .eps = INDEX_NORM_EPS}});
+    turn(b, key, 1, c->index_rope, false);
+    moe_build_copy(b, moe_all_of(MOE_VALUE_K, c->head_dim_k),
+                   moe_all_of(MOE_VALUE_INDEXED_K, stride), c->head_dim_k, 1);
+    moe_build_copy(b, key, moe_part_of(MOE_VALUE_INDEXED_K, c->head_dim_k, stride), c->index_dim,
+                   1);
+}
+
+/* Once the keys of the pass are stored. */
+static void choose(moe_program_builder *b)
+{
+    const moe_model_config *c = b->config;
+    uint32_t first = b->program->n_ops;
+    moe_build_linear(b, MOE_VALUE_Q_A, c->q_lora_rank, MOE_LAYER_INDEX_Q, MOE_TENSOR_NONE,
+                     MOE_VALUE_INDEX_Q);
+    turn(b, moe_all_of(MOE_VALUE_INDEX_Q, c->index_dim), c->index_heads, c->index_rope, false);
+    moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_INDEX_WEIGHTS, MOE_TENSOR_NONE,
+                     MOE_VALUE_INDEX_WEIGHTS);
+    moe_build(b, (moe_op){.kind = MOE_OP_CHOOSE,
+                          .n = c->index_dim,
+                          .each = c->index_heads,
+                          .tensor = MOE_TENSOR_NONE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = moe_all_of(MOE_VALUE_INDEX_Q, c->index_dim),
+                          .z = moe_all_of(MOE_VALUE_INDEX_WEIGHTS, c->index_heads)});
+    size_t *n_floats = b->program->n_floats;
+    n_floats[MOE_VALUE_INDEX_CHOSEN] = c->index_top_k;
+    n_floats[MOE_VALUE_INDEX_BLOCK] = (size_t)MOE_INDEX_BLOCK * c->index_dim;
+    n_floats[MOE_VALUE_INDEX_PRODUCTS] = (size_t)MOE_INDEX_ROWS * MOE_INDEX_BLOCK * c->index_heads;
+    for (uint32_t i = first; i < b->program->n_ops && b->status == MOE_OK; i++) {
+        b->program->ops[i].if_choosing = true;
+    }
+}
+
+void moe_build_latent_attention(moe_program_builder *b)
+{
+    const moe_model_config *c = b->config;
+    const moe_layer_kind *kind = moe_built_kind(b);
+    uint32_t q_dim = c->qk_nope_dim + c->n_rot;
+    bool indexes = kind->indexer == MOE_INDEXER_OWN;
+    project_latent(b);
+    if (!kind->no_rope) {
+        turn(b, moe_part_of(MOE_VALUE_Q, c->qk_nope_dim, q_dim), c->n_head, c->rope, false);
+        turn(b, moe_part_of(MOE_VALUE_K, c->kv_lora_rank, c->head_dim_k), 1, c->rope, false);
+    }
+    moe_build(b, (moe_op){.kind = MOE_OP_HEAD_LINEAR,
+                          .n = c->qk_nope_dim,
+                          .each = c->n_head,
+                          .tensor = MOE_LAYER_ATTN_K_B,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = moe_all_of(MOE_VALUE_Q, q_dim),
+                          .y = moe_all_of(MOE_VALUE_Q_LATENT, c->head_dim_k),
+                          .u.n_out = c->kv_lora_rank});
+    moe_build_copy(b, moe_part_of(MOE_VALUE_Q, c->qk_nope_dim, q_dim),
+                   moe_part_of(MOE_VALUE_Q_LATENT, c->kv_lora_rank, c->head_dim_k), c->n_rot,
+                   c->n_head);
+    if (indexes) {
+        add_index_keys(b, kind->heads.k_dim);
+    }
+    store(b, moe_all_of(indexes ? MOE_VALUE_INDEXED_K : MOE_VALUE_K, kind->heads.k_dim),
+          moe_all_of(MOE_VALUE_NONE, 0));
+    if (indexes) {
+        choose(b);
+    }
+    attend(b, MOE_VALUE_Q_LATENT, c->head_dim_k);
+    moe_build(b, (moe_op){.kind = MOE_OP_HEAD_LINEAR,
+                          .n = c->head_dim_v,
+                          .each = c->n_head,
+                          .tensor = MOE_LAYER_ATTN_V_B,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = moe_all_of(MOE_VALUE_ATTENDED, c->head_dim_v),
+                          .y = moe_all_of(MOE_VALUE_VALUES, c->v_head_dim),
+                          .u.n_out = c->v_head_dim});
+    project_output(b, MOE_VALUE_VALUES, c->n_head * c->v_head_dim);
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/program/program_builder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/program/op_forms.h"
+
+/* ---- Tensors ---- */
+
+/* NULL: it is made when the weights are loaded, or only then looked for. */
+static const moe_tensor_ref *find_ref(const moe_program_builder *b, int tensor)
+{
+    const moe_tensor_map *map = b->map;
+    switch (tensor) {
+    case MOE_TENSOR_NONE:
+    case MOE_TENSOR_ONES:
+        return NULL;
+    case MOE_TENSOR_TOKEN_EMBEDDING:
+        return &map->token_embedding;
+    case MOE_TENSOR_OUTPUT_NORM:
+        return &map->output_norm;
+    case MOE_TENSOR_OUTPUT_NORM_BIAS:
+        return &map->output_norm_bias;
+    case MOE_TENSOR_OUTPUT:
+        return &map->output;
+    case MOE_TENSOR_OUTPUT_BIAS:
+        return &map->output_bias;
+    default:
+        return tensor >= MOE_TENSOR_DRAFT ? &map->draft[tensor - MOE_TENSOR_DRAFT]
+                                          : &map->layers[b->layer].tensors[tensor];
+    }
+}
+
+bool moe_build_has(const moe_program_builder *b, int tensor)
+{
+    return find_ref(b, tensor)->size > 0;
+}
+
+uint32_t moe_build_rows(const moe_program_builder *b, int tensor)
+{
+    const moe_tensor_ref *ref = find_ref(b, tensor);
+    return ref->size > 0 ? (uint32_t)ref->n_out : 0;
+}
+
+/* ---- Checks ---- */
+
+static void fail(moe_program_builder *b, const moe_op *op, const char *what)
+{
+    char text[128];
+    moe_program_name_op(b->program, op, text, sizeof text);
+    if (b->status == MOE_OK && b->layer < b->config->n_layer) {
+        b->status = moe_fail(b->err, MOE_ERR_INTERNAL, "layer %u, operation '%s': %s", b->layer,
+                             text, what);
+    } else if (b->status == MOE_OK) {
+        b->status = moe_fail(b->err, MOE_ERR_INTERNAL, "operation '%s': %s", text, what);
+    }
+}
+
+/* Widens the value to what the operand takes of a row. */
+static void use(moe_program_builder *b, const moe_op *op, const moe_operand *o, uint32_t n,
+                uint32_t each)
+{
+    size_t *n_floats = &b->program->n_floats[o->value];
+    if (o->value == MOE_VALUE_NONE || n == 0 || (size_t)o->at + n > o->stride) {
+        fail(b, op, "an operand is not in its value's rows");
+    } else if (*n_floats < (size_t)each * o->stride) {
+        *n_floats = (size_t)each * o->stride;
+    }
+}
+
+static void read_value(moe_program_builder *b, const moe_op *op, const moe_operand *o, uint32_t n,
+                       uint32_t each)
+{
+    use(b, op, o, n, each);
+    if (!b->written[o->value]) {
+        fail(b, op, "it reads what nothing before it has written");
+    }
+}
+
+/* A matrix of so many columns, and at least so many rows. Halves of attn_kv_b have no place of
+ * their own in the file. */
+static void need_matrix(moe_program_builder *b, const moe_op *op, int tensor, uint64_t n_in,
+                        uint64_t n_out)
+{
+    const moe_tensor_ref *ref = find_ref(b, tensor);
+    bool half = tensor == MOE_LAYER_ATTN_K_B || tensor == MOE_LAYER_ATTN_V_B;
+    bool borrowed = b->borrows && tensor >= MOE_TENSOR_TOKEN_EMBEDDING;
+    if (ref->size == 0 && !half && !borrowed) {
+        fail(b, op, "its matrix is not in the file");
+    } else if (ref->size > 0 && (ref->n_in != n_in || ref->n_out < n_out)) {
+        fail(b, op, "its matrix is of another shape");
+    }
+}
+
+static void need_vector(moe_program_builder *b, const moe_op *op, int tensor, uint64_t n)
+{
+    const moe_tensor_ref *ref = find_ref(b, tensor);
+    if (ref != NULL && ref->size > 0 && ref->n_in * ref->n_out < n) {
+        fail(b, op, "its vector is shorter than what it is for");
+    }
+}
+
+/* A bias that the file does not have. */
+static void drop_absent(const moe_program_builder *b, int *bias)
+{
+    bool borrowed = b->borrows && *bias >= MOE_TENSOR_TOKEN_EMBEDDING;
+    if (*bias != MOE_TENSOR_NONE && !borrowed && !moe_build_has(b, *bias)) {
+        *bias = MOE_TENSOR_NONE;
+    }
+}
+
+static void check_linear(moe_program_builder *b, moe_op *op)
+{
+    for (uint32_t i = 0; i < op->u.linear.n_outputs; i++) {
+        moe_op_output *out = &op->u.linear.outputs[i];
+        drop_absent(b, &out->bias);
+        need_matrix(b, op, out->tensor, op->n, (uint64_t)out->first + out->n);
+        need_vector(b, op, out->bias, out->n);
+    }
+}
+
+/* Its tensors, and what it reads besides x. */
+static void check_operands(moe_program_builder *b, moe_op *op)
+{
+    drop_absent(b, &op->bias);
+    switch (op->kind) {
+    case MOE_OP_ADD:
+        read_value(b, op, &op->z, op->n, op->each);
+        break;
+    case MOE_OP_GATE:
+        read_value(b, op, &op->z, op->u.gate.one ? 1 : op->n, op->each);
+        break;
+    case MOE_OP_CHOOSE:
+        read_value(b, op, &op->z, op->each, 1);
+        break;
+    case MOE_OP_KV_STORE:
+        if (op->z.value != MOE_VALUE_NONE) {
+            read_value(b, op, &op->z, op->z.stride, 1);
+        }
+        break;
+    case MOE_OP_NORM:
+        need_vector(b, op, op->tensor, (uint64_t)op->u.norm.weight_at + op->n);
+        if (op->tensor == MOE_TENSOR_ONES && b->program->n_floats[MOE_VALUE_ONES] < op->n) {
+            b->program->n_floats[MOE_VALUE_ONES] = op->n;
+        }
+        break;
+    case MOE_OP_LINEAR:
+        check_linear(b, op);
+        break;
+    case MOE_OP_HEAD_LINEAR:
+        need_matrix(b, op, op->tensor, op->n, (uint64_t)op->u.n_out * op->each);
+        break;
+    case MOE_OP_ATTEND:
+        need_vector(b, op, op->tensor, op->each);
+        break;
+    case MOE_OP_NETWORK:
+        need_matrix(b, op, op->tensor + op->u.experts.no_gate, op->n, op->u.experts.n_inner);
+        need_matrix(b, op, op->tensor + 1, op->n, op->u.experts.n_inner);
+        need_matrix(b, op, op->tensor + 2, op->u.experts.n_inner, op->n);
+        break;
+    default:
+        break;
+    }
+}
+
+void moe_build(moe_program_builder *b, moe_op op)
+{
+    moe_program *program = b->program;
+    op.each = op.each > 0 ? op.each : 1;
+    if (op.x.value != MOE_VALUE_NONE) {
+        read_value(b, &op, &op.x, op.n, op.each);
+    }
+    check_operands(b, &op);
+    moe_op_written written[MOE_MOST_OUTPUTS];
+    const uint32_t n_written = moe_op_written_by(&op, written);
+    for (uint32_t i = 0; i < n_written; i++) {
+        use(b, &op, &written[i].to, written[i].n, written[i].each);
+        b->written[written[i].to.value] = true;
+    }
+    if (program->n_ops == b->capacity && b->status == MOE_OK) {
+        uint32_t capacity = b->capacity > 0 ? 2 * b->capacity : 256;
+        moe_op *ops = moe_realloc_array(program->ops, capacity, sizeof *ops);
+        if (ops == NULL) {
+            b->status = moe_fail(b->err, MOE_ERR_MEMORY, "no memory for a program of %u operations",
+                                 capacity);
+        } else {
+            program->ops = ops;
+            b->capacity = capacity;
+        }
+    }
+    if (b->status == MOE_OK) {
+        op.forms = moe_op_forms(program, &op);
+        program->ops[program->n_ops++] = op;
+    }
+}
+
+/* ---- The usual ones ---- */
+
+void moe_build_norm(moe_program_builder *b, int tensor, moe_operand x, uint32_t n, uint32_t each)
+{
+    moe_build(b, (moe_op){.kind = MOE_OP_NORM,
+                          .n = n,
+                          .each = each,
+                          .tensor = tensor,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = x,
+                          .y = x,
+                          .u.norm.eps = b->config->norm_eps});
+}
+
+void moe_build_row_norm(moe_program_builder *b, int tensor, moe_value from, moe_value to)
+{
+    const moe_model_config *c = b->config;
+    int bias = tensor == MOE_LAYER_ATTN_NORM      ? MOE_LAYER_ATTN_NORM_BIAS
+               : tensor == MOE_LAYER_FFN_NORM     ? MOE_LAYER_FFN_NORM_BIAS
+               : tensor == MOE_TENSOR_OUTPUT_NORM ? MOE_TENSOR_OUTPUT_NORM_BIAS
+                                                  : MOE_TENSOR_NONE;
+    bool mean = c->norm == MOE_NORM_MEAN;
+    moe_build(b, (moe_op){.kind = MOE_OP_NORM,
+                          .n = c->n_embd,
+                          .tensor = tensor,
+                          .bias = mean ? bias : MOE_TENSOR_NONE,
+                          .x = moe_all_of(from, c->n_embd),
+                          .y = moe_all_of(to, c->n_embd),
+                          .u.norm = {.mean = mean, .eps = c->norm_eps}});
+}
+
+moe_op_output moe_build_rows_output(int tensor, uint32_t first, uint32_t n, moe_value to)
+{
+    return (moe_op_output){
+        .to = moe_all_of(to, n), .tensor = tensor, .bias = MOE_TENSOR_NONE, .first = first, .n = n};
+}
+
+moe_op_output moe_build_output(const moe_program_builder *b, int tensor, moe_value to)
+{
+    return moe_build_rows_output(tensor, 0, moe_build_rows(b, tensor), to);
+}
+
+void moe_build_linears(moe_program_builder *b, moe_value from, uint32_t n,
+                       const moe_op_output *outputs, uint32_t n_outputs)
+{
+    moe_op op = {.kind = MOE_OP_LINEAR,
+                 .n = n,
+                 .tensor = MOE_TENSOR_NONE,
+                 .bias = MOE_TENSOR_NONE,
+                 .x = moe_all_of(from, n),
+                 .u.linear.n_outputs = n_outputs};
+    memcpy(op.u.linear.outputs, outputs, n_outputs * sizeof *outputs);
+    moe_build(b, op);
+}
+
+void moe_build_linear(moe_program_builder *b, moe_value from, uint32_t n, int tensor, int bias,
+                      moe_value to)
+{
+    moe_op_output output = moe_build_output(b, tensor, to);
+    output.bias = bias;
+    moe_build_linears(b, from, n, &output, 1);
+}
+
+static void change(moe_program_builder *b, moe_op_kind kind, moe_value value, uint32_t n,
+                   float factor)
+{
+    moe_build(b, (moe_op){.kind = kind,
+                          .n = n,
+                          .tensor = MOE_TENSOR_NONE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = moe_all_of(value, n),
+                          .y = moe_all_of(value, n),
+                          .factor = factor});
+}
+
+void moe_build_scale(moe_program_builder *b, moe_value value, uint32_t n, float factor)
+{
+    if (factor != 1.0f) {
+        change(b, MOE_OP_SCALE, value, n, factor);
+    }
+}
+
+void moe_build_cap(moe_program_builder *b, moe_value value, uint32_t n, float cap)
+{
+    if (cap != 0.0f) {
+        change(b, MOE_OP_SOFT_CAP, value, n, cap);
+    }
+}
+
+void moe_build_copy(moe_program_builder *b, moe_operand from, moe_operand to, uint32_t n,
+                    uint32_t each)
+{
+    moe_build(b, (moe_op){.kind = MOE_OP_COPY,
+                          .n = n,
+                          .each = each,
+                          .tensor = MOE_TENSOR_NONE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = from,
+                          .y = to});
+}
+
+void moe_build_add(moe_program_builder *b, moe_value a, moe_value other, moe_value to, uint32_t n)
+{
+    moe_build(b, (moe_op){.kind = MOE_OP_ADD,
+                          .n = n,
+                          .tensor = MOE_TENSOR_NONE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = moe_all_of(a, n),
+                          .y = moe_all_of(to, n),
+                          .z = moe_all_of(other, n)});
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* Writes programs. What a layer consists of is written by functions that append operations; each
+ * append checks the operation against its tensors and against what stands before it, and widens the
+ * values that it needs. A mistake, or a lack of memory, is kept in `status`: what follows is then
+ * skipped, so callers look once, at the end. */
+#ifndef MOE_PROGRAM_PROGRAM_BUILDER_H
+#define MOE_PROGRAM_PROGRAM_BUILDER_H
+
+#include "runtime/program/program.h"
+
+typedef struct moe_program_builder {
+    moe_program *program;
+    const moe_model_config *config;
+    const moe_tensor_map *map;
+    uint32_t layer; /* n_layer: outside of them */
+    bool borrows;   /* a drafting layer: tensors outside of layers may be its model's */
+    uint32_t capacity;
+    bool written[MOE_VALUES]; /* by the layer, or before it */
+    int status;
+    moe_error *err;
+} moe_program_builder;
+
+/* A value whose rows have `stride` floats; one of its parts. */
+static inline moe_operand moe_all_of(moe_value value, size_t stride)
+{
+    return (moe_operand){.value = value, .stride = (uint32_t)stride};
+}
+
+static inline moe_operand moe_part_of(moe_value value, size_t at, size_t stride)
+{
+    return (moe_operand){.value = value, .at = (uint32_t)at, .stride = (uint32_t)stride};
+}
+
+static inline const moe_layer_kind *moe_built_kind(const moe_program_builder *b)
+{
+    return &b->config->layers[b->layer];
+}
+
+/* Whether the files have the layer's tensor. */
+bool moe_build_has(const moe_program_builder *b, int tensor);
+/* Its rows; 0: it is absent. */
+uint32_t moe_build_rows(const moe_program_builder *b, int tensor);
+
+/* Appends. In a kind's fields that are not said, `each` is 1 if it is 0. */
+void moe_build(moe_program_builder *b, moe_op op);
+
+/* The usual ones. */
+/* RMS norm of `each` vectors of n floats, stride apart, in place. */
+void moe_build_norm(moe_program_builder *b, int tensor, moe_operand x, uint32_t n, uint32_t each);
+/* The model's norm of rows as wide as the stream. */
+void moe_build_row_norm(moe_program_builder *b, int tensor, moe_value from, moe_value to);
+/* to = a tensor's product with n floats of `from`. */
+void moe_build_linear(moe_program_builder *b, moe_value from, uint32_t n, int tensor, int bias,
+                      moe_value to);
+/* One output of a product of several: all rows of a tensor, or some. */
+moe_op_output moe_build_output(const moe_program_builder *b, int tensor, moe_value to);
+moe_op_output moe_build_rows_output(int tensor, uint32_t first, uint32_t n, moe_value to);
+void moe_build_linears(moe_program_builder *b, moe_value from, uint32_t n,
+                       const moe_op_output *outputs, uint32_t n_outputs);
+/* Does nothing if the factor is 1. */
+void moe_build_scale(moe_program_builder *b, moe_value value, uint32_t n, float factor);
+void moe_build_cap(moe_program_builder *b, moe_value value, uint32_t n, float cap);
+void moe_build_copy(moe_program_builder *b, moe_operand from, moe_operand to, uint32_t n,
+                    uint32_t each);
+void moe_build_add(moe_program_builder *b, moe_value a, moe_value other, moe_value to, uint32_t n);
+
+/* ---- The parts of a layer ---- */
+
+/* From `from` (NORM, but for EAGLE-3) to BRANCH. */
+void moe_build_attention(moe_program_builder *b, moe_value from);
+void moe_build_latent_attention(moe_program_builder *b);
+void moe_build_recurrent(moe_program_builder *b);
+/* The network, and what experts and routers read of the layer's input. */
+void moe_build_layer_input(moe_program_builder *b);
+void moe_build_network(moe_program_builder *b, moe_program_layer *layer);
+/* The layer's router on the stream of the layer before. */
+void moe_build_router_ahead(moe_program_builder *b);
+
+#endif
