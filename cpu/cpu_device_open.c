@@ -244,11 +244,8 @@ int moe_cpu_device_open(moe_device **out, const moe_cpu_device_options *options,
     cpu->base =
         (moe_device){.ops = &cpu_ops,
                      .name = "cpu",
-                     .features = MOE_DEVICE_MASKED_ATTENTION | MOE_DEVICE_EXPERT_FORMS | MOE_DEVICE_READABLE |
-                    MOE_DEVICE_SMALL_KV | MOE_DEVICE_EVERY_TYPE | MOE_DEVICE_LAYER_FORMS |
-                    MOE_DEVICE_SCALED_WEIGHTS | MOE_DEVICE_DELTA_RULE | MOE_DEVICE_SHORT_CONV |
-                    MOE_DEVICE_STATE_SPACE | MOE_DEVICE_CHANNEL_RULE | MOE_DEVICE_SELECTIVE_SCAN |
-                    MOE_DEVICE_KV_GROUPS,
+                     .features = MOE_DEVICE_READABLE | MOE_DEVICE_SMALL_KV | MOE_DEVICE_EVERY_TYPE |
+                                 MOE_DEVICE_SCALED_WEIGHTS | MOE_DEVICE_KV_GROUPS,
                      .forms = forms};
     cpu->team = options->team;
     if (options->blas_prefill) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The operations of MOE_DEVICE_LAYER_FORMS. */
+/* Norms that take the mean off, and soft caps. */
 #include "cpu/cpu_internal.h"
 #include "runtime/base/moe_assert.h"
 

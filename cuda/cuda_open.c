@@ -405,11 +405,7 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
                               .link = &moe_cuda_link_ops,
                               .recording = &moe_cuda_recording_ops,
                               .clock = &moe_cuda_clock,
-                              .features = MOE_DEVICE_MASKED_ATTENTION | MOE_DEVICE_EXPERT_FORMS |
-                                          MOE_DEVICE_LAYER_FORMS | MOE_DEVICE_DELTA_RULE |
-                                          MOE_DEVICE_SHORT_CONV | MOE_DEVICE_STATE_SPACE |
-                                          MOE_DEVICE_CHANNEL_RULE | MOE_DEVICE_SELECTIVE_SCAN |
-                                          MOE_DEVICE_CHOICE | MOE_DEVICE_KV_GROUPS,
+                              .features = MOE_DEVICE_CHOICE | MOE_DEVICE_KV_GROUPS,
                               .forms = forms,
                               .queues = true};
     pthread_mutex_init(&cuda->lock, NULL);

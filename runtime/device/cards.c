@@ -392,7 +392,6 @@ int moe_cards_join(moe_device *first, moe_device *const *others, uint32_t n_othe
                              others[i]->name);
         }
     }
-    first->features &= ~(unsigned)MOE_DEVICE_EXPERT_FORMS;
     /* Biases of experts lie on the first card alone; other forms of them have not been tried. */
     first->forms &=
         ~(MOE_FORM_BIT(MOE_FORM_EXPERTS_BIASES) | MOE_FORM_BIT(MOE_FORM_EXPERTS_CLAMPED) |

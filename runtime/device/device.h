@@ -271,7 +271,7 @@ typedef struct moe_combine {
 typedef enum moe_gating_kind {
     MOE_GATING_SIGMOID, /* 1 / (1 + exp(-g)) */
     MOE_GATING_SILU,    /* g / (1 + exp(-g)) */
-    MOE_GATING_PLAIN,   /* g; with MOE_DEVICE_SHORT_CONV */
+    MOE_GATING_PLAIN,   /* g */
     MOE_GATING_SOFTPLUS /* log(1 + exp(g)) */
 } moe_gating_kind;
 
@@ -375,33 +375,21 @@ typedef enum moe_form {
 /* For messages: what the form is. */
 const char *moe_form_name(moe_form form);
 
-/* Features that not every device has. */
+/* Properties of a device that no operation shows. */
 typedef enum moe_device_feature {
-    /* cap, window, chunk, sinks and row_scales of moe_attention */
-    MOE_DEVICE_MASKED_ATTENTION = 1 << 0,
-    /* biases, activations other than SILU and x_scales of moe_expert_work */
-    MOE_DEVICE_EXPERT_FORMS = 1 << 1,
     /* The host may read the device's memory where it lies. */
-    MOE_DEVICE_READABLE = 1 << 2,
+    MOE_DEVICE_READABLE = 1 << 0,
     /* Keys and values as Q4_0 and F8. */
-    MOE_DEVICE_SMALL_KV = 1 << 3,
-    MOE_DEVICE_DELTA_RULE = 1 << 4,    /* delta_rule() */
-    MOE_DEVICE_SHORT_CONV = 1 << 5,    /* short_conv(), which is NULL without it */
-    MOE_DEVICE_STATE_SPACE = 1 << 9,   /* state_space(), likewise */
-    MOE_DEVICE_CHANNEL_RULE = 1 << 10, /* channel_rule(), likewise */
+    MOE_DEVICE_SMALL_KV = 1 << 1,
     /* Weights of types with moe_dtype_info.cpu_only. */
-    MOE_DEVICE_EVERY_TYPE = 1 << 6,
-    /* layer_norm(), soft_cap(), expert_scales of moe_route, and
-     * MOE_GATE_SPARSE_MIXER; without it they are NULL. */
-    MOE_DEVICE_LAYER_FORMS = 1 << 7,
+    MOE_DEVICE_EVERY_TYPE = 1 << 2,
     /* moe_weight.scale */
-    MOE_DEVICE_SCALED_WEIGHTS = 1 << 8,
+    MOE_DEVICE_SCALED_WEIGHTS = 1 << 3,
     /* moe_kv_layout.n_other_groups. Without it all layers share one group, whose pages stay. */
-    MOE_DEVICE_KV_GROUPS = 1 << 12,
+    MOE_DEVICE_KV_GROUPS = 1 << 4,
     /* choose(), which is NULL without it: the host chooses then, which takes MOE_DEVICE_READABLE.
      */
-    MOE_DEVICE_CHOICE = 1 << 13,
-    MOE_DEVICE_SELECTIVE_SCAN = 1 << 14 /* selective_scan(), likewise */
+    MOE_DEVICE_CHOICE = 1 << 5
 } moe_device_feature;
 
 typedef struct moe_device_ops {

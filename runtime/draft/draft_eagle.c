@@ -9,7 +9,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
-#include "runtime/pass/mixers.h"
+#include "runtime/pass/program_run.h"
 
 _Static_assert(MOE_EAGLE_TAPS == MOE_MOST_TAPS, "a head taps three layers");
 
@@ -128,21 +128,19 @@ static int open_taps(moe_draft_eagle *eagle, moe_runner *trunk, moe_error *err)
     return MOE_OK;
 }
 
-int moe_draft_eagle_load(moe_draft_eagle *eagle, const moe_eagle_layer *layer, moe_runner *trunk,
+int moe_draft_eagle_load(moe_draft_eagle *eagle, moe_runner *runner, moe_runner *trunk,
                          const moe_model_reader_options *reading, moe_error *err)
 {
     const moe_model_config *c = &eagle->config.config;
-    moe_runner *runner = layer->runner;
-    eagle->layer = *layer;
+    eagle->runner = runner;
     eagle->rope_frequencies = moe_calloc(c->n_rot / 2, sizeof(float));
     eagle->states = moe_calloc(MOE_LOGIT_ROWS, c->n_embd * sizeof(float));
     if (eagle->rope_frequencies == NULL || eagle->states == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for an EAGLE-3 head");
     }
-    moe_rope_frequencies(c, layer->weights->rope_factors, eagle->rope_frequencies);
+    moe_rope_frequencies(c, runner->weights->rope_factors, eagle->rope_frequencies);
     runner->rope_frequencies = eagle->rope_frequencies;
     runner->window_frequencies = NULL;
-    runner->buffers.norm = layer->joined; /* twice as wide as what other layers read */
     int status = load_tokens(eagle, reading, err);
     return status != MOE_OK ? status : open_taps(eagle, trunk, err);
 }
@@ -151,59 +149,37 @@ int moe_draft_eagle_fetch(moe_draft_eagle *eagle, moe_runner *trunk, const uint3
                           uint32_t n, float *states, moe_error *err)
 {
     MOE_ASSERT(n > 0 && n <= MOE_HEAD_ROWS);
-    const moe_eagle_layer *l = &eagle->layer;
-    const moe_weight *weights = l->weights->draft;
+    moe_runner *runner = eagle->runner;
     moe_device *device = trunk->device;
     const moe_device_ops *ops = device->ops;
+    float *const *values = runner->buffers.values;
+    const moe_run run = {.runner = runner, .n_rows = n};
     const uint32_t n_embd = eagle->config.n_embd_target;
-    const uint32_t n_features = (uint32_t)moe_draft_eagle_features(eagle);
-    uint32_t order[MOE_EAGLE_TAPS * MOE_HEAD_ROWS];
     int status = MOE_OK;
     for (uint32_t i = 0; i < MOE_EAGLE_TAPS && status == MOE_OK; i++) {
         bool is_end = eagle->taps.layers[i] == trunk->config->n_layer;
-        status = ops->gather(device, is_end ? trunk->buffers.x : eagle->taps.x[i], n_embd, rows, n,
-                             l->stacked + (size_t)i * n * n_embd, err);
-        for (uint32_t r = 0; r < n; r++) {
-            order[r * MOE_EAGLE_TAPS + i] = i * n + r;
-        }
+        const float *x = is_end ? trunk->buffers.values[MOE_VALUE_X] : eagle->taps.x[i];
+        status = ops->gather(device, x, n_embd, rows, n, values[MOE_VALUE_TAPPED_A + i], err);
     }
     if (status == MOE_OK) {
-        status = ops->gather(device, l->stacked, n_embd, order, MOE_EAGLE_TAPS * n, l->joined, err);
-    }
-    if (status == MOE_OK && eagle->config.norm_before_fc) {
-        status = ops->rms_norm(device, l->joined, weights[MOE_DRAFT_FEATURES_NORM].data, l->joined,
-                               n, n_features, n_features, eagle->config.config.norm_eps, err);
-    }
-    moe_linear linear = {.weight = weights[MOE_DRAFT_JOIN], .out = l->hidden};
-    if (status == MOE_OK) {
-        status = ops->linear(device, l->joined, n, n_features, &linear, 1, err);
+        status = moe_program_run(&run, runner->program->features, err);
     }
     size_t bytes = (size_t)n * eagle->config.config.n_embd * sizeof(float);
-    return status != MOE_OK ? status : ops->download(device, states, l->hidden, bytes, err);
-}
-
-int moe_draft_eagle_attend(moe_draft_eagle *eagle, const moe_pass *pass, moe_error *err)
-{
-    const moe_eagle_layer *l = &eagle->layer;
-    moe_pass_buffers *b = &l->runner->buffers;
-    moe_device *device = l->runner->device;
-    const size_t n = (size_t)pass->n_rows * eagle->config.config.n_embd;
-    const float *normed = l->stacked + n;
-    const float *residual = eagle->config.norm_before_residual ? normed : l->hidden;
-    int status = moe_mixer_of(MOE_MIXER_ATTENTION)->run(l->runner, pass, 0, err);
-    return status != MOE_OK ? status : device->ops->add(device, residual, b->branch, b->x, n, err);
-}
-
-int moe_draft_eagle_keep(moe_draft_eagle *eagle, uint32_t n, moe_error *err)
-{
-    const moe_eagle_layer *l = &eagle->layer;
-    moe_device *device = l->runner->device;
-    const uint32_t n_embd = eagle->config.config.n_embd;
-    int status = device->ops->gather(device, l->runner->buffers.x, n_embd, l->logit_rows, n,
-                                     l->stacked, err);
     return status != MOE_OK ? status
-                            : device->ops->download(device, eagle->states, l->stacked,
-                                                    (size_t)n * n_embd * sizeof(float), err);
+                            : ops->download(device, states, values[MOE_VALUE_HIDDEN], bytes, err);
+}
+
+int moe_draft_eagle_keep(moe_draft_eagle *eagle, const uint32_t *rows, uint32_t n, moe_error *err)
+{
+    moe_device *device = eagle->runner->device;
+    float *const *values = eagle->runner->buffers.values;
+    const uint32_t n_embd = eagle->config.config.n_embd;
+    int status = device->ops->gather(device, values[MOE_VALUE_X], n_embd, rows, n,
+                                     values[MOE_VALUE_EMBEDDED], err);
+    return status != MOE_OK
+               ? status
+               : device->ops->download(device, eagle->states, values[MOE_VALUE_EMBEDDED],
+                                       (size_t)n * n_embd * sizeof(float), err);
 }
 
 const float *moe_draft_eagle_spread(const moe_draft_eagle *eagle, const float *logits)

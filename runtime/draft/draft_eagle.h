@@ -20,17 +20,9 @@
 
 #define MOE_HEAD_ROWS 64u /* of a pass of a drafting layer */
 
-/* What the drafting layer that it belongs to has; all of it outlives the head. */
-typedef struct moe_eagle_layer {
-    moe_runner *runner; /* its own */
-    const moe_weights *weights;
-    const uint32_t *logit_rows;       /* of its current pass */
-    float *hidden, *stacked, *joined; /* device: moe_draft_head's */
-} moe_eagle_layer;
-
 typedef struct moe_draft_eagle {
     moe_eagle_config config;
-    moe_eagle_layer layer;   /* set when it is loaded */
+    moe_runner *runner;      /* the drafting layer's that it belongs to, once it is loaded */
     float *rope_frequencies; /* [n_rot / 2] */
     int32_t *tokens;         /* [n_vocab]: the model's of each of the head's; NULL: the same */
     float *logits;           /* [n_vocab_target]: of the model's tokens; NULL likewise */
@@ -51,16 +43,14 @@ size_t moe_draft_eagle_features(const moe_draft_eagle *eagle);
  */
 uint64_t moe_draft_eagle_bytes(const moe_draft_eagle *eagle, uint32_t max_rows);
 /* After the weights: reads the tokens, and taps the trunk. */
-int moe_draft_eagle_load(moe_draft_eagle *eagle, const moe_eagle_layer *layer, moe_runner *trunk,
+int moe_draft_eagle_load(moe_draft_eagle *eagle, moe_runner *runner, moe_runner *trunk,
                          const moe_model_reader_options *reading, moe_error *err);
 
 /* The states of rows of the trunk's last pass, [n][n_embd]. */
 int moe_draft_eagle_fetch(moe_draft_eagle *eagle, moe_runner *trunk, const uint32_t *rows,
                           uint32_t n, float *states, moe_error *err);
-/* From joined to the stream behind attention. */
-int moe_draft_eagle_attend(moe_draft_eagle *eagle, const moe_pass *pass, moe_error *err);
 /* Keeps the states of the pass's n logit rows. */
-int moe_draft_eagle_keep(moe_draft_eagle *eagle, uint32_t n, moe_error *err);
+int moe_draft_eagle_keep(moe_draft_eagle *eagle, const uint32_t *rows, uint32_t n, moe_error *err);
 /* Logits of the model's tokens, valid until the next call. */
 const float *moe_draft_eagle_spread(const moe_draft_eagle *eagle, const float *logits);
 /* The model's token of one of the head's. */

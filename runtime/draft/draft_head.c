@@ -9,6 +9,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
+#include "runtime/pass/program_run.h"
 
 /* Of the expert slots, which hold all experts of the layer: none is ever evicted. */
 #define POLICY "lru"
@@ -18,14 +19,19 @@ static int read_layer(moe_draft_head *head, const moe_model_config *trunk, const
 {
     if (!moe_gguf_is_eagle(head->gguf)) {
         head->config = *trunk;
-        return moe_tensor_map_build_draft(&head->map, &head->config, head->gguf, err);
+        int status = moe_tensor_map_build_draft(&head->map, &head->config, head->gguf, err);
+        return status != MOE_OK
+                   ? status
+                   : moe_program_build_draft(&head->program, &head->config, &head->map, err);
     }
     int status = moe_draft_eagle_open(&head->eagle, trunk, head->gguf, path, err);
     if (status == MOE_OK) {
         head->config = head->eagle->config.config;
         status = moe_tensor_map_build_eagle(&head->map, &head->eagle->config, head->gguf, err);
     }
-    return status;
+    return status != MOE_OK
+               ? status
+               : moe_program_build_eagle(&head->program, &head->eagle->config, &head->map, err);
 }
 
 int moe_draft_head_open(moe_draft_head **out, const moe_model_config *trunk, const moe_gguf *gguf,
@@ -39,6 +45,7 @@ int moe_draft_head_open(moe_draft_head **out, const moe_model_config *trunk, con
     head->gguf = gguf;
     int status = read_layer(head, trunk, path, err);
     if (status != MOE_OK) {
+        moe_tensor_map_free(&head->map);
         moe_draft_eagle_close(&head->eagle, NULL);
         free(head);
         return status;
@@ -60,15 +67,13 @@ void moe_draft_head_close(moe_draft_head **head_ptr)
     if (head->is_open) {
         moe_weights_free(&head->weights, head->device);
         moe_pass_buffers_free(&head->runner.buffers, head->device);
-        if (head->hidden != NULL) {
-            head->device->ops->free(head->device, head->hidden, head->staging_bytes);
-        }
     }
     if (head->device != NULL) {
         moe_kv_pool_free(&head->kv);
     }
     moe_draft_eagle_close(&head->eagle, head->device);
     free(head->rows_hidden);
+    moe_program_free(&head->program);
     moe_tensor_map_free(&head->map);
     free(head);
     *head_ptr = NULL;
@@ -88,19 +93,6 @@ int moe_draft_head_layout(moe_draft_head *head, moe_device *device, moe_kv_type 
     return status;
 }
 
-/* Of a row in stacked, and in joined: two hidden states, or EAGLE-3's features. */
-static size_t joined_floats(const moe_draft_head *head)
-{
-    size_t n = 2 * (size_t)head->config.n_embd;
-    size_t n_features = head->eagle != NULL ? moe_draft_eagle_features(head->eagle) : 0;
-    return n > n_features ? n : n_features;
-}
-
-static size_t staging_bytes(const moe_draft_head *head)
-{
-    return MOE_HEAD_ROWS * (head->config.n_embd + 2 * joined_floats(head)) * sizeof(float);
-}
-
 int moe_draft_head_resident_bytes(const moe_draft_head *head, uint64_t *bytes, moe_error *err)
 {
     moe_expert_slot_sizes sizes = {0};
@@ -114,8 +106,8 @@ uint64_t moe_draft_head_scratch_bytes(const moe_draft_head *head, uint32_t max_r
 {
     const moe_model_config *c = &head->config;
     uint64_t eagle = head->eagle != NULL ? moe_draft_eagle_bytes(head->eagle, max_rows) : 0;
-    return eagle + moe_pass_buffers_host_bytes(c, MOE_HEAD_ROWS) +
-           moe_pass_buffers_device_bytes(c, MOE_HEAD_ROWS) + staging_bytes(head) + sizeof *head +
+    return eagle + moe_pass_buffers_host_bytes(&head->program, MOE_HEAD_ROWS) +
+           moe_pass_buffers_device_bytes(&head->program, MOE_HEAD_ROWS) + sizeof *head +
            (uint64_t)MOE_HEAD_ROWS * c->n_embd * sizeof(float);
 }
 
@@ -142,8 +134,7 @@ static void raise_limit(moe_rows_limit *to, moe_rows_limit need)
 void moe_draft_head_limits(const moe_draft_head *head, moe_device_limits *limits)
 {
     moe_device_limits need;
-    moe_pass_device_limits(&head->config, MOE_HEAD_ROWS, &need);
-    raise_limit(&need.linear, (moe_rows_limit){MOE_HEAD_ROWS, (uint32_t)joined_floats(head)});
+    moe_pass_device_limits(&head->program, MOE_HEAD_ROWS, &need);
     raise_limit(&limits->linear, need.linear);
     raise_limit(&limits->head_linear, need.head_linear);
     for (size_t i = 0; i < sizeof need.ff / sizeof need.ff[0]; i++) {
@@ -195,19 +186,11 @@ static int open_experts(moe_draft_head *head, const moe_model_reader_options *re
 
 static int open_buffers(moe_draft_head *head, moe_error *err)
 {
-    size_t n = (size_t)MOE_HEAD_ROWS * head->config.n_embd;
-    void *memory = NULL;
-    head->staging_bytes = staging_bytes(head);
-    int status = moe_pass_buffers_init(&head->runner.buffers, head->device, &head->config,
+    int status = moe_pass_buffers_init(&head->runner.buffers, head->device, &head->program,
                                        MOE_HEAD_ROWS, err);
     if (status == MOE_OK) {
-        status = head->device->ops->alloc(head->device, head->staging_bytes, &memory, err);
-    }
-    if (status == MOE_OK) {
-        head->hidden = memory;
-        head->stacked = head->hidden + n;
-        head->joined = head->stacked + MOE_HEAD_ROWS * joined_floats(head);
-        head->rows_hidden = moe_calloc(n, sizeof *head->rows_hidden);
+        head->rows_hidden =
+            moe_calloc((size_t)MOE_HEAD_ROWS * head->config.n_embd, sizeof *head->rows_hidden);
     }
     return status != MOE_OK || head->rows_hidden != NULL
                ? status
@@ -221,6 +204,8 @@ int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
     head->runner = (moe_runner){.model_path = trunk->model_path,
                                 .device = trunk->device,
                                 .config = &head->config,
+                                .program = &head->program,
+                                .bodies = trunk->bodies,
                                 .weights = &head->weights,
                                 .rope_frequencies = trunk->rope_frequencies,
                                 .window_frequencies = trunk->window_frequencies,
@@ -242,73 +227,26 @@ int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
     if (status == MOE_OK) {
         borrow_weights(head, trunk->weights);
     }
-    moe_eagle_layer layer = {.runner = &head->runner,
-                             .weights = &head->weights,
-                             .logit_rows = head->logit_rows,
-                             .hidden = head->hidden,
-                             .stacked = head->stacked,
-                             .joined = head->joined};
     return status != MOE_OK || head->eagle == NULL
                ? status
-               : moe_draft_eagle_load(head->eagle, &layer, trunk, reading, err);
+               : moe_draft_eagle_load(head->eagle, &head->runner, trunk, reading, err);
 }
 
 /* ---- A pass ---- */
 
-/* Into joined: of each row the normed embedding, then the normed hidden state. */
-static int join(moe_draft_head *head, uint32_t n, moe_error *err)
-{
-    const moe_model_config *c = &head->config;
-    const moe_device_ops *ops = head->device->ops;
-    const moe_weights *w = &head->weights;
-    uint32_t order[2 * MOE_HEAD_ROWS];
-    size_t n_floats = (size_t)n * c->n_embd;
-    float *embedded = head->stacked;
-    float *hidden = head->stacked + n_floats;
-    for (uint32_t r = 0; r < n; r++) {
-        order[2 * r] = r;
-        order[2 * r + 1] = n + r;
-    }
-    int status =
-        ops->upload(head->device, head->hidden, head->rows_hidden, n_floats * sizeof(float), err);
-    if (status == MOE_OK) {
-        status = ops->embed(head->device, &w->token_embedding, head->tokens, n, c->embedding_scale,
-                            head->joined, err);
-    }
-    if (status == MOE_OK) {
-        status = ops->rms_norm(head->device, head->joined, w->draft[MOE_DRAFT_TOKEN_NORM].data,
-                               embedded, n, c->n_embd, c->n_embd, c->norm_eps, err);
-    }
-    if (status == MOE_OK) {
-        status = ops->rms_norm(head->device, head->hidden, w->draft[MOE_DRAFT_HIDDEN_NORM].data,
-                               hidden, n, c->n_embd, c->n_embd, c->norm_eps, err);
-    }
-    return status != MOE_OK ? status
-                            : ops->gather(head->device, head->stacked, c->n_embd, order, 2 * n,
-                                          head->joined, err);
-}
-
-/* What was joined, times the joining matrix, is the layer's input. */
-static int attend(moe_draft_head *head, const moe_pass *pass, moe_error *err)
-{
-    moe_linear linear = {.weight = head->weights.draft[MOE_DRAFT_JOIN],
-                         .out = head->runner.buffers.x};
-    int status = head->device->ops->linear(head->device, head->joined, pass->n_rows,
-                                           2 * head->config.n_embd, &linear, 1, err);
-    return status != MOE_OK ? status : moe_attention_block(&head->runner, pass, 0, err);
-}
-
 static int run_layer(moe_draft_head *head, const moe_pass *pass, moe_error *err)
 {
-    int status = join(head, pass->n_rows, err);
+    moe_runner *runner = &head->runner;
+    size_t bytes = (size_t)pass->n_rows * head->config.n_embd * sizeof(float);
+    int status = head->device->ops->upload(head->device, runner->buffers.values[MOE_VALUE_HIDDEN],
+                                           head->rows_hidden, bytes, err);
     if (status == MOE_OK) {
-        status = head->eagle != NULL ? moe_draft_eagle_attend(head->eagle, pass, err)
-                                     : attend(head, pass, err);
+        status = moe_program_front(runner, pass, err);
     }
     if (status == MOE_OK) {
-        status = moe_feed_forward_begin(&head->runner, pass, 0, err);
+        status = moe_layer_front(runner, pass, 0, err);
     }
-    return status != MOE_OK ? status : moe_feed_forward_end(&head->runner, pass, 0, err);
+    return status != MOE_OK ? status : moe_layer_rest(runner, pass, 0, err);
 }
 
 int moe_head_pass(moe_draft_head *head, moe_pass *pass, uint32_t n, moe_error *err)
@@ -338,7 +276,7 @@ int moe_head_pass(moe_draft_head *head, moe_pass *pass, uint32_t n, moe_error *e
     }
     return status != MOE_OK || pass->n_logit_rows == 0 || head->eagle == NULL
                ? status
-               : moe_draft_eagle_keep(head->eagle, pass->n_logit_rows, err);
+               : moe_draft_eagle_keep(head->eagle, head->logit_rows, pass->n_logit_rows, err);
 }
 
 const float *moe_head_states(const moe_draft_head *head, uint32_t n, uint32_t i)

@@ -36,18 +36,13 @@ struct moe_draft_head {
     moe_draft_eagle *eagle;  /* NULL: it is no EAGLE-3 head */
     moe_model_config config; /* of a model of this layer alone */
     moe_tensor_map map;
+    moe_program program;
     const moe_gguf *gguf; /* the file that has the layer */
     moe_weights weights;  /* its own, and the model's embedding and head */
     moe_kv_pool kv;       /* only the layout of a page */
     moe_runner runner;
     moe_device *device;
     bool is_open; /* its memory */
-    size_t staging_bytes;
-    float *hidden; /* device, [MOE_HEAD_ROWS][n_embd] */
-    /* Device, [2 * MOE_HEAD_ROWS][n_embd]: normed embeddings, then hidden states. joined: the two
-     * of a row together. Both have room for EAGLE-3's features. */
-    float *stacked;
-    float *joined;
     uint64_t
         layer_bytes; /* that a row uses: weights without embedding and output matrix, experts */
     /* Of a pass. */

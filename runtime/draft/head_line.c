@@ -9,7 +9,7 @@
 #include "runtime/draft/draft_head.h"
 #include "runtime/draft/drafters.h"
 #include "runtime/draft/length_controller.h"
-#include "runtime/pass/layer_norms.h"
+#include "runtime/pass/program_run.h"
 
 /* Hidden states that stay when a line begins anew: what a first draft sees of the text. */
 #define KEPT_RESTING 32u
@@ -197,14 +197,16 @@ static int fetch_states(moe_speculation *s, moe_head_line *line, const uint32_t 
         return moe_draft_eagle_fetch(head->eagle, trunk, rows, n,
                                      line->hidden + line->n_hidden * n_embd, err);
     }
-    int status =
-        ops->gather(trunk->device, trunk->buffers.x, (uint32_t)n_embd, rows, n, head->joined, err);
+    float *gathered = head->runner.buffers.values[MOE_VALUE_EMBEDDED];
+    float *hidden = head->runner.buffers.values[MOE_VALUE_HIDDEN];
+    int status = ops->gather(trunk->device, trunk->buffers.values[MOE_VALUE_X], (uint32_t)n_embd,
+                             rows, n, gathered, err);
     if (status == MOE_OK) {
-        status = moe_norm_output(trunk, head->joined, head->hidden, n, err);
+        status = moe_program_last_norm(trunk, gathered, hidden, n, err);
     }
     return status != MOE_OK ? status
                             : ops->download(trunk->device, line->hidden + line->n_hidden * n_embd,
-                                            head->hidden, n * n_embd * sizeof(float), err);
+                                            hidden, n * n_embd * sizeof(float), err);
 }
 
 int moe_head_line_keep(moe_speculation *s, moe_session_draft *d, const uint32_t *rows, uint32_t n,

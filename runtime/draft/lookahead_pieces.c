@@ -16,6 +16,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/draft/lookahead.h"
+#include "runtime/pass/program_run.h"
 
 #define WEIGHT 0.2 /* of the newest piece in the average of their times */
 /* While the average is too long for any wait, no piece runs that could correct it. Each refusal
@@ -36,7 +37,7 @@ int moe_ahead_pieces_attach(moe_speculation *s, const moe_pass_hook *hook, moe_e
     p->runner.host = NULL; /* all experts of a draft are in the device's slots */
     int status = MOE_OK;
     if (s->ahead->overlaps) {
-        status = moe_pass_buffers_init(&p->runner.buffers, s->runner->device, s->runner->config,
+        status = moe_pass_buffers_init(&p->runner.buffers, s->runner->device, s->runner->program,
                                        MOE_AHEAD_PIECE_ROWS, err);
     }
     p->hook = *hook;
@@ -95,9 +96,7 @@ static bool begin(moe_speculation *s)
                          .user = s};
     int status = moe_pass_begin_step(runner, &p->pass, &p->inputs, &err);
     if (status == MOE_OK) {
-        status = runner->device->ops->embed(runner->device, &runner->weights->token_embedding,
-                                            p->pass.tokens, n, runner->config->embedding_scale,
-                                            runner->buffers.x, &err);
+        status = moe_program_front(runner, &p->pass, &err);
     }
     if (status != MOE_OK) {
         return false;
@@ -114,12 +113,9 @@ static bool begin(moe_speculation *s)
 static int run_layer(moe_speculation *s, moe_error *err)
 {
     moe_ahead_pieces *p = &s->ahead->pieces;
-    int status = moe_attention_block(&p->runner, &p->pass, p->layer, err);
+    int status = moe_layer_front(&p->runner, &p->pass, p->layer, err);
     if (status == MOE_OK) {
-        status = moe_feed_forward_begin(&p->runner, &p->pass, p->layer, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_feed_forward_end(&p->runner, &p->pass, p->layer, err);
+        status = moe_layer_rest(&p->runner, &p->pass, p->layer, err);
     }
     p->layer++;
     return status;

@@ -13,7 +13,7 @@
 #include "runtime/base/moe_assert.h"
 #include "runtime/draft/draft_head.h"
 #include "runtime/draft/drafters.h"
-#include "runtime/pass/mixers.h"
+#include "runtime/pass/program_run.h"
 #include "runtime/pass/runner.h"
 
 /* ---- Rows ---- */
@@ -125,8 +125,7 @@ static int commit_states(const moe_speculation *s, moe_session_draft *d, uint32_
     int status = MOE_OK;
     moe_state_run run = moe_state_table_run(d->states, 0, n_accepted, true);
     for (uint32_t l = 0; l < c->n_layer && status == MOE_OK && !is_whole; l++) {
-        const moe_mixer *mixer = moe_mixer_of(c->layers[l].mixer);
-        status = mixer->advance != NULL ? mixer->advance(s->runner, &run, l, err) : MOE_OK;
+        status = moe_advance_states(s->runner, &run, l, err);
     }
     if (status == MOE_OK) {
         moe_state_table_commit(s->runner->states, d->states, d->line.n_evaluated + n_accepted);

@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/device/cards.h"
 #include "runtime/device/sim_device.h"
+#include "runtime/program/op_forms.h"
 
 bool moe_device_choice_is_auto(const moe_engine_options *o)
 {
@@ -38,52 +39,6 @@ int moe_device_choice_check(const moe_engine_options *o, moe_error *err)
     return MOE_OK;
 }
 
-static int open_cpu(moe_device **out, const moe_device_choice *choice, moe_error *err)
-{
-    moe_cpu_device_options options = {.team = choice->team,
-                                      .cpu_features = choice->cpu_features,
-                                      .weight_bytes = choice->weight_bytes,
-                                      .blas_prefill =
-                                          choice->options->float_gemm == MOE_FLOAT_GEMM_BLAS};
-    return moe_cpu_device_open(out, &options, err);
-}
-
-static int open_simulated(moe_device **out, const moe_device_choice *choice, moe_error *err)
-{
-    moe_sim_spec spec;
-    int status = moe_sim_spec_parse(&spec, choice->options->device, err);
-    if (status == MOE_OK) {
-        status = open_cpu(out, choice, err);
-    }
-    return status != MOE_OK ? status : moe_sim_device_open(out, &spec, *out, err);
-}
-
-/* Names what the device lacks, for messages. */
-static const char *name_lacks(unsigned lacks, char *text, size_t size)
-{
-    static const struct {
-        unsigned feature;
-        const char *name;
-    } names[] = {
-        {MOE_DEVICE_MASKED_ATTENTION, "attention with windows, sinks or soft caps"},
-        {MOE_DEVICE_EXPERT_FORMS, "experts with biases or other activations than SiLU"},
-        {MOE_DEVICE_LAYER_FORMS, "layers with other norms, gates, scales or inputs of experts"},
-        {MOE_DEVICE_DELTA_RULE, "recurrent layers"},
-        {MOE_DEVICE_SHORT_CONV, "layers with a short convolution"},
-        {MOE_DEVICE_STATE_SPACE, "layers with a state space"},
-        {MOE_DEVICE_CHANNEL_RULE, "recurrent layers with decays of channels"},
-        {MOE_DEVICE_SELECTIVE_SCAN, "layers with a selective scan"},
-    };
-    text[0] = '\0';
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        size_t used = strlen(text);
-        if ((lacks & names[i].feature) != 0) {
-            snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", names[i].name);
-        }
-    }
-    return text;
-}
-
 static int fail_features(const moe_device *device, const moe_device_choice *choice, unsigned lacks,
                          moe_error *err)
 {
@@ -98,28 +53,43 @@ static int fail_features(const moe_device *device, const moe_device_choice *choi
                         "needs (tensors named .scale); the CPU does",
                         device->name);
     }
-    if ((lacks & MOE_DEVICE_SMALL_KV) != 0) {
-        return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "the device %s does not hold a Q4_0 or F8 KV cache; use Q8_0 or F16, "
-                        "or the CPU",
-                        device->name);
-    }
-    char text[240];
-    return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                    "the device %s does not have what this model needs: %s; the CPU does",
-                    device->name, name_lacks(lacks, text, sizeof text));
+    return moe_fail(
+        err, MOE_ERR_UNSUPPORTED,
+        "the device %s does not hold a Q4_0 or F8 KV cache; use Q8_0 or F16, or the CPU",
+        device->name);
 }
 
 static int check_features(moe_device **device, const moe_device_choice *choice, moe_error *err)
 {
     const unsigned lacks = choice->needs & ~(*device)->features;
-    if (lacks == 0) {
-        return MOE_OK;
+    const int status = lacks != 0 ? fail_features(*device, choice, lacks, err)
+                                  : moe_program_check_device(choice->program, *device, err);
+    if (status != MOE_OK) {
+        (*device)->ops->close(*device);
+        *device = NULL;
     }
-    const int status = fail_features(*device, choice, lacks, err);
-    (*device)->ops->close(*device);
-    *device = NULL;
     return status;
+}
+
+static int open_cpu(moe_device **out, const moe_device_choice *choice, moe_error *err)
+{
+    moe_cpu_device_options options = {.team = choice->team,
+                                      .cpu_features = choice->cpu_features,
+                                      .weight_bytes = choice->weight_bytes,
+                                      .blas_prefill =
+                                          choice->options->float_gemm == MOE_FLOAT_GEMM_BLAS};
+    int status = moe_cpu_device_open(out, &options, err);
+    return status != MOE_OK ? status : check_features(out, choice, err);
+}
+
+static int open_simulated(moe_device **out, const moe_device_choice *choice, moe_error *err)
+{
+    moe_sim_spec spec;
+    int status = moe_sim_spec_parse(&spec, choice->options->device, err);
+    if (status == MOE_OK) {
+        status = open_cpu(out, choice, err);
+    }
+    return status != MOE_OK ? status : moe_sim_device_open(out, &spec, *out, err);
 }
 
 static int open_gpu(moe_device **out, const moe_device_choice *choice, uint32_t index,

@@ -16,6 +16,7 @@
 #include "runtime/engine/draft_model.h"
 #include "runtime/engine/engine_parts.h"
 #include "runtime/pass/host_compute.h"
+#include "runtime/pass/program_run.h"
 #include "runtime/engine/option_set.h"
 #include "runtime/engine/metadata_notes.h"
 #include "runtime/engine/session_park.h"
@@ -70,6 +71,7 @@ static void destroy(moe_engine *engine)
     moe_token_keys_free(&engine->token_keys);
     moe_tokenizer_destroy(&engine->tokenizer);
     moe_checksum_book_close(&engine->book);
+    moe_program_free(&engine->program);
     moe_tensor_map_free(&engine->map);
     moe_gguf_close(&engine->gguf);
     moe_gguf_close(&engine->head_gguf);
@@ -118,6 +120,8 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
     engine->log = options->log;
     engine->user = options->user;
     engine->runner = (moe_runner){.config = &engine->config,
+                                  .program = &engine->program,
+                                  .bodies = moe_op_bodies,
                                   .weights = &engine->weights,
                                   .plan = &engine->plan,
                                   .kv = &engine->kv,

@@ -67,6 +67,9 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
         status = moe_tensor_map_build(&engine->map, &engine->config, engine->gguf, err);
     }
     if (status == MOE_OK) {
+        status = moe_program_build(&engine->program, &engine->config, &engine->map, err);
+    }
+    if (status == MOE_OK) {
         status = moe_tensor_scales_read(&engine->map, &engine->reading, err);
     }
     if (status == MOE_OK && o->lossy->expert_budget > engine->config.n_expert) {
@@ -107,53 +110,6 @@ static bool lacks_biases(const moe_engine *engine)
     return engine->config.expert_biases && (engine->device->features & MOE_DEVICE_READABLE) == 0;
 }
 
-/* What a layer has besides attention, experts and RMS norms before them. Devices that play whole
- * layers by themselves know none of it. */
-static bool has_layer_forms(const moe_model_config *c)
-{
-    bool norms = c->norm != MOE_NORM_RMS || c->attn_post_norm_tensor != NULL ||
-                 c->ffn_post_norm_tensor != NULL || c->branches_normed || c->values_normed ||
-                 c->parallel_residual;
-    bool inputs = c->experts_input != MOE_EXPERTS_NORM || c->router_input != MOE_ROUTER_AS_EXPERTS;
-    bool scales = c->layer_scales || c->expert_scales || c->branch_scale != 1.0f ||
-                  c->attention_out_scale != 1.0f || c->router_scale != 1.0f;
-    bool caps = c->logit_cap != 0.0f || c->router_cap != 0.0f;
-    return norms || inputs || scales || caps || c->gate == MOE_GATE_SPARSE_MIXER ||
-           c->window_rope || c->shared_dense || c->index_top_k > 0;
-}
-
-/* What advances the states of recurrent layers. */
-static unsigned state_feature(moe_recurrence_kind kind)
-{
-    static const unsigned features[MOE_RECURRENCES] = {
-        [MOE_RECURRENCE_DELTA] = MOE_DEVICE_DELTA_RULE,
-        [MOE_RECURRENCE_CONVOLUTION] = MOE_DEVICE_SHORT_CONV,
-        [MOE_RECURRENCE_SPACE] = MOE_DEVICE_STATE_SPACE,
-        [MOE_RECURRENCE_CHANNELS] = MOE_DEVICE_CHANNEL_RULE,
-        [MOE_RECURRENCE_SCAN] = MOE_DEVICE_SELECTIVE_SCAN | MOE_DEVICE_SHORT_CONV,
-    };
-    return features[kind];
-}
-
-/* Of the device, as moe_device_feature. */
-static unsigned needed_features(const moe_model_config *c, moe_kv_cache_type kv)
-{
-    bool limited = false;
-    unsigned needs = c->attention_sinks ? MOE_DEVICE_MASKED_ATTENTION : 0;
-    needs |= kv == MOE_KV_CACHE_Q4_0 || kv == MOE_KV_CACHE_F8 ? MOE_DEVICE_SMALL_KV : 0;
-    for (uint32_t l = 0; l < c->n_layer; l++) {
-        const moe_layer_kind *layer = &c->layers[l];
-        bool masked = layer->window > 0 || layer->chunk > 0 || layer->scales_queries;
-        needs |= masked ? MOE_DEVICE_MASKED_ATTENTION : 0;
-        limited = limited || layer->expert_limit != 0.0f || layer->shared_limit != 0.0f;
-        needs |= layer->mixer == MOE_MIXER_RECURRENT ? state_feature(c->recurrence.kind) : 0;
-    }
-    bool forms = c->expert_biases || c->activation != MOE_FF_SILU || c->gate_scales_input;
-    needs |= forms || limited ? MOE_DEVICE_EXPERT_FORMS : 0;
-    needs |= c->attention_cap != 0.0f ? MOE_DEVICE_MASKED_ATTENTION : 0;
-    return needs | (has_layer_forms(c) ? MOE_DEVICE_LAYER_FORMS : 0);
-}
-
 /* The type of a tensor that only the CPU computes with. */
 static bool find_cpu_only_type(const moe_gguf *gguf, uint32_t *type)
 {
@@ -165,6 +121,15 @@ static bool find_cpu_only_type(const moe_gguf *gguf, uint32_t *type)
         }
     }
     return false;
+}
+
+/* Of the device, as moe_device_feature, besides what the program's operations need. */
+static unsigned needed_features(const moe_engine *engine, moe_kv_cache_type kv, uint32_t *any_type)
+{
+    bool small = kv == MOE_KV_CACHE_Q4_0 || kv == MOE_KV_CACHE_F8;
+    return (small ? MOE_DEVICE_SMALL_KV : 0) |
+           (find_cpu_only_type(engine->gguf, any_type) ? MOE_DEVICE_EVERY_TYPE : 0) |
+           (engine->map.n_scales > 0 ? MOE_DEVICE_SCALED_WEIGHTS : 0);
 }
 
 /* Stored positions that a step writes at once, at most. A lossy pass that is compared with the
@@ -212,11 +177,8 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
                                 .cpu_features = cpu_features,
                                 .weight_bytes =
                                     engine->map.resident_bytes + engine->map.expert_bytes,
-                                .needs = needed_features(&engine->config, o->kv_cache)};
-    if (find_cpu_only_type(engine->gguf, &choice.any_type)) {
-        choice.needs |= MOE_DEVICE_EVERY_TYPE;
-    }
-    choice.needs |= engine->map.n_scales > 0 ? MOE_DEVICE_SCALED_WEIGHTS : 0;
+                                .program = &engine->program};
+    choice.needs = needed_features(engine, o->kv_cache, &choice.any_type);
     status = moe_device_choice_open(&engine->device, &choice, err);
     engine->runner.device = engine->device;
     if (status == MOE_OK && o->host_compute == MOE_SWITCH_ON && lacks_biases(engine)) {
@@ -356,7 +318,7 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
     uint32_t most = engine->context;
     uint32_t piece_rows = moe_speculation_piece_rows(o, engine->device);
     uint64_t head_bytes = 0;
-    moe_pass_device_limits(c, engine->prefill_chunk, &limits);
+    moe_pass_device_limits(&engine->program, engine->prefill_chunk, &limits);
     if (engine->draft_head != NULL) {
         moe_draft_head_limits(engine->draft_head, &limits);
         int sized = moe_draft_head_resident_bytes(engine->draft_head, &head_bytes, err);
@@ -374,17 +336,18 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .resident_bytes = moe_weights_bytes(c, &engine->map) + head_bytes,
         .state_bytes = moe_state_pool_session_bytes(&engine->states),
         .scratch_bytes =
-            moe_pass_buffers_host_bytes(c, engine->prefill_chunk) + RESERVE_BYTES +
-            moe_pass_buffers_host_bytes(c, piece_rows) +
+            moe_pass_buffers_host_bytes(&engine->program, engine->prefill_chunk) + RESERVE_BYTES +
+            moe_pass_buffers_host_bytes(&engine->program, piece_rows) +
             (engine->draft_head != NULL
                  ? moe_draft_head_scratch_bytes(engine->draft_head, engine->prefill_chunk)
                  : 0) +
             (computes_on_host(engine, o) ? moe_host_compute_bytes(c, engine->prefill_chunk) : 0),
         .device_scratch_bytes =
-            moe_pass_buffers_device_bytes(c, engine->prefill_chunk) +
-            moe_pass_buffers_device_bytes(c, piece_rows) +
+            moe_pass_buffers_device_bytes(&engine->program, engine->prefill_chunk) +
+            moe_pass_buffers_device_bytes(&engine->program, piece_rows) +
             engine->device->ops->scratch_need(engine->device, &limits) +
-            moe_recorded_passes_bytes(engine->device, c, o, moe_engine_keeps_experts(engine)),
+            moe_recorded_passes_bytes(engine->device, &engine->program, o,
+                                      moe_engine_keeps_experts(engine)),
         .device_memory = engine->device->memory_bytes,
         .simulated = engine->device->simulated,
         .low_bit = engine->low_bit_sizes,
@@ -528,7 +491,7 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
                                  .progress = o->progress,
                                  .user = o->user};
     moe_device_limits limits;
-    moe_pass_device_limits(c, engine->prefill_chunk, &limits);
+    moe_pass_device_limits(&engine->program, engine->prefill_chunk, &limits);
     if (engine->draft_head != NULL) {
         moe_draft_head_limits(engine->draft_head, &limits);
     }
@@ -538,7 +501,7 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
         status = engine->device->ops->reserve(engine->device, &limits, err);
     }
     if (status == MOE_OK) {
-        status = moe_pass_buffers_init(&engine->runner.buffers, engine->device, c,
+        status = moe_pass_buffers_init(&engine->runner.buffers, engine->device, &engine->program,
                                        engine->prefill_chunk, err);
     }
     if (status == MOE_OK) {

@@ -51,6 +51,7 @@ struct moe_engine {
     moe_gguf *gguf;
     moe_model_config config;
     moe_tensor_map map;
+    moe_program program;
     moe_tokenizer *tokenizer;   /* NULL if the file has none */
     char *chat_template;        /* tokenizer.chat_template; NULL if the file has none */
     moe_token_keys *token_keys; /* for grammars; NULL until a session has one */

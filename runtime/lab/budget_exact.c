@@ -67,8 +67,8 @@ static int rank_experts(moe_budget_exact *x, moe_runner *runner, uint32_t n_rows
     const moe_model_config *c = runner->config;
     const moe_pass_buffers *b = &runner->buffers;
     size_t bytes = (size_t)n_rows * c->n_expert_used * c->n_expert_in * sizeof(float);
-    int status =
-        runner->device->ops->download(runner->device, x->rank_out, b->rank_out, bytes, err);
+    int status = runner->device->ops->download(runner->device, x->rank_out,
+                                               b->values[MOE_VALUE_RANK_OUT], bytes, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -91,13 +91,13 @@ static int compute_naturally(void *context, moe_runner *runner, const moe_pass *
 {
     moe_budget_exact *x = context;
     size_t bytes = (size_t)pass->n_rows * runner->config->n_embd * sizeof(float);
-    int status = moe_feed_forward_serve(runner, pass, layer, err);
+    int status = moe_layer_serve(runner, pass, layer, err);
     if (status == MOE_OK) {
         status = reserve(x, runner->config, pass->n_rows, err);
     }
     if (status == MOE_OK) {
-        status = runner->device->ops->download(runner->device, x->natural, runner->buffers.branch,
-                                               bytes, err);
+        status = runner->device->ops->download(
+            runner->device, x->natural, runner->buffers.values[MOE_VALUE_BRANCH], bytes, err);
     }
     return status == MOE_OK && x->ranks ? rank_experts(x, runner, pass->n_rows, err) : status;
 }
@@ -110,8 +110,8 @@ static int compare(void *context, moe_runner *runner, const moe_pass *pass, uint
     uint32_t n_embd = runner->config->n_embd;
     size_t bytes = (size_t)pass->n_rows * n_embd * sizeof(float);
     (void)layer;
-    int status = runner->device->ops->download(runner->device, x->edited, runner->buffers.branch,
-                                               bytes, err);
+    int status = runner->device->ops->download(
+        runner->device, x->edited, runner->buffers.values[MOE_VALUE_BRANCH], bytes, err);
     if (status == MOE_OK) {
         x->error_sum += moe_relative_square_error(x->natural, x->edited, pass->n_rows, n_embd);
         x->n_layers++;

@@ -96,9 +96,9 @@ static int run_copies(moe_low_bit *f, uint32_t layer, uint32_t n, uint32_t n_row
         f->works[i] =
             moe_plan_work(runner, layer, &f->plan, f->positions[i], f->row_scales, &f->views[i]);
     }
-    return runner->device->ops->experts(runner->device, moe_experts_x(runner), n_rows,
-                                        c->n_expert_in, f->works, n, runner->buffers.rank_out,
-                                        c->n_expert_in, err);
+    return runner->device->ops->experts(
+        runner->device, moe_experts_x(runner, layer), n_rows, c->n_expert_in, f->works, n,
+        runner->buffers.values[MOE_VALUE_RANK_OUT], c->n_expert_in, err);
 }
 
 static int compute_beside(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The parts of a layer, as data: how it mixes positions (its mixer), and its feed-forward network.
- * The config has one moe_layer_kind for each layer; a pass looks up the code of a kind in a table
- * (runtime/pass/mixers.h, feed_forward_block.c). */
+ * The config has one moe_layer_kind for each layer, from which its program is made
+ * (runtime/program/). */
 #ifndef MOE_MODEL_LAYER_KINDS_H
 #define MOE_MODEL_LAYER_KINDS_H
 

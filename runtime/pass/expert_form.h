@@ -4,6 +4,7 @@
 #ifndef MOE_PASS_EXPERT_FORM_H
 #define MOE_PASS_EXPERT_FORM_H
 
+#include "runtime/base/moe_assert.h"
 #include "runtime/pass/runner.h"
 
 /* The expert's row of a tensor [n_expert][..]; NULL if the model has none. */
@@ -16,44 +17,18 @@ static inline const float *moe_expert_bias(const moe_runner *runner, uint32_t la
                : NULL;
 }
 
-/* limit: of the layer's kind, 0 without one. */
-static inline moe_activation moe_activation_of(const moe_model_config *c, float limit)
+/* The layer's operation that computes its routed experts; it stands behind the routing. */
+static inline const moe_op *moe_experts_op(const moe_runner *runner, uint32_t layer)
 {
-    switch (c->activation) {
-    case MOE_FF_SWIGLU_CLAMPED:
-        return (moe_activation){MOE_ACTIVATION_SWIGLU_CLAMPED, c->swiglu_alpha, c->swiglu_limit};
-    case MOE_FF_GELU:
-        return (moe_activation){MOE_ACTIVATION_GELU, 0, 0};
-    case MOE_FF_RELU:
-        return (moe_activation){MOE_ACTIVATION_RELU, 0, 0};
-    case MOE_FF_SILU:
-        break;
-    }
-    return (moe_activation){limit > 0 ? MOE_ACTIVATION_SILU_LIMITED : MOE_ACTIVATION_SILU, 0,
-                            limit};
+    const moe_op *op = &runner->program->ops[runner->program->layers[layer].rest + 1];
+    MOE_ASSERT(op->kind == MOE_OP_EXPERTS);
+    return op;
 }
 
 /* What the routed experts read. */
-static inline const float *moe_experts_x(const moe_runner *runner)
+static inline float *moe_experts_x(const moe_runner *runner, uint32_t layer)
 {
-    const moe_pass_buffers *b = &runner->buffers;
-    if (moe_experts_are_latent(runner->config)) {
-        return b->latent;
-    }
-    return runner->config->experts_input == MOE_EXPERTS_LAYER_NORM ? b->layer_norm : b->norm;
-}
-
-/* What latent experts read, from buffers->norm. */
-static inline int moe_project_latent(moe_runner *runner, uint32_t layer, uint32_t n_rows,
-                                     moe_error *err)
-{
-    const moe_pass_buffers *b = &runner->buffers;
-    if (!moe_experts_are_latent(runner->config)) {
-        return MOE_OK;
-    }
-    moe_linear in = {*moe_layer_weight(runner, layer, MOE_LAYER_LATENT_IN), NULL, b->latent};
-    return runner->device->ops->linear(runner->device, b->norm, n_rows, runner->config->n_embd, &in,
-                                       1, err);
+    return runner->buffers.values[moe_experts_op(runner, layer)->x.value];
 }
 
 /* The work of an expert of a layer, without its rows. */
@@ -67,8 +42,7 @@ static inline moe_expert_work moe_expert_work_of(const moe_runner *runner, uint3
         .gate_bias = moe_expert_bias(runner, layer, MOE_LAYER_EXPERTS_GATE_BIAS, expert),
         .up_bias = moe_expert_bias(runner, layer, MOE_LAYER_EXPERTS_UP_BIAS, expert),
         .down_bias = moe_expert_bias(runner, layer, MOE_LAYER_EXPERTS_DOWN_BIAS, expert),
-        .activation =
-            moe_activation_of(runner->config, runner->config->layers[layer].expert_limit)};
+        .activation = moe_experts_op(runner, layer)->u.experts.activation};
 }
 
 /* The work of a plan's entry; its outputs go to their ranks. scales: the factors of the inputs, in
@@ -79,7 +53,7 @@ static inline moe_expert_work moe_plan_work(const moe_runner *runner, uint32_t l
 {
     uint32_t begin = plan->first[entry];
     moe_expert_work work = moe_expert_work_of(runner, layer, plan->experts[entry], view);
-    work.x_scales = runner->config->gate_scales_input ? scales + begin : NULL;
+    work.x_scales = moe_experts_op(runner, layer)->u.experts.scales_inputs ? scales + begin : NULL;
     work.x_index = plan->rows + begin;
     work.out_index = plan->ranked_slots + begin;
     work.n_rows = plan->first[entry + 1] - begin;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/base/error.h"
+#include "runtime/pass/program_run.h"
 #include "runtime/pass/runner.h"
 
 #define EXPONENT 0x7f800000u
@@ -28,21 +29,27 @@ bool moe_all_finite(const float *x, size_t n)
     return true;
 }
 
-/* *row: the first row of buffers->x with a value that is not finite, or n_rows. */
-static int find_row(moe_runner *runner, uint32_t n_rows, uint32_t *row, moe_error *err)
+/* The rows are `floats` long. *row: the first whose `each` vectors have a value that is not finite,
+ * or n_rows. */
+static int find_row(moe_runner *runner, const moe_op_written *in, uint32_t n_rows, uint32_t *row,
+                    moe_error *err)
 {
     moe_pass_buffers *b = &runner->buffers;
-    size_t n_embd = runner->config->n_embd;
-    size_t capacity = b->logits_bytes / (n_embd * sizeof(float));
+    const float *values = b->values[in->to.value];
+    size_t floats = (size_t)in->each * in->to.stride;
+    size_t capacity = b->logits_bytes / (floats * sizeof(float));
     int status = MOE_OK;
     *row = n_rows;
-    for (uint32_t first = 0; first < n_rows && status == MOE_OK && *row == n_rows;) {
+    /* The stream's rows have room there. */
+    for (uint32_t first = capacity > 0 ? 0 : n_rows;
+         first < n_rows && status == MOE_OK && *row == n_rows;) {
         uint32_t n = n_rows - first < capacity ? n_rows - first : (uint32_t)capacity;
         status =
-            runner->device->ops->download(runner->device, b->selected_host, b->x + first * n_embd,
-                                          n * n_embd * sizeof(float), err);
-        for (uint32_t r = 0; r < n && status == MOE_OK && *row == n_rows; r++) {
-            *row = moe_all_finite(b->selected_host + r * n_embd, n_embd) ? n_rows : first + r;
+            runner->device->ops->download(runner->device, b->selected_host, values + first * floats,
+                                          n * floats * sizeof(float), err);
+        for (uint32_t i = 0; i < n * in->each && status == MOE_OK && *row == n_rows; i++) {
+            const float *vector = b->selected_host + (size_t)i * in->to.stride + in->to.at;
+            *row = moe_all_finite(vector, in->n) ? n_rows : first + i / in->each;
         }
         first += n;
     }
@@ -52,60 +59,59 @@ static int find_row(moe_runner *runner, uint32_t n_rows, uint32_t *row, moe_erro
 /* ---- Where it began ---- */
 
 typedef struct origin {
-    uint32_t layer; /* UINT32_MAX: before the first */
+    const moe_pass *pass;
+    const moe_op *op; /* the first with such values since the stream was finite; or NULL */
+    uint32_t layer;
     uint32_t row;
-    bool found;
-    const char *block;
+    bool found; /* the stream has them, too */
 } origin;
 
-static int look(moe_runner *runner, const moe_pass *pass, origin *o, uint32_t layer,
-                const char *block, moe_error *err)
+/* Values that are not finite are an error once the stream has them: others may be of no effect. */
+static int look(void *context, moe_runner *runner, uint32_t layer, const moe_op *op, moe_error *err)
 {
-    int status = find_row(runner, pass->n_rows, &o->row, err);
-    o->found = status == MOE_OK && o->row < pass->n_rows;
-    o->layer = layer;
-    o->block = block;
+    origin *o = context;
+    moe_op_written written[MOE_MOST_OUTPUTS];
+    const uint32_t n = moe_op_written_by(op, written);
+    const uint32_t n_rows = o->pass->n_rows;
+    int status = MOE_OK;
+    for (uint32_t i = 0; i < n && status == MOE_OK && !o->found; i++) {
+        const moe_value value = written[i].to.value;
+        uint32_t row;
+        if (moe_value_info_of(value)->rows != MOE_ROWS_OF_PASS) {
+            continue;
+        }
+        status = find_row(runner, &written[i], n_rows, &row, err);
+        if (status != MOE_OK) {
+            return status;
+        }
+        if (row < n_rows && o->op == NULL) {
+            o->op = op;
+            o->layer = layer;
+            o->row = row;
+        }
+        if (value == MOE_VALUE_X) {
+            o->found = row < n_rows;
+            o->op = o->found ? o->op : NULL;
+        }
+    }
     return status;
-}
-
-static int look_at_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, origin *o,
-                         moe_error *err)
-{
-    int status = moe_attention_block(runner, pass, layer, err);
-    if (status == MOE_OK) {
-        status = look(runner, pass, o, layer, "attention", err);
-    }
-    if (status != MOE_OK || o->found) {
-        return status;
-    }
-    status = moe_feed_forward_begin(runner, pass, layer, err);
-    if (status == MOE_OK) {
-        status = moe_feed_forward_end(runner, pass, layer, err);
-    }
-    bool routed = moe_layer_has_experts(runner->config, layer);
-    return status != MOE_OK ? status
-                            : look(runner, pass, o, layer,
-                                   routed ? "router and experts" : "feed-forward network", err);
 }
 
 static int make_again(moe_runner *runner, const moe_pass *pass, origin *o, moe_error *err)
 {
-    const moe_model_config *c = runner->config;
     moe_step_inputs inputs;
     int status = moe_pass_begin_step(runner, pass, &inputs, err);
     if (status == MOE_OK) {
-        status = runner->device->ops->embed(runner->device, &runner->weights->token_embedding,
-                                            pass->tokens, pass->n_rows, c->embedding_scale,
-                                            runner->buffers.x, err);
+        status = moe_program_front(runner, pass, err);
     }
-    if (status == MOE_OK) {
-        status = look(runner, pass, o, UINT32_MAX, "token embedding", err);
-    }
-    for (uint32_t layer = 0; layer < c->n_layer && status == MOE_OK && !o->found; layer++) {
+    for (uint32_t l = 0; l < runner->config->n_layer && status == MOE_OK && !o->found; l++) {
         if (pass->is_cancelled != NULL && pass->is_cancelled(pass->cancel_user)) {
             status = moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
         } else {
-            status = look_at_layer(runner, pass, layer, o, err);
+            status = moe_layer_front(runner, pass, l, err);
+        }
+        if (status == MOE_OK && !o->found) {
+            status = moe_layer_rest(runner, pass, l, err);
         }
     }
     return moe_pass_end_step(runner, status, err);
@@ -117,10 +123,22 @@ static int find_origin(moe_runner *runner, const moe_pass *pass, origin *o, moe_
     moe_pass again = *pass;
     bool prefetches = runner->prefetches;
     again.rehearses = true;
+    again.after_op = look;
+    again.after_user = o;
+    o->pass = &again;
     runner->prefetches = false;
     int status = make_again(runner, &again, o, err);
     runner->prefetches = prefetches;
     return status;
+}
+
+/* In the program the layer's mixer stands before its network. */
+static const char *block_of(const moe_runner *runner, const origin *o)
+{
+    const moe_program *program = runner->program;
+    return o->op < program->ops + program->layers[o->layer].mixed ? "attention"
+           : moe_layer_has_experts(program->config, o->layer)     ? "router and experts"
+                                                                  : "feed-forward network";
 }
 
 static int fail_at_origin(const moe_runner *runner, const moe_pass *pass, const origin *o,
@@ -129,16 +147,17 @@ static int fail_at_origin(const moe_runner *runner, const moe_pass *pass, const 
     static const char remedy[] =
         "the model's weights are damaged, or too large for the arithmetic: "
         "compare the file with its source, or verify it";
-    char where[96];
+    char where[200], op[128];
     if (!o->found) {
         return moe_fail(err, MOE_ERR_FORMAT,
                         "%s: the output head gives values that are not finite; %s",
                         runner->model_path, remedy);
     }
-    if (o->layer == UINT32_MAX) {
+    moe_program_name_op(runner->program, o->op, op, sizeof op);
+    if (o->op->kind == MOE_OP_EMBED) {
         snprintf(where, sizeof where, "the embedding of token %d", (int)pass->tokens[o->row]);
     } else {
-        snprintf(where, sizeof where, "layer %u, %s", o->layer, o->block);
+        snprintf(where, sizeof where, "layer %u, %s, '%s'", o->layer, block_of(runner, o), op);
     }
     return moe_fail(err, MOE_ERR_FORMAT,
                     "%s: %s: the first values that are not finite, at position %u; %s",
@@ -154,8 +173,10 @@ int moe_pass_fail_not_finite(moe_runner *runner, const moe_pass *pass, moe_error
 
 int moe_pass_check_hidden(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
+    const uint32_t n = runner->config->n_embd;
+    const moe_op_written x = {{.value = MOE_VALUE_X, .stride = n}, n, 1};
     uint32_t row;
-    int status = find_row(runner, pass->n_rows, &row, err);
+    int status = find_row(runner, &x, pass->n_rows, &row, err);
     return status == MOE_OK && row < pass->n_rows ? moe_pass_fail_not_finite(runner, pass, err)
                                                   : status;
 }

@@ -233,12 +233,12 @@ static bool brings_x(const moe_runner *runner, uint32_t n_rows)
            runner->plan->expert_slots < runner->plan->experts;
 }
 
-int moe_host_compute_bring_x(moe_runner *runner, uint32_t n_rows, moe_error *err)
+int moe_host_compute_bring_x(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
     size_t bytes = (size_t)n_rows * runner->config->n_expert_in * sizeof(float);
     return brings_x(runner, n_rows)
                ? runner->device->ops->download_later(runner->device, runner->host->x,
-                                                     moe_experts_x(runner), bytes, err)
+                                                     moe_experts_x(runner, layer), bytes, err)
                : MOE_OK;
 }
 
@@ -275,8 +275,8 @@ int moe_host_compute_start(moe_runner *runner, uint32_t layer, uint32_t n_rows, 
     MOE_ASSERT(n_rows <= host->max_rows);
     if (!brings_x(runner, n_rows)) {
         size_t bytes = (size_t)n_rows * host->config->n_expert_in * sizeof *host->x;
-        int status =
-            host->device->ops->download(host->device, host->x, moe_experts_x(runner), bytes, err);
+        int status = host->device->ops->download(host->device, host->x,
+                                                 moe_experts_x(runner, layer), bytes, err);
         if (status != MOE_OK) {
             moe_expert_store_host_done(runner->experts, runner->n_passes);
             return status;
@@ -321,5 +321,5 @@ int moe_host_compute_finish(moe_runner *runner, int status, moe_error *err)
     }
     return host->device->ops->scatter(host->device, host->out, host->config->n_expert_in,
                                       host->ranked_slots, host->n_out_rows,
-                                      runner->buffers.rank_out, err);
+                                      runner->buffers.values[MOE_VALUE_RANK_OUT], err);
 }

@@ -38,7 +38,7 @@ void moe_host_compute_timed(moe_runner *runner, uint64_t begin, uint32_t n_exper
                             uint32_t n_rows);
 /* Before the layer is routed: queues the copying of the experts' inputs to the host, where that is
  * cheaper than to fetch them once the host is known to compute an expert. */
-int moe_host_compute_bring_x(moe_runner *runner, uint32_t n_rows, moe_error *err);
+int moe_host_compute_bring_x(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err);
 /* After the store's begin(): starts the experts of the layer that the store gives to the host, if
  * any. The layer's plan must stay until finish(). After an error there is nothing to finish. */
 int moe_host_compute_start(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err);

@@ -12,14 +12,10 @@
 #include "offload/expert_store.h"
 #include "offload/layer_plan.h"
 #include "runtime/device/device.h"
-#include "runtime/model/model_config.h"
+#include "runtime/program/program.h"
 
 /* Logits are computed and returned this many rows at a time, or all if passes have fewer. */
 #define MOE_LOGIT_ROWS 32u
-/* Indexers score this many positions at a time. */
-#define MOE_INDEX_BLOCK 1024u
-/* ... for this many rows of a timeline. */
-#define MOE_INDEX_ROWS 8u
 /* A log of recurrent layers' inputs has at most so many rows (moe_state_run). */
 #define MOE_MOST_LOGGED 64u
 
@@ -28,50 +24,7 @@ typedef struct moe_pass_buffers {
     uint32_t max_rows;
     uint8_t *arena; /* device */
     size_t arena_bytes;
-    float *x;         /* [rows][n_embd]: the residual stream */
-    float *norm;      /* [rows][n_embd] */
-    float *q;         /* [rows][n_head][q dim] */
-    float *q_latent;  /* MLA: [rows][n_head][head_dim_k], else q */
-    float *q_a;       /* MLA with q_lora: [rows][q_lora_rank] */
-    float *k;         /* [rows][n_head_kv][head_dim_k] */
-    float *v;         /* [rows][n_head_kv][head_dim_v] */
-    float *attention; /* [rows][n_head][head_dim_v] */
-    float *values;    /* MLA: [rows][n_head][v_head_dim], else attention */
-    float *gate;      /* [rows][n_head][head_dim_v] of attention's output; joined: before each
-                       * head's gate is its query */
-    /* Recurrent layers (delta_ops.h): */
-    float *mixed;       /* [rows][conv_channels] */
-    float *convolved;   /* likewise, and decays of channels; a pass and its drafts' ancestors take
-                           turns */
-    float *delta_gates; /* [rows][n_gates] */
-    float *delta_z;     /* [rows][moe_recurrence_out_floats()]: gate of the output */
-    float *delta_out;   /* likewise */
-    float *delta_parts; /* [rows][..]: projections that are not in order yet, or parts of them; of a
-                           selective scan as many rows as `convolved` */
-    float *ones;        /* [head_dim_k], of MOE_QK_NORM_UNIT and normed values */
-    float *layer_norm;  /* [rows][n_embd]: the experts' input, if it is the layer's, normed */
-    /* Of indexers (position_index.h): */
-    float *index_q;        /* [rows][index_heads][index_dim] */
-    float *index_weights;  /* [rows][index_heads] */
-    float *index_k;        /* [rows][index_dim] */
-    float *indexed_k;      /* [rows][head_dim_k + index_dim]: keys, each with its index key */
-    float *index_block;    /* [MOE_INDEX_BLOCK][index_dim]: keys of a block of positions */
-    float *index_products; /* [MOE_INDEX_ROWS][index_heads][MOE_INDEX_BLOCK]; a device that chooses
-                            * has scores there */
-    float *index_chosen; /* uint32_t [rows][index_top_k]: where the chosen positions are stored; the
-                          * host writes there, or the device */
-    float *latent;       /* [rows][n_expert_in]: what latent experts read */
-    float *latent_out;   /* likewise: their sum */
-    float *branch;       /* [rows][n_embd]: what attention or the experts add to x */
-    float *shared;       /* [rows][n_embd] */
-    float *shared_gate;  /* [rows] */
-    float *router_logits; /* [rows][n_expert] */
-    float *next_logits;   /* likewise, for the next layer's router */
-    float *rank_out;      /* [rows * n_expert_used][n_expert_in] */
-    float *selected;      /* [MOE_LOGIT_ROWS][n_embd]: n rows take the last n places, so that one
-                           * copy returns them and the logits behind them */
-    float *logits;        /* [MOE_LOGIT_ROWS][n_vocab], directly behind them */
-    float *greatest;      /* [MOE_LOGIT_ROWS]: moe_greatest, which are as large as two */
+    float *values[MOE_VALUES]; /* device: what the program's operations read and write */
     /* Host */
     float *index_host;      /* [MOE_INDEX_BLOCK][the larger of index_dim and MOE_INDEX_ROWS *
                                index_heads] */
@@ -110,7 +63,7 @@ typedef struct moe_pass_buffers {
     struct moe_expert_view *host_views;
 } moe_pass_buffers;
 
-/* Rows that buffers->convolved has room for: all of a pass, or one draft with its ancestors. */
+/* MOE_ROWS_OF_STATES. */
 static inline size_t moe_delta_scratch_rows(const moe_pass_buffers *buffers)
 {
     return buffers->max_rows > MOE_MOST_LOGGED ? buffers->max_rows : MOE_MOST_LOGGED;
@@ -153,6 +106,10 @@ typedef struct moe_state_run {
 
 typedef struct moe_runner moe_runner;
 
+/* The body of a kind of operation (program_run.h). */
+typedef struct moe_run moe_run;
+typedef int (*moe_op_body)(const moe_run *run, const moe_op *op, moe_error *err);
+
 typedef struct moe_pass {
     moe_pass_kind kind;
     uint32_t n_rows;
@@ -164,6 +121,10 @@ typedef struct moe_pass {
     uint32_t n_state_runs;
     const uint32_t *depths; /* [n_rows] in its session's token tree; NULL: all 0 */
     bool rehearses;         /* it will run again: only hooks that ask for rehearsals take part */
+    /* Not NULL: told of each operation of a layer, and of the front, once it has been queued. */
+    int (*after_op)(void *after_user, moe_runner *runner, uint32_t layer, const moe_op *op,
+                    moe_error *err);
+    void *after_user;
     /* Not NULL: computes a layer's routed experts from the router's logits, in place of the host's
      * routing. For a pass that is being recorded as a whole. */
     int (*serve_layer)(void *serve_user, moe_runner *runner, uint32_t layer, moe_error *err);
@@ -178,23 +139,33 @@ typedef struct moe_pass {
     void *cancel_user;
 } moe_pass;
 
-/* Bytes that the buffers will take, on the device and on the host. */
-uint64_t moe_pass_buffers_device_bytes(const moe_model_config *config, uint32_t max_rows);
-uint64_t moe_pass_buffers_host_bytes(const moe_model_config *config, uint32_t max_rows);
-int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,
-                          const moe_model_config *config, uint32_t max_rows, moe_error *err);
+/* Whether a row of the pass sees more positions than it attends to (position_index.h). */
+static inline bool moe_pass_chooses(const moe_model_config *config, const moe_pass *pass)
+{
+    bool chooses = false;
+    for (uint32_t r = 0; r < pass->n_rows && config->index_top_k > 0; r++) {
+        chooses = chooses || pass->kv_rows[r].position >= config->index_top_k;
+    }
+    return chooses;
+}
+
+/* Bytes that the buffers of a program will take, on the device and on the host. */
+uint64_t moe_pass_buffers_device_bytes(const moe_program *program, uint32_t max_rows);
+uint64_t moe_pass_buffers_host_bytes(const moe_program *program, uint32_t max_rows);
+int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device, const moe_program *program,
+                          uint32_t max_rows, moe_error *err);
 /* Allocates router_probs, unless that has been done. */
 int moe_pass_buffers_need_probs(moe_pass_buffers *buffers, uint32_t n_expert, moe_error *err);
 void moe_pass_buffers_free(moe_pass_buffers *buffers, moe_device *device);
 
 /* The sizes that a device must reserve scratch for. */
-void moe_pass_device_limits(const moe_model_config *config, uint32_t max_rows,
+void moe_pass_device_limits(const moe_program *program, uint32_t max_rows,
                             moe_device_limits *limits);
 
 int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Runs a draft: layers and logits. It leaves nothing but provisional keys and values. */
 int moe_pass_run_draft(moe_runner *runner, const moe_pass *pass, moe_error *err);
-/* Runs a pass up to the last layer: hidden states in buffers->x, keys and values in the cache. */
+/* Runs a pass up to the last layer: hidden states in x, keys and values in the cache. */
 int moe_pass_run_layers(moe_runner *runner, const moe_pass *pass, moe_error *err);
 
 /* The parts of a pass. Announces to the device the inputs that many operations use: *inputs must
@@ -217,7 +188,7 @@ int moe_pass_resume(moe_runner *runner, const moe_pass *pass, const moe_pass_par
                     moe_error *err);
 /* Runs the layers from `first` on, within the step; with 0, the embedding too. */
 int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, uint32_t first, moe_error *err);
-/* Computes the logits of some rows into buffers->logits. n: up to MOE_LOGIT_ROWS. */
+/* Computes the logits of some rows into LOGITS. n: up to MOE_LOGIT_ROWS. */
 int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, moe_error *err);
 /* Fetches the queued results of rows first .. first + n of pass->logit_rows and passes them to the
  * receiver, as logits or as their greatest. *done: the receiver wants no more. MOE_ERR_FORMAT if
@@ -225,17 +196,9 @@ int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, 
 int moe_pass_hand_over(moe_runner *runner, const moe_pass *pass, uint32_t first, uint32_t n,
                        bool *done, moe_error *err);
 
-/* The two blocks of a layer: each reads buffers->x, and adds its output to it. */
-int moe_attention_block(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-/* The feed-forward block in two parts: up to the router's logits (for a dense layer all of it), and
- * the rest (for a dense layer nothing). */
-int moe_feed_forward_begin(moe_runner *runner, const moe_pass *pass, uint32_t layer,
-                           moe_error *err);
-int moe_feed_forward_end(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-/* Computes the layer's experts by the choices in the buffers, with their sum in buffers->branch.
- * Does not prefetch for the next layer and calls no hook. */
-int moe_feed_forward_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer,
-                           moe_error *err);
+/* Computes the layer's experts by the choices in the buffers, and their sum (BRANCH). Does not
+ * prefetch for the next layer and calls no hook. */
+int moe_layer_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
 /* Where the device has read the experts of a layer that it has carried out alone. */
 typedef struct moe_played_layer {
     const uint8_t *reach; /* [n_expert] moe_expert_reach; NULL: all of the layer's are resident */
@@ -246,8 +209,8 @@ typedef struct moe_played_layer {
 
 /* For such a layer, whose edited choices are in the buffers: updates the store as the second part
  * would. */
-int moe_feed_forward_note(moe_runner *runner, const moe_pass *pass, uint32_t layer,
-                          const moe_played_layer *played, moe_error *err);
+int moe_layer_note(moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                   const moe_played_layer *played, moe_error *err);
 /* Logs what the device refuses to record. */
 void moe_pass_tell_refusal(const moe_runner *runner, const char *consequence,
                            const moe_error *reason);

@@ -12,210 +12,112 @@ static uint32_t max_u32(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* The most floats of a row in any layer: of queries as projected (in MLA their length differs from
- * that in the cache), keys, values, and what attention gathers. */
-typedef struct row_floats {
-    size_t q, k, v, out;
-} row_floats;
-
-static size_t max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-static row_floats most_floats(const moe_model_config *c)
-{
-    row_floats most = {0};
-    for (uint32_t l = 0; l < c->n_layer; l++) {
-        const moe_heads *h = &c->layers[l].heads;
-        bool mla = c->layers[l].mixer == MOE_MIXER_LATENT;
-        size_t q_dim = mla ? c->qk_nope_dim + c->n_rot : h->k_dim;
-        most.q = max_size(most.q, h->n * q_dim);
-        most.k = max_size(most.k, (size_t)h->n_kv * h->k_dim);
-        most.v = max_size(most.v, (size_t)h->n_kv * h->v_dim);
-        most.out = max_size(most.out, (size_t)h->n * h->v_dim);
-    }
-    return most;
-}
-
-static uint32_t most_head_group(const moe_model_config *c)
-{
-    uint32_t most = 1;
-    for (uint32_t l = 0; l < c->n_layer; l++) {
-        const moe_heads *h = &c->layers[l].heads;
-        most = h->n_kv > 0 ? max_u32(most, h->n / h->n_kv) : most;
-    }
-    return most;
-}
-
-static bool needs_ones(const moe_model_config *c)
-{
-    return c->qk_norm == MOE_QK_NORM_UNIT || c->values_normed;
-}
-
-static bool has_dense_layers(const moe_model_config *c)
-{
-    bool has = false;
-    for (uint32_t l = 0; l < c->n_layer; l++) {
-        has |= c->layers[l].feed_forward == MOE_FEED_FORWARD_DENSE;
-    }
-    return has;
-}
-
-void moe_pass_device_limits(const moe_model_config *c, uint32_t max_rows, moe_device_limits *limits)
-{
-    bool mla = c->attention == MOE_ATTENTION_MLA;
-    uint32_t out_dim = mla ? c->n_head * c->v_head_dim : (uint32_t)most_floats(c).out;
-    uint32_t longest = max_u32(max_u32(c->n_embd, out_dim), c->q_lora_rank);
-    longest = max_u32(longest, (uint32_t)moe_recurrence_out_floats(&c->recurrence));
-    /* A selective scan projects a draft's ancestors, too. */
-    bool scans = c->recurrence.kind == MOE_RECURRENCE_SCAN;
-    uint32_t linear_rows = scans ? max_u32(max_rows, MOE_MOST_LOGGED) : max_rows;
-    *limits = (moe_device_limits){
-        .linear = {linear_rows, max_u32(longest, c->recurrence.step_rank)},
-        .head_linear = {mla ? max_rows * c->n_head : 0, max_u32(c->qk_nope_dim, c->kv_lora_rank)},
-        .ff = {{max_rows * c->n_expert_used, c->n_ff_expert},
-               {max_rows, c->n_ff_shared},
-               {max_rows, has_dense_layers(c) ? c->n_ff_dense : 0}},
-        .max_v_dim = c->head_dim_v,
-        .max_head_group = most_head_group(c),
-    };
-}
-
-typedef struct region {
-    float **pointer;
-    size_t n_floats;
-} region;
-
-#define MAX_REGIONS 38
-
-static size_t list_delta_regions(moe_pass_buffers *b, const moe_recurrence *c, region *regions)
-{
-    size_t rows = b->max_rows;
-    bool rule = c->kind != MOE_RECURRENCE_CONVOLUTION;
-    size_t out = moe_recurrence_out_floats(c);
-    size_t decays = c->kind == MOE_RECURRENCE_CHANNELS ? out : 0;
-    size_t convolved = moe_delta_scratch_rows(b) * (c->conv_channels + decays);
-    size_t n = 0;
-    regions[n++] = (region){&b->mixed, rows * c->conv_channels};
-    regions[n++] = (region){&b->convolved, rule ? convolved : 0};
-    regions[n++] = (region){&b->delta_gates, rows * c->n_gates};
-    regions[n++] = (region){&b->delta_z, rows * out};
-    regions[n++] = (region){&b->delta_out, rows * out};
-    size_t part_rows = c->kind == MOE_RECURRENCE_SCAN ? moe_delta_scratch_rows(b) : rows;
-    regions[n++] = (region){&b->delta_parts, part_rows * moe_recurrence_part_floats(c)};
-    return n;
-}
-
 /* Rows of logits at a time. */
 static size_t logit_rows(uint32_t max_rows)
 {
     return max_rows < MOE_LOGIT_ROWS ? max_rows : MOE_LOGIT_ROWS;
 }
 
-static size_t list_regions(moe_pass_buffers *b, const moe_model_config *c, region *regions)
+/* ---- What a device has to have room for ---- */
+
+static moe_rows_limit at_least(moe_rows_limit limit, uint32_t n_rows, uint32_t n)
 {
-    size_t rows = b->max_rows;
-    size_t n_logits = logit_rows(b->max_rows);
-    size_t n = 0;
-    bool mla = c->attention == MOE_ATTENTION_MLA;
-    regions[n++] = (region){&b->x, rows * c->n_embd};
-    regions[n++] = (region){&b->norm, rows * c->n_embd};
-    row_floats most = most_floats(c);
-    regions[n++] = (region){&b->q, rows * most.q};
-    regions[n++] = (region){&b->k, rows * most.k};
-    regions[n++] = (region){&b->attention, rows * most.out};
-    if (mla) {
-        regions[n++] = (region){&b->q_latent, rows * c->n_head * c->head_dim_k};
-        regions[n++] = (region){&b->q_a, rows * c->q_lora_rank};
-        regions[n++] = (region){&b->values, rows * c->n_head * c->v_head_dim};
-    } else {
-        regions[n++] = (region){&b->v, rows * most.v};
-    }
-    if (c->attention_gate != MOE_ATTENTION_GATE_NONE) {
-        bool joined = c->attention_gate == MOE_ATTENTION_GATE_JOINED;
-        regions[n++] = (region){&b->gate, rows * most.out * (joined ? 2 : 1)};
-    }
-    if (c->experts_input == MOE_EXPERTS_LAYER_NORM) {
-        regions[n++] = (region){&b->layer_norm, rows * c->n_embd};
-    }
-    if (needs_ones(c)) {
-        regions[n++] = (region){&b->ones, c->head_dim_k};
-    }
-    if (moe_count_mixers(c, MOE_MIXER_RECURRENT) > 0) {
-        n += list_delta_regions(b, &c->recurrence, regions + n);
-    }
-    if (c->index_top_k > 0) {
-        regions[n++] = (region){&b->index_q, rows * c->index_heads * c->index_dim};
-        regions[n++] = (region){&b->index_weights, rows * c->index_heads};
-        regions[n++] = (region){&b->index_k, rows * c->index_dim};
-        regions[n++] = (region){&b->indexed_k, rows * (c->head_dim_k + c->index_dim)};
-        regions[n++] = (region){&b->index_block, (size_t)MOE_INDEX_BLOCK * c->index_dim};
-        regions[n++] =
-            (region){&b->index_products, (size_t)MOE_INDEX_ROWS * MOE_INDEX_BLOCK * c->index_heads};
-        regions[n++] = (region){&b->index_chosen, rows * c->index_top_k};
-    }
-    if (moe_experts_are_latent(c)) {
-        regions[n++] = (region){&b->latent, rows * c->n_expert_in};
-        regions[n++] = (region){&b->latent_out, rows * c->n_expert_in};
-    }
-    regions[n++] = (region){&b->branch, rows * c->n_embd};
-    regions[n++] = (region){&b->shared, rows * c->n_embd};
-    regions[n++] = (region){&b->shared_gate, rows};
-    regions[n++] = (region){&b->router_logits, rows * c->n_expert};
-    regions[n++] = (region){&b->next_logits, rows * c->n_expert};
-    regions[n++] = (region){&b->rank_out, rows * c->n_expert_used * c->n_expert_in};
-    regions[n++] = (region){&b->selected, n_logits * c->n_embd};
-    regions[n++] = (region){&b->logits, n_logits * c->n_vocab};
-    regions[n++] = (region){&b->greatest, n_logits * sizeof(moe_greatest) / sizeof(float)};
-    return n;
+    return (moe_rows_limit){max_u32(limit.n_rows, n_rows), max_u32(limit.n, n)};
 }
 
-static size_t region_bytes(const region *r)
+static void need_for(const moe_op *op, uint32_t max_rows, uint32_t n_used, moe_device_limits *l)
 {
-    return moe_align64(r->n_floats * sizeof(float));
+    switch (op->kind) {
+    case MOE_OP_LINEAR:
+        l->linear = at_least(l->linear, max_rows, op->n);
+        break;
+    case MOE_OP_HEAD_LINEAR:
+        l->head_linear = at_least(l->head_linear, max_rows * op->each, op->n);
+        break;
+    case MOE_OP_ATTEND:
+        l->max_v_dim = max_u32(l->max_v_dim, op->u.attend.v_dim);
+        l->max_head_group = max_u32(l->max_head_group, op->each / op->u.attend.n_kv);
+        break;
+    case MOE_OP_EXPERTS:
+        l->linear = at_least(l->linear, max_rows, op->n);
+        l->ff[0] = at_least(l->ff[0], max_rows * n_used, op->u.experts.n_inner);
+        break;
+    case MOE_OP_NETWORK: {
+        moe_rows_limit *ff = &l->ff[op->tensor == MOE_LAYER_SHARED_GATE ? 1 : 2];
+        l->linear = at_least(l->linear, max_rows, op->n);
+        *ff = at_least(*ff, max_rows, op->u.experts.n_inner);
+        break;
+    }
+    default:
+        break;
+    }
 }
 
-static int fill_ones(moe_pass_buffers *b, moe_device *device, uint32_t n, moe_error *err)
+void moe_pass_device_limits(const moe_program *program, uint32_t max_rows,
+                            moe_device_limits *limits)
+{
+    *limits = (moe_device_limits){.max_head_group = 1};
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        need_for(&program->ops[i], max_rows, program->config->n_expert_used, limits);
+    }
+    /* A selective scan projects a draft's ancestors, too. */
+    if (program->n_floats[MOE_VALUE_STEPS] > 0) {
+        limits->linear.n_rows = max_u32(max_rows, MOE_MOST_LOGGED);
+    }
+}
+
+/* ---- The device's part ---- */
+
+/* 0: the program does not use it, or it is a part of another value. */
+static size_t value_bytes(const moe_program *program, moe_value value, uint32_t max_rows)
+{
+    const moe_pass_buffers buffers = {.max_rows = max_rows};
+    const size_t rows[] = {
+        [MOE_ROWS_OF_PASS] = max_rows,
+        [MOE_ROWS_OF_STATES] = moe_delta_scratch_rows(&buffers),
+        [MOE_ROWS_OF_RANKS] = (size_t)max_rows * program->config->n_expert_used,
+        [MOE_ROWS_OF_LOGITS] = logit_rows(max_rows),
+        [MOE_ROWS_ONCE] = 1,
+    };
+    size_t n = value == MOE_VALUE_WANTED ? 0 : program->n_floats[value];
+    return moe_align64(rows[moe_value_info_of(value)->rows] * n * sizeof(float));
+}
+
+static int fill_ones(moe_pass_buffers *b, moe_device *device, size_t n, moe_error *err)
 {
     float *ones = moe_calloc(n, sizeof *ones);
     if (ones == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a norm of %u elements", n);
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a norm of %zu elements", n);
     }
-    for (uint32_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         ones[i] = 1.0f;
     }
-    int status = device->ops->upload(device, b->ones, ones, n * sizeof *ones, err);
+    int status =
+        device->ops->upload(device, b->values[MOE_VALUE_ONES], ones, n * sizeof *ones, err);
     free(ones);
     return status;
 }
 
-static int init_device_part(moe_pass_buffers *b, moe_device *device, const moe_model_config *c,
+static int init_device_part(moe_pass_buffers *b, moe_device *device, const moe_program *program,
                             moe_error *err)
 {
-    region regions[MAX_REGIONS];
-    size_t n = list_regions(b, c, regions);
-    for (size_t i = 0; i < n; i++) {
-        b->arena_bytes += region_bytes(&regions[i]);
-    }
     void *arena;
+    b->arena_bytes = moe_pass_buffers_device_bytes(program, b->max_rows);
     int status = device->ops->alloc(device, b->arena_bytes, &arena, err);
     if (status != MOE_OK) {
         return status;
     }
     b->arena = arena;
     uint8_t *next = arena;
-    for (size_t i = 0; i < n; i++) {
+    for (int v = 0; v < MOE_VALUES; v++) {
+        size_t bytes = value_bytes(program, (moe_value)v, b->max_rows);
         MOE_ASSERT((uintptr_t)next % 64 == 0);
-        *regions[i].pointer = (float *)next;
-        next += region_bytes(&regions[i]);
+        b->values[v] = bytes > 0 ? (float *)next : NULL;
+        next += bytes;
     }
-    MOE_ASSERT(next == b->arena + b->arena_bytes && n <= MAX_REGIONS);
-    if (c->attention != MOE_ATTENTION_MLA) {
-        b->q_latent = b->q;
-        b->values = b->attention;
-    }
-    return b->ones != NULL ? fill_ones(b, device, c->head_dim_k, err) : MOE_OK;
+    MOE_ASSERT(next == b->arena + b->arena_bytes);
+    size_t n_ones = program->n_floats[MOE_VALUE_ONES];
+    return n_ones > 0 ? fill_ones(b, device, n_ones, err) : MOE_OK;
 }
 
 static size_t index_floats(const moe_model_config *c)
@@ -303,20 +205,18 @@ static int init_logits(moe_pass_buffers *b, moe_device *device, const moe_model_
     return status;
 }
 
-uint64_t moe_pass_buffers_device_bytes(const moe_model_config *c, uint32_t max_rows)
+uint64_t moe_pass_buffers_device_bytes(const moe_program *program, uint32_t max_rows)
 {
-    moe_pass_buffers buffers = {.max_rows = max_rows};
-    region regions[MAX_REGIONS];
-    size_t n = max_rows > 0 ? list_regions(&buffers, c, regions) : 0;
     uint64_t bytes = 0;
-    for (size_t i = 0; i < n; i++) {
-        bytes += region_bytes(&regions[i]);
+    for (int v = 0; v < MOE_VALUES && max_rows > 0; v++) {
+        bytes += value_bytes(program, (moe_value)v, max_rows);
     }
     return bytes;
 }
 
-uint64_t moe_pass_buffers_host_bytes(const moe_model_config *c, uint32_t max_rows)
+uint64_t moe_pass_buffers_host_bytes(const moe_program *program, uint32_t max_rows)
 {
+    const moe_model_config *c = program->config;
     uint64_t bytes = logits_bytes(c, max_rows);
     if (c->index_top_k > 0) {
         bytes += index_floats(c) * sizeof(float);
@@ -325,11 +225,12 @@ uint64_t moe_pass_buffers_host_bytes(const moe_model_config *c, uint32_t max_row
                        sizeof(float);
 }
 
-int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device,
-                          const moe_model_config *config, uint32_t max_rows, moe_error *err)
+int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device, const moe_program *program,
+                          uint32_t max_rows, moe_error *err)
 {
+    const moe_model_config *config = program->config;
     *buffers = (moe_pass_buffers){.max_rows = max_rows};
-    int status = init_device_part(buffers, device, config, err);
+    int status = init_device_part(buffers, device, program, err);
     if (status == MOE_OK) {
         status = init_host_part(buffers, config, err);
     }

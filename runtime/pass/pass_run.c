@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tokens -> embedding -> [attention block -> feed-forward block] x n_layer -> norm -> head.
+/* The program's front -> its layers -> its back.
  *
  * If the device records operations, a pass of a few rows replays the front of each layer: the
  * operations before the host has to know the layer's routing. */
@@ -12,9 +12,9 @@
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/finite.h"
-#include "runtime/pass/layer_norms.h"
-#include "runtime/pass/position_index.h"
+#include "runtime/pass/program_run.h"
 #include "runtime/pass/runner.h"
+#include "runtime/program/op_forms.h"
 
 #define MOST_TRIED_ROWS 64u
 
@@ -24,31 +24,8 @@ int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, 
     for (uint32_t i = 0; MOE_ASSERTS_ARE_ON && i + 1 < n; i++) {
         MOE_ASSERT(rows[i] < rows[i + 1]);
     }
-    const moe_model_config *c = runner->config;
-    moe_pass_buffers *b = &runner->buffers;
-    moe_device *device = runner->device;
-    const moe_device_ops *ops = device->ops;
-    float *selected = b->logits - (size_t)n * c->n_embd;
-    bool together = rows[n - 1] - rows[0] == n - 1;
-    const float *x = together ? b->x + (size_t)rows[0] * c->n_embd : selected;
-    int status = together ? MOE_OK : ops->gather(device, b->x, c->n_embd, rows, n, selected, err);
-    if (status == MOE_OK) {
-        status = moe_norm_output(runner, x, selected, n, err);
-    }
-    if (status == MOE_OK) {
-        moe_linear head = {.weight = runner->weights->output,
-                           .bias = runner->weights->output_bias.data,
-                           .out = b->logits};
-        status = ops->linear(device, selected, n, c->n_embd, &head, 1, err);
-    }
-    size_t n_logits = (size_t)n * c->n_vocab;
-    if (status == MOE_OK && c->logit_scale != 1.0f) {
-        status = ops->scale(device, c->logit_scale, b->logits, n_logits, err);
-    }
-    if (status == MOE_OK && c->logit_cap != 0.0f) {
-        status = ops->soft_cap(device, c->logit_cap, b->logits, n_logits, err);
-    }
-    return status;
+    const moe_run run = {.runner = runner, .n_rows = n, .rows = rows};
+    return moe_program_run(&run, runner->program->back, err);
 }
 
 /* Fetches the logits together with the normed hidden states that they are computed from: a product
@@ -60,9 +37,9 @@ static int fetch(moe_runner *runner, uint32_t n, uint32_t n_behind, moe_error *e
     size_t bytes = (n_selected + (size_t)n * n_behind) * sizeof(float);
     const moe_device_ops *ops = runner->device->ops;
     float *to = b->logits_host - n_selected;
-    return n_behind > 0
-               ? ops->download(runner->device, to, b->logits - n_selected, bytes, err)
-               : ops->download_later(runner->device, to, b->logits - n_selected, bytes, err);
+    const float *from = b->values[MOE_VALUE_LOGITS] - n_selected;
+    return n_behind > 0 ? ops->download(runner->device, to, from, bytes, err)
+                        : ops->download_later(runner->device, to, from, bytes, err);
 }
 
 static bool selected_are_finite(const moe_runner *runner, uint32_t n)
@@ -94,9 +71,10 @@ static int hand_over_greatest(moe_runner *runner, const moe_pass *pass, uint32_t
     moe_greatest host[MOE_LOGIT_ROWS];
     moe_pass_buffers *b = &runner->buffers;
     const moe_device_ops *ops = runner->device->ops;
-    moe_greatest *device = (moe_greatest *)b->greatest;
+    moe_greatest *device = (moe_greatest *)b->values[MOE_VALUE_GREATEST];
     bool finite = true;
-    int status = ops->greatest(runner->device, b->logits, n, runner->config->n_vocab, device, err);
+    int status = ops->greatest(runner->device, b->values[MOE_VALUE_LOGITS], n,
+                               runner->config->n_vocab, device, err);
     status = status == MOE_OK ? fetch(runner, n, 0, err) : status;
     if (status == MOE_OK) {
         status = ops->download(runner->device, host, device, n * sizeof *host, err);
@@ -150,13 +128,6 @@ void moe_pass_tell_refusal(const moe_runner *runner, const char *consequence,
     }
 }
 
-/* The operations before the layer's routing. */
-static int run_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
-{
-    int status = moe_attention_block(runner, pass, layer, err);
-    return status != MOE_OK ? status : moe_feed_forward_begin(runner, pass, layer, err);
-}
-
 /* Replays the front, or records it if that has not been done. */
 static int play_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
@@ -169,22 +140,26 @@ static int play_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, 
     }
     status = device->recording->record(device, layer, &reason);
     if (status == MOE_OK) {
-        status = run_front(runner, pass, layer, &reason);
+        status = moe_layer_front(runner, pass, layer, &reason);
         status = device->recording->record_end(device, status, &reason);
     }
     if (status == MOE_ERR_UNSUPPORTED) {
         runner->fronts_refused = true;
         moe_pass_tell_refusal(runner, "operations are launched one by one", &reason);
-        return run_front(runner, pass, layer, err);
+        return moe_layer_front(runner, pass, layer, err);
     }
     return status != MOE_OK ? moe_fail(err, status, "%s", reason.message) : MOE_OK;
 }
 
-static bool has_recorded_fronts(const moe_runner *runner, const moe_pass *pass)
+/* What stands before the layer's routing can be recorded. */
+static bool has_recorded_front(const moe_runner *runner, const moe_pass *pass, uint32_t layer)
 {
     const moe_recording_ops *recording = runner->device->recording;
-    return recording != NULL && !runner->fronts_refused && runner->states->state_bytes == 0 &&
-           pass->serve_layer == NULL && !moe_index_chooses(runner->config, pass) &&
+    const moe_program_layer *l = &runner->program->layers[layer];
+    return recording != NULL && !runner->fronts_refused && pass->serve_layer == NULL &&
+           runner->states->state_bytes == 0 && !moe_pass_chooses(runner->config, pass) &&
+           moe_program_is_within(runner->program, (moe_span){l->first, l->rest},
+                                 recording->forms) &&
            recording->takes_step(runner->device);
 }
 
@@ -195,8 +170,8 @@ static int tap_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, m
     size_t bytes = (size_t)pass->n_rows * runner->config->n_embd * sizeof(float);
     for (uint32_t i = 0; i < MOE_MOST_TAPS && status == MOE_OK; i++) {
         if (taps->layers[i] == layer) {
-            status = runner->device->ops->copy(runner->device, taps->x[i], runner->buffers.x, bytes,
-                                               err);
+            status = runner->device->ops->copy(runner->device, taps->x[i],
+                                               runner->buffers.values[MOE_VALUE_X], bytes, err);
         }
     }
     return status;
@@ -214,9 +189,9 @@ static int queue_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer,
     if (status != MOE_OK) {
         return status;
     }
-    status = has_recorded_fronts(runner, pass) ? play_front(runner, pass, layer, err)
-                                               : run_front(runner, pass, layer, err);
-    return status != MOE_OK ? status : moe_feed_forward_end(runner, pass, layer, err);
+    status = has_recorded_front(runner, pass, layer) ? play_front(runner, pass, layer, err)
+                                                     : moe_layer_front(runner, pass, layer, err);
+    return status != MOE_OK ? status : moe_layer_rest(runner, pass, layer, err);
 }
 
 int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, uint32_t first, moe_error *err)
@@ -224,13 +199,8 @@ int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, uint32_t fir
     MOE_ASSERT(pass->n_rows > 0 && pass->n_rows <= runner->buffers.max_rows);
     MOE_ASSERT(pass->n_logit_rows <= pass->n_rows);
     MOE_ASSERT(pass->n_logit_rows == 0 || pass->logit_rows[pass->n_logit_rows - 1] < pass->n_rows);
-    const moe_model_config *c = runner->config;
-    const moe_device_ops *ops = runner->device->ops;
-    int status = first > 0
-                     ? MOE_OK
-                     : ops->embed(runner->device, &runner->weights->token_embedding, pass->tokens,
-                                  pass->n_rows, c->embedding_scale, runner->buffers.x, err);
-    for (uint32_t layer = first; layer < c->n_layer && status == MOE_OK; layer++) {
+    int status = first > 0 ? MOE_OK : moe_program_front(runner, pass, err);
+    for (uint32_t layer = first; layer < runner->config->n_layer && status == MOE_OK; layer++) {
         status = queue_layer(runner, pass, layer, err);
     }
     return status;
@@ -292,11 +262,7 @@ static int queue_part(moe_runner *runner, const moe_pass *pass, const moe_pass_p
     uint32_t l = part->first;
     int status = MOE_OK;
     if (part->begun) {
-        status = moe_feed_forward_begin(runner, pass, l, err);
-        if (status == MOE_OK) {
-            status = moe_feed_forward_end(runner, pass, l, err);
-        }
-        l++;
+        status = moe_layer_network(runner, pass, l++, err);
     }
     for (; l < part->end && status == MOE_OK; l++) {
         status = queue_layer(runner, pass, l, err);

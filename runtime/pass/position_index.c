@@ -10,68 +10,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
+#include "runtime/pass/program_run.h"
 #include "runtime/pass/runner.h"
-
-#define INDEX_NORM_EPS 1e-6f /* of all models; no key says it */
-
-static bool has_own_indexer(const moe_model_config *c, uint32_t layer)
-{
-    return c->layers[layer].indexer == MOE_INDEXER_OWN;
-}
-
-static int turn(moe_runner *runner, float *x, uint32_t n_head, uint32_t n_rows, moe_error *err)
-{
-    const moe_model_config *c = runner->config;
-    moe_rope rope = {.x = x,
-                     .row_stride = (size_t)n_head * c->index_dim,
-                     .head_stride = c->index_dim,
-                     .n_head = n_head,
-                     .n_rot = c->n_rot,
-                     .interleaved = c->index_rope == MOE_ROPE_INTERLEAVED,
-                     .cos = runner->buffers.rope_cos,
-                     .sin = runner->buffers.rope_sin};
-    return runner->device->ops->rope(runner->device, &rope, n_rows, err);
-}
-
-/* ---- Keys ---- */
-
-int moe_index_keys(moe_runner *runner, const moe_pass *pass, uint32_t layer, const float **keys,
-                   moe_error *err)
-{
-    const moe_model_config *c = runner->config;
-    moe_pass_buffers *b = &runner->buffers;
-    moe_device *device = runner->device;
-    const moe_device_ops *ops = device->ops;
-    uint32_t n_rows = pass->n_rows;
-    *keys = b->k;
-    if (!has_own_indexer(c, layer)) {
-        return MOE_OK;
-    }
-    moe_linear key = {*moe_layer_weight(runner, layer, MOE_LAYER_INDEX_K), NULL, b->index_k};
-    size_t stride = c->layers[layer].heads.k_dim;
-    int status = ops->linear(device, b->norm, n_rows, c->n_embd, &key, 1, err);
-    if (status == MOE_OK) {
-        status = ops->layer_norm(
-            device, b->index_k, moe_layer_weight(runner, layer, MOE_LAYER_INDEX_K_NORM)->data,
-            moe_layer_weight(runner, layer, MOE_LAYER_INDEX_K_NORM_BIAS)->data, b->index_k, n_rows,
-            c->index_dim, c->index_dim, INDEX_NORM_EPS, err);
-    }
-    if (status == MOE_OK) {
-        status = turn(runner, b->index_k, 1, n_rows, err);
-    }
-    if (status == MOE_OK) {
-        status = ops->copy_rows(device, b->k, c->head_dim_k, b->indexed_k, stride, c->head_dim_k,
-                                n_rows, err);
-    }
-    if (status == MOE_OK) {
-        status = ops->copy_rows(device, b->index_k, c->index_dim, b->indexed_k + c->head_dim_k,
-                                stride, c->index_dim, n_rows, err);
-    }
-    *keys = b->indexed_k;
-    return status;
-}
-
-/* ---- Choice ---- */
 
 /* Ascending like the floats; both zeros alike, NaNs lowest. */
 static uint32_t order_of(float score)
@@ -150,7 +90,7 @@ static int bring_keys(moe_runner *runner, const moe_kv_row *row, const moe_kv_la
         moe_kv_load_c((moe_kv_type)layout->type, at, b->index_host + (size_t)i * c->index_dim,
                       c->index_dim);
     }
-    return device->ops->upload(device, b->index_block, b->index_host,
+    return device->ops->upload(device, b->values[MOE_VALUE_INDEX_BLOCK], b->index_host,
                                (size_t)n * c->index_dim * sizeof(float), err);
 }
 
@@ -168,16 +108,17 @@ static int score_block(moe_runner *runner, const row_group *group, uint32_t begi
     moe_pass_buffers *b = &runner->buffers;
     const moe_device_ops *ops = runner->device->ops;
     moe_linear products = {.weight = {.type = MOE_DTYPE_F32,
-                                      .data = (const uint8_t *)b->index_block,
+                                      .data = (const uint8_t *)b->values[MOE_VALUE_INDEX_BLOCK],
                                       .n_in = c->index_dim,
                                       .n_out = n,
                                       .row_bytes = c->index_dim * sizeof(float)},
-                           .out = b->index_products};
-    const float *queries = b->index_q + (size_t)group->first * c->index_heads * c->index_dim;
+                           .out = b->values[MOE_VALUE_INDEX_PRODUCTS]};
+    const float *queries =
+        b->values[MOE_VALUE_INDEX_Q] + (size_t)group->first * c->index_heads * c->index_dim;
     uint32_t n_queries = group->n_rows * c->index_heads;
     int status = ops->linear(runner->device, queries, n_queries, c->index_dim, &products, 1, err);
     if (status == MOE_OK) {
-        status = ops->download(runner->device, b->index_host, b->index_products,
+        status = ops->download(runner->device, b->index_host, b->values[MOE_VALUE_INDEX_PRODUCTS],
                                (size_t)n_queries * n * sizeof(float), err);
     }
     for (uint32_t r = 0; r < group->n_rows && status == MOE_OK; r++) {
@@ -200,7 +141,7 @@ static void choose_for_row(moe_runner *runner, const moe_pass *pass, uint32_t ro
     const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
     const moe_kv_row *at = &pass->kv_rows[row];
-    uint32_t *path = (uint32_t *)b->index_chosen + (size_t)row * c->index_top_k;
+    uint32_t *path = (uint32_t *)b->values[MOE_VALUE_INDEX_CHOSEN] + (size_t)row * c->index_top_k;
     moe_choose_positions(scores, at->position + 1, c->index_top_k, b->index_order, path);
     for (uint32_t i = 0; i < c->index_top_k; i++) {
         path[i] = moe_kv_row_stored(at, path[i]);
@@ -223,7 +164,7 @@ static int choose_for_group(moe_runner *runner, const moe_pass *pass, uint32_t l
     if (status == MOE_OK) {
         status = runner->device->ops->download(
             runner->device, b->index_factors,
-            b->index_weights + (size_t)group->first * c->index_heads,
+            b->values[MOE_VALUE_INDEX_WEIGHTS] + (size_t)group->first * c->index_heads,
             (size_t)group->n_rows * c->index_heads * sizeof(float), err);
     }
     for (uint32_t begin = 0; begin < group->n_positions && status == MOE_OK;
@@ -259,23 +200,6 @@ static row_group group_at(const moe_pass *pass, uint32_t first)
     return group;
 }
 
-static int project_queries(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
-{
-    const moe_model_config *c = runner->config;
-    moe_pass_buffers *b = &runner->buffers;
-    const moe_device_ops *ops = runner->device->ops;
-    moe_linear query = {*moe_layer_weight(runner, layer, MOE_LAYER_INDEX_Q), NULL, b->index_q};
-    moe_linear weight = {*moe_layer_weight(runner, layer, MOE_LAYER_INDEX_WEIGHTS), NULL,
-                         b->index_weights};
-    int status = ops->linear(runner->device, b->q_a, n_rows, c->q_lora_rank, &query, 1, err);
-    if (status == MOE_OK) {
-        status = turn(runner, b->index_q, c->index_heads, n_rows, err);
-    }
-    return status != MOE_OK
-               ? status
-               : ops->linear(runner->device, b->norm, n_rows, c->n_embd, &weight, 1, err);
-}
-
 static size_t scores_room(const moe_model_config *c)
 {
     return (size_t)MOE_INDEX_ROWS * MOE_INDEX_BLOCK * c->index_heads;
@@ -291,15 +215,6 @@ uint64_t moe_index_most_positions(const moe_device *device, const moe_model_conf
     return chooses ? scores_room(config) : config->index_top_k;
 }
 
-bool moe_index_chooses(const moe_model_config *config, const moe_pass *pass)
-{
-    bool chooses = false;
-    for (uint32_t r = 0; r < pass->n_rows && config->index_top_k > 0; r++) {
-        chooses = chooses || pass->kv_rows[r].position >= config->index_top_k;
-    }
-    return chooses;
-}
-
 static int choose_on_device(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                             moe_error *err)
 {
@@ -310,14 +225,14 @@ static int choose_on_device(moe_runner *runner, const moe_pass *pass, uint32_t l
                                   .key_offset =
                                       moe_kv_row_bytes((moe_kv_type)layout->type, c->head_dim_k),
                                   .rows = pass->kv_rows,
-                                  .queries = b->index_q,
-                                  .weights = b->index_weights,
+                                  .queries = b->values[MOE_VALUE_INDEX_Q],
+                                  .weights = b->values[MOE_VALUE_INDEX_WEIGHTS],
                                   .n_head = c->index_heads,
                                   .dim = c->index_dim,
                                   .n_chosen = c->index_top_k,
-                                  .scores = b->index_products,
+                                  .scores = b->values[MOE_VALUE_INDEX_PRODUCTS],
                                   .n_scores = scores_room(c),
-                                  .chosen = (uint32_t *)b->index_chosen};
+                                  .chosen = (uint32_t *)b->values[MOE_VALUE_INDEX_CHOSEN]};
     return runner->device->ops->choose(runner->device, &choice, pass->n_rows, err);
 }
 
@@ -337,29 +252,27 @@ static int choose_on_host(moe_runner *runner, const moe_pass *pass, uint32_t lay
     return status;
 }
 
-int moe_index_rows(moe_runner *runner, const moe_pass *pass, uint32_t layer,
-                   const moe_kv_row **rows, const uint32_t **chosen, moe_error *err)
+int moe_op_choose(const moe_run *run, const moe_op *op, moe_error *err)
 {
-    const moe_model_config *c = runner->config;
-    moe_pass_buffers *b = &runner->buffers;
-    bool on_device = (runner->device->features & MOE_DEVICE_CHOICE) != 0;
+    moe_runner *runner = run->runner;
+    (void)op;
+    return (runner->device->features & MOE_DEVICE_CHOICE) != 0
+               ? choose_on_device(runner, run->pass, run->layer, err)
+               : choose_on_host(runner, run->pass, run->layer, err);
+}
+
+void moe_index_chosen(const moe_runner *runner, const moe_pass *pass, const moe_kv_row **rows,
+                      const uint32_t **chosen)
+{
+    const moe_pass_buffers *b = &runner->buffers;
     *rows = pass->kv_rows;
     *chosen = NULL;
-    if (c->layers[layer].indexer == MOE_INDEXER_NONE || !moe_index_chooses(c, pass)) {
-        return MOE_OK;
+    if (!moe_pass_chooses(runner->config, pass)) {
+        return;
     }
-    if (on_device) {
-        *chosen = (const uint32_t *)b->index_chosen;
+    if ((runner->device->features & MOE_DEVICE_CHOICE) != 0) {
+        *chosen = (const uint32_t *)b->values[MOE_VALUE_INDEX_CHOSEN];
     } else {
         *rows = b->index_rows;
     }
-    if (!has_own_indexer(c, layer)) {
-        return MOE_OK;
-    }
-    int status = project_queries(runner, layer, pass->n_rows, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    return on_device ? choose_on_device(runner, pass, layer, err)
-                     : choose_on_host(runner, pass, layer, err);
 }

@@ -15,20 +15,13 @@
 
 #include "runtime/pass/pass.h"
 
-/* Computes the rows' index keys, and puts them behind the keys in buffers->k. *keys: what
- * kv_store() takes, rows of moe_heads.k_dim. Does nothing in a layer without an indexer. */
-int moe_index_keys(moe_runner *runner, const moe_pass *pass, uint32_t layer, const float **keys,
-                   moe_error *err);
-/* Chooses positions, once this pass's keys are stored. *rows, *chosen: what attention() takes,
- * valid until the pass ends; *chosen is NULL unless the device chooses by itself
- * (MOE_DEVICE_CHOICE). A layer without an indexer of its own takes what the one before it has
- * chosen. */
-int moe_index_rows(moe_runner *runner, const moe_pass *pass, uint32_t layer,
-                   const moe_kv_row **rows, const uint32_t **chosen, moe_error *err);
+/* What attention() takes in a layer with an indexer, its own or that of one before it: *rows and
+ * *chosen, valid until the pass ends; *chosen is NULL unless the device chooses by itself
+ * (MOE_DEVICE_CHOICE). */
+void moe_index_chosen(const moe_runner *runner, const moe_pass *pass, const moe_kv_row **rows,
+                      const uint32_t **chosen);
 /* The most positions of a timeline among which the device can choose. */
 uint64_t moe_index_most_positions(const moe_device *device, const moe_model_config *config);
-/* Whether a row of the pass sees more positions than it attends to. */
-bool moe_index_chooses(const moe_model_config *config, const moe_pass *pass);
 
 /* The n_chosen highest of n scores, ascending by position; of equal scores the lowest positions.
  * scratch: [n]. */

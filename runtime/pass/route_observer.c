@@ -17,7 +17,7 @@ static int after_routing(void *context, moe_runner *runner, const moe_pass *pass
                              .experts = b->chosen,
                              .weights = b->chosen_weights,
                              .probs = b->router_probs,
-                             .hidden = b->norm};
+                             .hidden = b->values[MOE_VALUE_NORM]};
     return observer->on_route(observer->context, &event, err);
 }
 

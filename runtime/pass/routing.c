@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/moe_assert.h"
-#include "runtime/pass/layer_norms.h"
+#include "runtime/pass/program_run.h"
 #include "runtime/pass/runner.h"
 
 /* Prefetches under way at once: a token's experts of two layers. */
@@ -17,7 +17,7 @@ moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer)
 {
     const moe_model_config *c = runner->config;
     const moe_weight *bias = moe_layer_weight(runner, layer, MOE_LAYER_ROUTER_SELECTION_BIAS);
-    return (moe_route){.logits = runner->buffers.router_logits,
+    return (moe_route){.logits = runner->buffers.values[MOE_VALUE_ROUTER_LOGITS],
                        .n_expert = c->n_expert,
                        .n_used = c->n_expert_used,
                        .gate = c->gate,
@@ -31,66 +31,16 @@ moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer)
                        .group_score = c->group_score};
 }
 
-static int queue_router(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,
-                        float *logits, moe_error *err)
-{
-    moe_linear router = {*moe_layer_weight(runner, layer, MOE_LAYER_ROUTER),
-                         moe_layer_weight(runner, layer, MOE_LAYER_ROUTER_BIAS)->data, logits};
-    const moe_model_config *c = runner->config;
-    const moe_device_ops *ops = runner->device->ops;
-    size_t n = (size_t)n_rows * c->n_expert;
-    int status = ops->linear(runner->device, x, n_rows, c->n_embd, &router, 1, err);
-    if (status == MOE_OK && c->router_scale != 1.0f) {
-        status = ops->scale(runner->device, c->router_scale, logits, n, err);
-    }
-    return status == MOE_OK && c->router_cap != 0.0f
-               ? ops->soft_cap(runner->device, c->router_cap, logits, n, err)
-               : status;
-}
-
-/* The router's input from x, the input of its block: in `to` if it is not x itself. */
-static int norm_for_router(moe_runner *runner, uint32_t layer, const float *x, float *to,
-                           uint32_t n_rows, const float **input, moe_error *err)
-{
-    const moe_model_config *c = runner->config;
-    int tensor = c->router_input == MOE_ROUTER_OWN_NORM ? MOE_LAYER_ROUTER_NORM
-                 : c->experts_input != MOE_EXPERTS_NORM ? MOE_LAYER_EXPERTS_NORM
-                 : c->parallel_residual                 ? MOE_LAYER_ATTN_NORM
-                                                        : MOE_LAYER_FFN_NORM;
-    bool raw = c->router_input == MOE_ROUTER_LAYER_INPUT;
-    *input = raw ? x : to;
-    return raw ? MOE_OK : moe_norm_embedding(runner, layer, tensor, x, to, n_rows, err);
-}
-
-int moe_queue_own_router(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
-{
-    moe_pass_buffers *b = &runner->buffers;
-    const float *input;
-    int status = norm_for_router(runner, layer, b->x, b->branch, n_rows, &input, err);
-    return status != MOE_OK ? status
-                            : queue_router(runner, layer, input, n_rows, b->router_logits, err);
-}
-
-int moe_queue_router(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,
-                     moe_error *err)
-{
-    return queue_router(runner, layer, x, n_rows, runner->buffers.router_logits, err);
-}
-
-/* Queues the next layer's router on the current hidden state, into next_logits, and fills in
- * its route. */
+/* Queues a layer's router on the stream as it is, and fills in its route. */
 static int queue_prediction(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_route *route,
                             moe_error *err)
 {
     moe_pass_buffers *b = &runner->buffers;
-    const float *input;
     *route = moe_route_of_layer(runner, layer);
-    route->logits = b->next_logits;
+    route->logits = b->values[MOE_VALUE_NEXT_LOGITS];
     route->experts = b->predicted;
     route->weights = b->predicted_weights;
-    int status = norm_for_router(runner, layer, b->x, b->branch, n_rows, &input, err);
-    return status != MOE_OK ? status
-                            : queue_router(runner, layer, input, n_rows, b->next_logits, err);
+    return moe_program_router_ahead(runner, layer, n_rows, err);
 }
 
 /* Whether there is a next layer to predict. */

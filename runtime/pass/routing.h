@@ -13,14 +13,8 @@
  * set. */
 moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer);
 
-/* Queues the router of a layer whose router has an input of its own: from the residual stream as it
- * is now. */
-int moe_queue_own_router(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err);
-/* Queues a layer's router, on rows after its norm: buffers->router_logits. */
-int moe_queue_router(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,
-                     moe_error *err);
-/* Chooses experts by these logits, into the buffers. with_next: also runs the next layer's router,
- * if that saves a round trip to the device. */
+/* Chooses experts by the router's logits, into the buffers. with_next: also runs the next layer's
+ * router, if that saves a round trip to the device. */
 int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool with_next,
                     moe_error *err);
 

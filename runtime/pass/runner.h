@@ -40,6 +40,8 @@ struct moe_runner {
     const char *model_path; /* for messages */
     moe_device *device;
     const moe_model_config *config;
+    const moe_program *program; /* of the config */
+    const moe_op_body *bodies;  /* [MOE_OPS]: moe_op_bodies of program_run.h */
     const moe_weights *weights;
     const float *rope_frequencies;   /* [n_rot / 2] */
     const float *window_frequencies; /* [window_n_rot / 2], of layers with a window; or NULL */

@@ -9,7 +9,7 @@
  * A state cannot be cut back. To cut a timeline back, the session goes back to a snapshot before
  * the place and evaluates the tokens from there again. The bits are the same, since a state depends
  * on the tokens alone. A rejected draft costs less: its rows' inputs are in the log, and `current`
- * is advanced over those of the accepted rows (moe_mixer.advance).
+ * is advanced over those of the accepted rows (moe_advance_states).
  *
  * Memory is bounded: a session has at most MOE_STATES_MOST states and one log, which the memory
  * plan counts. Forks share states and never write to a shared one. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* A model as a program: for each layer a short list of operations over named values, in the order
  * in which a pass carries them out, and such lists for what stands before and behind the layers.
- * It is made from the config and the tensors that the files have; every parameter is then in place
- * and checked.
+ * Opening a model makes it, from the config and the tensors that the files have; every parameter is
+ * then in place and checked, and passes ask the config no more (runtime/pass/program_run.h runs
+ * it).
  *
  *    layer   first ........ mixed ....... rest ............ summed ........ end
  *            mixer, + x           router     experts, their sum     shared, + x

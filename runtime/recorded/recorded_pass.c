@@ -28,7 +28,7 @@
 #include "runtime/pass/routing.h"
 #include "runtime/pass/runner.h"
 #include "runtime/pass/expert_form.h"
-#include "runtime/pass/position_index.h"
+#include "runtime/program/op_forms.h"
 #include "runtime/recorded/recorded_table.h"
 
 #define MOST_SKIPPED 256u
@@ -75,30 +75,16 @@ struct moe_recorded_passes {
 
 /* ---- Their inputs ---- */
 
-/* Whether a device can play the layers of such a model without the host. It knows one input and one
- * norm of experts, and no scales of their inputs. Queries that are scaled by position, and states,
- * have no fixed place in a recording. */
-static bool can_record(const moe_device *device, const moe_model_config *c)
-{
-    bool plain = c->experts_input == MOE_EXPERTS_NORM && c->router_input == MOE_ROUTER_AS_EXPERTS &&
-                 !c->gate_scales_input && !c->expert_scales && !c->branches_normed &&
-                 c->branch_scale == 1.0f && !c->shared_dense && !c->window_rope &&
-                 c->gate != MOE_GATE_SPARSE_MIXER;
-    for (uint32_t l = 0; l < c->n_layer; l++) {
-        plain = plain && !c->layers[l].scales_queries;
-    }
-    return plain && device->recording != NULL && moe_count_mixers(c, MOE_MIXER_RECURRENT) == 0;
-}
-
-uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_config *config,
+uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_program *program,
                                    const moe_engine_options *options, bool keeps_experts)
 {
+    const moe_model_config *config = program->config;
     static const uint16_t some;
     moe_recorded_table_options lossy = {.max_rows = 1,
                                         .max_buddies = moe_lossy_most_buddies(options)};
     uint64_t bytes = 0;
     bool has_affinity;
-    if (!can_record(device, config)) {
+    if (!moe_program_is_recordable(program, device)) {
         return 0;
     }
     moe_recorded_table_options exact = {.stops = true, .max_rows = device->recording->max_rows};
@@ -168,24 +154,23 @@ static moe_resident_buddies rules_of(const moe_lossy *lossy, uint32_t layer)
                                   .drop_unserved = o->drop_unserved};
 }
 
-/* Computes the routed experts of a layer while it is being recorded: from buffers->norm to
- * ->branch. */
+/* Computes the routed experts of a layer, and their sum, while it is being recorded. */
 static int serve_layer(void *user, moe_runner *runner, uint32_t layer, moe_error *err)
 {
     const moe_recorded_pass *r = user;
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
     moe_resident_buddies buddies = {0};
-    moe_resident_experts experts = {
-        .route = moe_route_of_layer(runner, layer),
-        .fill = r->fill,
-        .gate = shape_of(r->parts->map, layer, MOE_EXPERT_GATE),
-        .up = shape_of(r->parts->map, layer, MOE_EXPERT_UP),
-        .down = shape_of(r->parts->map, layer, MOE_EXPERT_DOWN),
-        .activation = moe_activation_of(runner->config, runner->config->layers[layer].expert_limit),
-        .x = b->norm,
-        .outs = b->rank_out,
-        .y = b->branch};
+    const moe_op *op = moe_experts_op(runner, layer);
+    moe_resident_experts experts = {.route = moe_route_of_layer(runner, layer),
+                                    .fill = r->fill,
+                                    .gate = shape_of(r->parts->map, layer, MOE_EXPERT_GATE),
+                                    .up = shape_of(r->parts->map, layer, MOE_EXPERT_UP),
+                                    .down = shape_of(r->parts->map, layer, MOE_EXPERT_DOWN),
+                                    .activation = op->u.experts.activation,
+                                    .x = b->values[op->x.value],
+                                    .outs = b->values[op->y.value],
+                                    .y = b->values[MOE_VALUE_BRANCH]};
     static const int biases[] = {MOE_LAYER_EXPERTS_GATE_BIAS, MOE_LAYER_EXPERTS_UP_BIAS,
                                  MOE_LAYER_EXPERTS_DOWN_BIAS};
     for (int p = 0; p < 3; p++) {
@@ -330,7 +315,7 @@ static int make_up_for(moe_recorded_pass *r, const moe_pass *pass, uint32_t end,
             show_choice(r, &results);
             played.offered = r->in_place && r->table.offered;
             played.kept = moe_recorded_table_take_kept(&r->table, r->runner, l, &played.n_kept);
-            status = moe_feed_forward_note(r->runner, pass, l, &played, err);
+            status = moe_layer_note(r->runner, pass, l, &played, err);
         }
     }
     return status;
@@ -520,7 +505,7 @@ static int take_draft(moe_recorded_pass *r, const moe_pass *pass, moe_error *err
 static bool is_recorded(const moe_recorded_pass *r, const moe_pass *pass)
 {
     bool fits = pass->n_rows <= r->table.max_rows && pass->n_logit_rows == pass->n_rows &&
-                !(r->refused >> pass->n_rows & 1) && !moe_index_chooses(r->runner->config, pass);
+                !(r->refused >> pass->n_rows & 1) && !moe_pass_chooses(r->runner->config, pass);
     return fits && (r->kind == MOE_RECORDED_EXACT || pass->kv_rows[0].path == NULL) &&
            (r->kind == MOE_RECORDED_DRAFT || !moe_pass_needs_host_routing(r->runner, pass));
 }
@@ -689,7 +674,7 @@ int moe_recorded_passes_open(moe_recorded_passes **out, const moe_recorded_parts
     const moe_speculation *s = parts->speculation;
     int status = MOE_OK;
     *out = NULL;
-    if (!can_record(parts->runner->device, parts->runner->config)) {
+    if (!moe_program_is_recordable(parts->runner->program, parts->runner->device)) {
         return MOE_OK;
     }
     moe_recorded_passes *passes = moe_calloc(1, sizeof *passes);

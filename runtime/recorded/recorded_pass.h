@@ -44,7 +44,7 @@ typedef struct moe_recorded_parts {
 typedef struct moe_recorded_passes moe_recorded_passes;
 
 /* The device memory of all kinds, by the options; 0 if the device cannot record such a model. */
-uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_model_config *config,
+uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_program *program,
                                    const moe_engine_options *options, bool keeps_experts);
 /* Each kind adds a hook to the runner, which takes over the passes that it can replay. The host
  * routes all passes of a kind: without a device that records; drafts without a self draft, in

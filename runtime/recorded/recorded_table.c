@@ -387,10 +387,10 @@ int moe_recorded_table_restore(const moe_recorded_table *t, moe_runner *runner, 
     size_t bytes = (size_t)t->n_rows * t->config->n_embd * sizeof(float);
     moe_device *device = runner->device;
     const uint8_t *kept = t->memory + t->stop_at + moe_align64(1);
-    int status = device->ops->copy(device, runner->buffers.x, kept, bytes, err);
+    int status = device->ops->copy(device, runner->buffers.values[MOE_VALUE_X], kept, bytes, err);
     return status != MOE_OK
                ? status
-               : device->ops->copy(device, runner->buffers.norm,
+               : device->ops->copy(device, runner->buffers.values[MOE_VALUE_NORM],
                                    kept + kept_bytes(t->config, t->max_rows), bytes, err);
 }
 
@@ -413,11 +413,12 @@ void moe_recorded_table_fill(const moe_recorded_table *t, const moe_runner *runn
     if (t->stops) {
         float *kept = (float *)(t->memory + t->stop_at + moe_align64(1));
         size_t n_kept = kept_bytes(c, t->max_rows) / sizeof *kept;
-        job->stop = (moe_resident_stop){.stopped = (uint32_t *)(t->memory + t->stop_at),
-                                        .begins = layer == first_with_experts(c, first),
-                                        .inputs = {runner->buffers.x, runner->buffers.norm},
-                                        .kept = {kept, kept + n_kept},
-                                        .n = t->n_rows * c->n_embd};
+        job->stop = (moe_resident_stop){
+            .stopped = (uint32_t *)(t->memory + t->stop_at),
+            .begins = layer == first_with_experts(c, first),
+            .inputs = {runner->buffers.values[MOE_VALUE_X], runner->buffers.values[MOE_VALUE_NORM]},
+            .kept = {kept, kept + n_kept},
+            .n = t->n_rows * c->n_embd};
     }
     if (t->keeps) {
         job->keep.spares = (moe_expert_spare *)(t->memory + t->spares_at);

@@ -7,13 +7,14 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/pass/expert_form.h"
+#include "runtime/pass/program_run.h"
 #include "runtime/pass/runner.h"
 #include "runtime/sidecar/calibration_work.h"
 #include "runtime/sidecar/model_parts.h"
 
 /* ---- Outputs ---- */
 
-/* Runs one expert on the experts' input in the buffers, into rank_out. */
+/* Runs one expert on the experts' input in the buffers. */
 static int run_expert(moe_calibration_run *run, uint32_t layer, uint32_t expert,
                       const moe_expert_view *view, float *out, moe_error *err)
 {
@@ -23,11 +24,12 @@ static int run_expert(moe_calibration_run *run, uint32_t layer, uint32_t expert,
     uint32_t width = run->parts.model.config->n_expert_in;
     moe_expert_work work = moe_expert_work_of(run->parts.runner, layer, expert, view);
     work.n_rows = n;
-    const float *x = moe_experts_are_latent(run->parts.model.config) ? b->latent : b->norm;
-    int status = device->ops->experts(device, x, n, width, &work, 1, b->rank_out, width, err);
-    return status != MOE_OK ? status
-                            : device->ops->download(device, out, b->rank_out,
-                                                    (size_t)n * width * sizeof(float), err);
+    float *outs = b->values[MOE_VALUE_RANK_OUT];
+    const float *x = moe_experts_x(run->parts.runner, layer);
+    int status = device->ops->experts(device, x, n, width, &work, 1, outs, width, err);
+    return status != MOE_OK
+               ? status
+               : device->ops->download(device, out, outs, (size_t)n * width * sizeof(float), err);
 }
 
 /* Runs every expert of the layer, as the store delivers them; outputs:
@@ -69,17 +71,13 @@ static int compare_layer_outputs(moe_calibration_run *run, uint32_t layer, float
                                  double *distances, moe_error *err)
 {
     moe_calibration_state *s = run->state;
-    moe_device *device = run->parts.runner->device;
     size_t pairs = (size_t)s->shape.n_expert * s->shape.n_expert;
     size_t n = (size_t)s->n_samples * s->shape.n_embd;
     int status = MOE_OK;
     memset(distances, 0, pairs * sizeof *distances);
     if (moe_layer_has_experts(run->parts.model.config, layer)) {
-        status = device->ops->upload(device, run->parts.runner->buffers.norm,
-                                     s->samples + layer * n, n * sizeof(float), err);
-        if (status == MOE_OK) {
-            status = moe_project_latent(run->parts.runner, layer, s->n_samples, err);
-        }
+        status = moe_bring_experts_x(run->parts.runner, layer, s->samples + layer * n, s->n_samples,
+                                     err);
         if (status == MOE_OK) {
             status = run_all_experts(run, layer, outputs, err);
         }

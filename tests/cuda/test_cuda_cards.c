@@ -229,7 +229,7 @@ static void planned_memory(void **state)
     fake_machine machine;
     fake.init(&machine);
     const uint64_t machine_bytes = machine.memory_bytes;
-    moe_pass_device_limits(&engine->config, engine->prefill_chunk, &limits);
+    moe_pass_device_limits(&engine->program, engine->prefill_chunk, &limits);
     assert_int_equal(plan->cards, 3);
     assert_int_equal(plan->expert_slots, plan->experts);
     uint64_t sum = 0;

@@ -41,14 +41,14 @@ typedef enum state_kind {
 } state_kind;
 
 static const struct {
-    unsigned feature;
+    moe_form form;
     uint32_t n_out, n_state; /* floats: of a token's output, of a state */
 } kinds[KINDS] = {
-    [KIND_DELTA] = {MOE_DEVICE_DELTA_RULE, HEADS *VALUE, STATE},
-    [KIND_CONVOLUTION] = {MOE_DEVICE_SHORT_CONV, CHANNELS, (KERNEL - 1) * CHANNELS},
-    [KIND_SPACE] = {MOE_DEVICE_STATE_SPACE, HEADS *VALUE, STATE},
-    [KIND_CHANNELS] = {MOE_DEVICE_CHANNEL_RULE, HEADS *DIM, HEADS *DIM *DIM + 9 * HEADS *DIM},
-    [KIND_SCAN] = {MOE_DEVICE_SELECTIVE_SCAN, WIDE, WIDE *ROWS + (KERNEL - 1) * WIDE},
+    [KIND_DELTA] = {MOE_FORM_DELTA_RULE, HEADS *VALUE, STATE},
+    [KIND_CONVOLUTION] = {MOE_FORM_SHORT_CONV, CHANNELS, (KERNEL - 1) * CHANNELS},
+    [KIND_SPACE] = {MOE_FORM_STATE_SPACE, HEADS *VALUE, STATE},
+    [KIND_CHANNELS] = {MOE_FORM_CHANNEL_RULE, HEADS *DIM, HEADS *DIM *DIM + 9 * HEADS *DIM},
+    [KIND_SCAN] = {MOE_FORM_SELECTIVE_SCAN, WIDE, WIDE *ROWS + (KERNEL - 1) * WIDE},
 };
 
 typedef struct delta_memory {
@@ -252,7 +252,7 @@ static void check_kind(state_kind kind)
         open_device(&fixture, device_spec_at(i));
         moe_device *device = fixture.device;
         delta_memory m = make_memory(device);
-        if ((device->features & kinds[kind].feature) != 0) {
+        if ((device->forms & MOE_FORM_BIT(kinds[kind].form)) != 0) {
             assert_int_equal(run(device, kind, &m, 0, TOKENS, 0, NULL, m.states[2]), MOE_OK);
             take_outcome(device, kind, &m, m.states[2], i == 0 ? &expected : &got);
             assert_true(i == 0 || memcmp(&expected, &got, sizeof got) == 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Devices with MOE_DEVICE_MASKED_ATTENTION and MOE_DEVICE_EXPERT_FORMS against sums in double:
+/* Devices with masked attention and other forms of experts (moe_form) against sums in double:
  * windows, chunks, sinks, scales of rows; biases, the clamped SwiGLU, scales of expert inputs.
  * Pages that no row sees are missing, and rows of a tree have a timeline's bits. */
 #include <math.h>
@@ -171,7 +171,7 @@ static void masked_attention(void **state)
         moe_device *device = fixture.device;
         moe_device_limits limits = {
             .linear = {1, DIM}, .max_v_dim = DIM, .max_head_group = N_HEAD / N_KV_HEAD};
-        assert_true((device->features & MOE_DEVICE_MASKED_ATTENTION) != 0);
+        assert_true((device->forms & MOE_FORM_BIT(MOE_FORM_ATTEND_WINDOW)) != 0);
         assert_int_equal(device->ops->reserve(device, &limits, NULL), MOE_OK);
         attention_case a = {.device = device, .layout = layout_of()};
         size_t page_bytes = 2 * a.layout.v_offset;
@@ -285,7 +285,7 @@ static void expert_forms(void **state)
         open_device(&fixture, device_spec_at(i));
         moe_device_limits limits = {
             .linear = {N_ROWS, N_IN}, .ff = {{N_ROWS, N_FF}}, .max_v_dim = 1, .max_head_group = 1};
-        assert_true((fixture.device->features & MOE_DEVICE_EXPERT_FORMS) != 0);
+        assert_true((fixture.device->forms & MOE_FORM_BIT(MOE_FORM_EXPERTS_GELU)) != 0);
         assert_int_equal(fixture.device->ops->reserve(fixture.device, &limits, NULL), MOE_OK);
         check_expert(fixture.device, false, false);
         check_expert(fixture.device, true, false);

@@ -12,7 +12,8 @@
 #include <cmocka.h>
 
 #include "runtime/base/error.h"
-#include "runtime/pass/mixers.h"
+#include "runtime/pass/program_run.h"
+#include "runtime/program/program_builder.h"
 
 #define CHANNELS 8u
 #define GATES    4u
@@ -26,8 +27,10 @@ const bool toy_is_real = false;
 uint32_t toy_layers;
 uint32_t toy_fails_in;
 
-const moe_mixer *__real_moe_mixer_of(moe_mixer_kind kind);
-const moe_mixer *__wrap_moe_mixer_of(moe_mixer_kind kind);
+void __wrap_moe_build_recurrent(moe_program_builder *b);
+int __wrap_moe_op_states(const moe_run *run, const moe_op *op, moe_error *err);
+int __wrap_moe_advance_states(moe_runner *runner, const moe_state_run *run, uint32_t layer,
+                              moe_error *err);
 int __real_moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
                                 moe_error *err);
 int __wrap_moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
@@ -118,23 +121,37 @@ static void run_rows(moe_runner *runner, const moe_pass *pass, const moe_state_r
     }
     for (uint32_t i = 0; i < run->n_rows; i++) {
         uint32_t row = run->first_row + i;
-        read_row(pass, b->norm, row, n_embd, input);
+        read_row(pass, b->values[MOE_VALUE_NORM], row, n_embd, input);
         if (run->log != NULL) {
             memcpy(log_row(run, at, run->n_logged + i), input, sizeof input);
         }
         take_input(input, state);
-        give_output(state, b->branch + (size_t)row * n_embd, n_embd);
+        give_output(state, b->values[MOE_VALUE_BRANCH] + (size_t)row * n_embd, n_embd);
     }
     end_state(run, at, state);
 }
 
-static int toy_run(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+/* The toy's operation, from the norm of the stream to what is added to it. */
+void __wrap_moe_build_recurrent(moe_program_builder *b)
 {
-    const moe_state_layout *at = &runner->states->layers[layer];
+    const uint32_t n = b->config->n_embd;
+    moe_build(b, (moe_op){.kind = MOE_OP_STATES,
+                          .n = n,
+                          .tensor = MOE_TENSOR_NONE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = moe_all_of(MOE_VALUE_NORM, n),
+                          .y = moe_all_of(MOE_VALUE_BRANCH, n)});
+}
+
+int __wrap_moe_op_states(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const moe_pass *pass = run->pass;
+    const moe_state_layout *at = &run->runner->states->layers[run->layer];
     uint32_t n_rows = 0;
+    (void)op;
     assert_int_equal(at->bytes, FLOATS * sizeof(float));
     for (uint32_t i = 0; i < pass->n_state_runs; i++) {
-        run_rows(runner, pass, &pass->state_runs[i], at);
+        run_rows(run->runner, pass, &pass->state_runs[i], at);
         n_rows += pass->state_runs[i].n_rows;
     }
     assert_int_equal(n_rows, pass->n_rows);
@@ -144,24 +161,21 @@ static int toy_run(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe
     return MOE_OK;
 }
 
-static int toy_advance(moe_runner *runner, const moe_state_run *run, uint32_t layer, moe_error *err)
+int __wrap_moe_advance_states(moe_runner *runner, const moe_state_run *run, uint32_t layer,
+                              moe_error *err)
 {
     const moe_state_layout *at = &runner->states->layers[layer];
     float state[FLOATS];
     (void)err;
+    if (at->bytes == 0) {
+        return MOE_OK;
+    }
     begin_state(run, at, state);
     for (uint32_t i = 0; i < run->n_rows; i++) {
         take_input(log_row(run, at, i), state);
     }
     end_state(run, at, state);
     return MOE_OK;
-}
-
-static const moe_mixer toy = {"toy", toy_run, toy_advance};
-
-const moe_mixer *__wrap_moe_mixer_of(moe_mixer_kind kind)
-{
-    return kind == MOE_MIXER_RECURRENT ? &toy : __real_moe_mixer_of(kind);
 }
 
 /* The file's attention weights of those layers are loaded and not used. */

@@ -3,8 +3,8 @@
  * that the test can compute from the tokens alone: how many there were, and a checksum of them. The
  * rest depends on all hidden states so far, and so does what the layer adds to the stream.
  *
- * Linked with --wrap=moe_mixer_of and --wrap=moe_tensor_map_build: models that are opened while
- * toy_layers is not 0 have recurrent layers where its bits are set. */
+ * Linked with the wraps of tests/engine/meson.build: models that are opened while toy_layers is not
+ * 0 have recurrent layers where its bits are set. */
 #ifndef MOE_TESTS_TOY_RECURRENCE_H
 #define MOE_TESTS_TOY_RECURRENCE_H
 

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+/* Operations on the rows of a pass: what they are is in the operation, so each is one call of the
+ * device's. */
+#include "runtime/pass/program_run.h"
+
+#include "runtime/base/moe_assert.h"
+#include "runtime/pass/runner.h"
+
+static moe_device *device_of(const moe_run *run)
+{
+    return run->runner->device;
+}
+
+static float *at(const moe_run *run, const moe_operand *o)
+{
+    MOE_ASSERT(run->runner->buffers.values[o->value] != NULL);
+    return run->runner->buffers.values[o->value] + o->at;
+}
+
+static size_t row_floats(const moe_op *op, const moe_operand *o)
+{
+    return (size_t)op->each * o->stride;
+}
+
+const moe_weight *moe_op_weight(const moe_run *run, int tensor)
+{
+    static const moe_weight none;
+    const moe_weights *w = run->runner->weights;
+    switch (tensor) {
+    case MOE_TENSOR_NONE:
+        return &none;
+    case MOE_TENSOR_TOKEN_EMBEDDING:
+        return &w->token_embedding;
+    case MOE_TENSOR_OUTPUT_NORM:
+        return &w->output_norm;
+    case MOE_TENSOR_OUTPUT_NORM_BIAS:
+        return &w->output_norm_bias;
+    case MOE_TENSOR_OUTPUT:
+        return &w->output;
+    case MOE_TENSOR_OUTPUT_BIAS:
+        return &w->output_bias;
+    default:
+        return tensor >= MOE_TENSOR_DRAFT ? &w->draft[tensor - MOE_TENSOR_DRAFT]
+                                          : moe_layer_weight(run->runner, run->layer, tensor);
+    }
+}
+
+int moe_op_embed(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    return device_of(run)->ops->embed(device_of(run), moe_op_weight(run, op->tensor),
+                                      run->pass->tokens, run->n_rows, op->factor, at(run, &op->y),
+                                      err);
+}
+
+int moe_op_norm(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const moe_device_ops *ops = device_of(run)->ops;
+    const float *weight = op->tensor == MOE_TENSOR_ONES
+                              ? run->runner->buffers.values[MOE_VALUE_ONES]
+                              : moe_op_weight(run, op->tensor)->data;
+    const uint32_t n_rows = run->n_rows * op->each;
+    weight += op->u.norm.weight_at;
+    return op->u.norm.mean ? ops->layer_norm(device_of(run), at(run, &op->x), weight,
+                                             moe_op_weight(run, op->bias)->data, at(run, &op->y),
+                                             n_rows, op->n, op->x.stride, op->u.norm.eps, err)
+                           : ops->rms_norm(device_of(run), at(run, &op->x), weight, at(run, &op->y),
+                                           n_rows, op->n, op->x.stride, op->u.norm.eps, err);
+}
+
+int moe_op_linear(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    moe_linear linears[MOE_MOST_OUTPUTS];
+    const uint32_t n = op->u.linear.n_outputs;
+    for (uint32_t i = 0; i < n; i++) {
+        const moe_op_output *out = &op->u.linear.outputs[i];
+        const moe_weight *weight = moe_op_weight(run, out->tensor);
+        linears[i] = (moe_linear){
+            out->n == weight->n_out ? *weight : moe_weight_rows(weight, out->first, out->n),
+            moe_op_weight(run, out->bias)->data, at(run, &out->to)};
+    }
+    return device_of(run)->ops->linear(device_of(run), at(run, &op->x), run->n_rows, op->n, linears,
+                                       n, err);
+}
+
+int moe_op_head_linear(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    moe_head_linear linear = {.weight = *moe_op_weight(run, op->tensor),
+                              .n_head = op->each,
+                              .x = at(run, &op->x),
+                              .x_row_stride = row_floats(op, &op->x),
+                              .x_head_stride = op->x.stride,
+                              .out = at(run, &op->y),
+                              .out_row_stride = row_floats(op, &op->y),
+                              .out_head_stride = op->y.stride};
+    return device_of(run)->ops->head_linear(device_of(run), &linear, run->n_rows, err);
+}
+
+int moe_op_rope(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const moe_pass_buffers *b = &run->runner->buffers;
+    moe_rope rope = {.x = at(run, &op->x),
+                     .row_stride = row_floats(op, &op->x),
+                     .head_stride = op->x.stride,
+                     .n_head = op->each,
+                     .n_rot = op->n,
+                     .interleaved = op->u.rope.interleaved,
+                     .cos = op->u.rope.window ? b->window_cos : b->rope_cos,
+                     .sin = op->u.rope.window ? b->window_sin : b->rope_sin};
+    return device_of(run)->ops->rope(device_of(run), &rope, run->n_rows, err);
+}
+
+int moe_op_clamp(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    return device_of(run)->ops->clamp(device_of(run), op->factor, at(run, &op->x),
+                                      (size_t)run->n_rows * op->n, err);
+}
+
+/* A layer's own factor is known once its weights are loaded. */
+int moe_op_scale(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const float factor = op->tensor == MOE_TENSOR_NONE
+                             ? op->factor
+                             : run->runner->weights->layers[run->layer].out_scale;
+    return factor == 1.0f ? MOE_OK
+                          : device_of(run)->ops->scale(device_of(run), factor, at(run, &op->x),
+                                                       (size_t)run->n_rows * op->n, err);
+}
+
+int moe_op_soft_cap(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    return device_of(run)->ops->soft_cap(device_of(run), op->factor, at(run, &op->x),
+                                         (size_t)run->n_rows * op->n, err);
+}
+
+int moe_op_add(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    return device_of(run)->ops->add(device_of(run), at(run, &op->x), at(run, &op->z),
+                                    at(run, &op->y), (size_t)run->n_rows * op->n, err);
+}
+
+int moe_op_copy(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const moe_device_ops *ops = device_of(run)->ops;
+    const size_t n_vectors = (size_t)run->n_rows * op->each;
+    return op->n == op->x.stride && op->n == op->y.stride
+               ? ops->copy(device_of(run), at(run, &op->y), at(run, &op->x),
+                           n_vectors * op->n * sizeof(float), err)
+               : ops->copy_rows(device_of(run), at(run, &op->x), op->x.stride, at(run, &op->y),
+                                op->y.stride, op->n, n_vectors, err);
+}
+
+int moe_op_gate(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const moe_device_ops *ops = device_of(run)->ops;
+    const size_t n_vectors = (size_t)run->n_rows * op->each;
+    if (op->u.gate.one && op->u.gate.kind == MOE_GATING_SIGMOID) {
+        return ops->sigmoid_scale(device_of(run), at(run, &op->z), at(run, &op->x),
+                                  (uint32_t)n_vectors, op->n, err);
+    }
+    moe_gating gating = {.kind = op->u.gate.kind,
+                         .one = op->u.gate.one,
+                         .gate = at(run, &op->z),
+                         .gate_stride = op->z.stride,
+                         .x = at(run, &op->x),
+                         .x_stride = op->x.stride,
+                         .n = op->n};
+    return ops->gate(device_of(run), &gating, n_vectors, err);
+}
+
+/* Rows that follow each other are read where they are. */
+int moe_op_select(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    float **values = run->runner->buffers.values;
+    const uint32_t *rows = run->rows;
+    const uint32_t n = run->n_rows;
+    float *selected = values[MOE_VALUE_LOGITS] - (size_t)n * op->n;
+    const bool together = rows[n - 1] - rows[0] == n - 1;
+    float *x = at(run, &op->x);
+    values[MOE_VALUE_SELECTED] = selected;
+    values[op->y.value] = together ? x + (size_t)rows[0] * op->n : selected;
+    return together ? MOE_OK
+                    : device_of(run)->ops->gather(device_of(run), x, op->n, rows, n, selected, err);
+}
+
+int moe_op_network(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const int first = op->tensor + op->u.experts.no_gate;
+    moe_expert_work work = {.gate = *moe_op_weight(run, first),
+                            .up = *moe_op_weight(run, op->tensor + 1),
+                            .down = *moe_op_weight(run, op->tensor + 2),
+                            .activation = op->u.experts.activation,
+                            .n_rows = run->n_rows};
+    return device_of(run)->ops->experts(device_of(run), at(run, &op->x), run->n_rows, op->n, &work,
+                                        1, at(run, &op->y), op->n, err);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/pass/program_run.h"
+
+const moe_op_body moe_op_bodies[MOE_OPS] = {
+    [MOE_OP_EMBED] = moe_op_embed,
+    [MOE_OP_NORM] = moe_op_norm,
+    [MOE_OP_LINEAR] = moe_op_linear,
+    [MOE_OP_HEAD_LINEAR] = moe_op_head_linear,
+    [MOE_OP_ROPE] = moe_op_rope,
+    [MOE_OP_CLAMP] = moe_op_clamp,
+    [MOE_OP_SCALE] = moe_op_scale,
+    [MOE_OP_SOFT_CAP] = moe_op_soft_cap,
+    [MOE_OP_ADD] = moe_op_add,
+    [MOE_OP_COPY] = moe_op_copy,
+    [MOE_OP_GATE] = moe_op_gate,
+    [MOE_OP_KV_STORE] = moe_op_kv_store,
+    [MOE_OP_CHOOSE] = moe_op_choose,
+    [MOE_OP_ATTEND] = moe_op_attend,
+    [MOE_OP_STATES] = moe_op_states,
+    [MOE_OP_CONVOLVE] = moe_op_convolve,
+    [MOE_OP_DELTA_RULE] = moe_op_delta_rule,
+    [MOE_OP_STATE_SPACE] = moe_op_state_space,
+    [MOE_OP_CHANNEL_RULE] = moe_op_channel_rule,
+    [MOE_OP_SCAN] = moe_op_scan,
+    [MOE_OP_NETWORK] = moe_op_network,
+    [MOE_OP_ROUTE] = moe_op_route,
+    [MOE_OP_EXPERTS] = moe_op_experts,
+    [MOE_OP_COMBINE] = moe_op_combine,
+    [MOE_OP_SELECT] = moe_op_select,
+};

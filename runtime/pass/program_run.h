@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/* Runs a model's program (runtime/program/program.h): the one way in which layers are computed, by
+ * passes, drafts, drafting layers, recordings and searches alike. Each kind of operation has one
+ * body; the values that it reads and writes are in buffers->values. */
+#ifndef MOE_PASS_PROGRAM_RUN_H
+#define MOE_PASS_PROGRAM_RUN_H
+
+#include "runtime/pass/pass.h"
+#include "runtime/program/program.h"
+
+/* What the operations of a span are carried out for. */
+struct moe_run {
+    moe_runner *runner;
+    const moe_pass *pass; /* NULL where no operation asks for it */
+    uint32_t layer;
+    uint32_t n_rows;
+    const uint32_t *rows; /* of SELECT: [n_rows] */
+    /* Of the operations behind STATES: whose tokens they are for. */
+    const moe_delta_sequence *sequences;
+    uint32_t n_sequences;
+};
+
+/* Carries out operations in their order. */
+int moe_program_run(const moe_run *run, moe_span span, moe_error *err);
+
+/* ---- Layers ---- */
+
+/* A layer in two parts: up to where the host needs the router's logits, and the rest, if there is
+ * one. Each reads buffers' x, and adds to it. */
+int moe_layer_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
+int moe_layer_rest(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
+/* From `mixed` to the end, of a layer whose mixer has been run; what stands before `rest` is cheap
+ * to repeat. */
+int moe_layer_network(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
+/* What stands before the layers; of a drafting layer with its joining. */
+int moe_program_front(moe_runner *runner, const moe_pass *pass, moe_error *err);
+/* Computes y, the model's last norm of n rows of x; both on the device. */
+int moe_program_last_norm(moe_runner *runner, float *x, float *y, uint32_t n, moe_error *err);
+/* Puts n_rows of the stream's width, in host memory, where the layer's routed experts read theirs,
+ * as what the layer projects for them if it does. */
+int moe_bring_experts_x(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,
+                        moe_error *err);
+/* The next layer's router on the stream as it is. */
+int moe_program_router_ahead(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err);
+/* Advances the states of a layer, which keeps some, from run->from over the first n_rows rows of
+ * run->log to run->to (moe_state_run). Does nothing in other layers. */
+int moe_advance_states(moe_runner *runner, const moe_state_run *run, uint32_t layer,
+                       moe_error *err);
+
+/* ---- Bodies ---- */
+
+/* What a runner carries out operations by. */
+extern const moe_op_body moe_op_bodies[MOE_OPS];
+
+/* A tensor of an operation's; data is NULL if there is none. */
+const moe_weight *moe_op_weight(const moe_run *run, int tensor);
+
+int moe_op_embed(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_norm(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_linear(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_head_linear(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_rope(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_clamp(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_scale(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_soft_cap(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_add(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_copy(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_gate(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_select(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_network(const moe_run *run, const moe_op *op, moe_error *err);
+/* op_attention.c, position_index.c */
+int moe_op_kv_store(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_choose(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_attend(const moe_run *run, const moe_op *op, moe_error *err);
+/* op_states.c */
+int moe_op_states(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_convolve(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_delta_rule(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_state_space(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_channel_rule(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_scan(const moe_run *run, const moe_op *op, moe_error *err);
+/* op_experts.c */
+int moe_op_route(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_experts(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_combine(const moe_run *run, const moe_op *op, moe_error *err);
+
+#endif
