@@ -134,14 +134,9 @@ static void read_gate(moe_config_reader *r, moe_model_config *config)
 static void read_forms(const moe_config_reader *r, moe_model_config *config)
 {
     const moe_family *family = r->family;
-    config->activation = family->activation;
     config->no_gate_matrix = family->no_gate_matrix;
-    config->experts_input = family->experts_input;
     config->experts_norm_tensor = family->experts_norm;
-    config->router_input = family->router_input;
-    config->expert_scales = family->expert_scales;
-    config->branches_normed = family->branches_normed;
-    config->branch_scale = family->branch_scale != 0 ? family->branch_scale : 1;
+    config->family_traits = family->traits;
 }
 
 void moe_config_read_norms(moe_config_reader *r, moe_model_config *config)
@@ -158,8 +153,6 @@ void moe_config_read_norms(moe_config_reader *r, moe_model_config *config)
     if (family->ffn_post_norm_older != NULL && moe_gguf_find_tensor(r->gguf, name) != NULL) {
         config->ffn_post_norm_tensor = family->ffn_post_norm_older;
     }
-    config->parallel_residual = family->parallel_residual;
-    config->layer_scales = family->layer_scales;
 }
 
 void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
@@ -183,14 +176,8 @@ void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
     }
     read_forms(r, config);
     config->expert_biases = r->family->expert_biases;
-    config->gate_scales_input = r->family->gate_scales_input;
     if (r->family->qk_norm_not_of > 0 && config->n_expert == r->family->qk_norm_not_of) {
         config->qk_norm = MOE_QK_NORM_NONE;
-    }
-    if (config->activation ==
-        MOE_FF_SWIGLU_CLAMPED) { /* the same for all models of this kind; no key has them */
-        config->swiglu_alpha = 1.702f;
-        config->swiglu_limit = 7.0f;
     }
     read_expert_widths(r, config);
     config->n_expert_in = config->n_embd;

@@ -94,7 +94,7 @@ static void read_layer(moe_config_reader *r, moe_model_config *c)
     c->norm = MOE_NORM_RMS;
     c->norm_eps = moe_config_f32(r, "attention.layer_norm_rms_epsilon", 1e-5f);
     c->embedding_scale = c->residual_scale = c->logit_scale = 1.0f;
-    c->attention_out_scale = c->branch_scale = c->router_scale = c->gate_scale = 1.0f;
+    c->attention_out_scale = c->gate_scale = 1.0f;
     c->output_norm_tensor = "output_norm.weight";
     c->ffn_norm_tensor = "ffn_norm.weight";
     c->n_expert = c->n_expert_used = 1; /* sizes of tables; the layer is dense */

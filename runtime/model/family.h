@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* A model family as a row of data: how its metadata sets the dials of model_config.h. If code would
- * have to ask for a family's name, a column is missing here. */
+/* A model family as a row of data: how its metadata sets the dials of model_config.h. How its
+ * layers are computed, where that is not the usual, stands in runtime/program/families/; no other
+ * code asks for a family's name. */
 #ifndef MOE_MODEL_FAMILY_H
 #define MOE_MODEL_FAMILY_H
 
+#include "runtime/model/layer_traits.h"
 #include "runtime/model/model_config.h"
 
 /* Where the width of an expert comes from if expert_feed_forward_length is absent. */
@@ -56,11 +58,9 @@ typedef struct moe_family {
     bool single_parts;
     moe_attention_kind attention;
     float attention_scale; /* when attention.scale is absent; 0: 1 / sqrt(key length) */
-    bool values_normed;
     bool values_optional;
     moe_qk_norm_kind qk_norm;
     bool qk_norm_optional;   /* files without attn_q_norm have no QK-norm */
-    bool qk_norm_after_rope; /* else before it */
     uint32_t qk_norm_not_of; /* models with this many experts have no QK-norm; 0: all have it */
     uint32_t window_default; /* when attention.sliding_window is absent */
     bool window_chunks;      /* the window is a chunk; queries of layers without it may be scaled */
@@ -71,7 +71,6 @@ typedef struct moe_family {
     bool attention_sinks;
     moe_attention_gate attention_gate;
     bool gate_by_width; /* ... of OWN and HEADS that which the tensor's rows tell */
-    bool gate_softplus; /* ... by softplus, not by a sigmoid */
     bool sinks_optional;
     moe_recurrence_kind recurrence;
     bool heads_tiled; /* the order of recurrent heads (moe_recurrence.tiled) */
@@ -87,9 +86,7 @@ typedef struct moe_family {
     const char *ffn_norm;    /* the tensor before the feed-forward part; NULL: ffn_norm.weight */
     const char *attn_post_norm; /* NULL: none */
     const char *ffn_post_norm;
-    const char *ffn_post_norm_older; /* its name in older files; NULL: none */
-    bool parallel_residual;
-    bool layer_scales;
+    const char *ffn_post_norm_older;    /* its name in older files; NULL: none */
     bool embedding_root;                /* embeddings are multiplied by sqrt(n_embd) */
     moe_gate_kind gate;                 /* when expert_gating_func is absent */
     bool gate_takes_bias;               /* `gate` holds for files with selection biases, too */
@@ -99,16 +96,9 @@ typedef struct moe_family {
     float attention_cap, router_cap;    /* likewise; 0: none */
     float expert_limit;                 /* likewise; swiglu_clamp_exp, 0: none */
     bool expert_biases;
-    bool gate_scales_input; /* an expert's weight multiplies its input, not its output */
-    bool expert_scales;
-    moe_ff_activation activation;
     bool no_gate_matrix;
-    moe_experts_input experts_input;
     const char *experts_norm;
-    moe_router_input router_input;
-    bool router_root; /* the router's logits are divided by sqrt(n_embd) */
-    bool branches_normed;
-    float branch_scale;      /* 0: 1 */
+    uint64_t traits;         /* moe_model_config.family_traits */
     bool experts_by_tensors; /* layers with a router's tensor have experts; no key says which */
     moe_expert_width_rule expert_width;
     moe_shared_rule shared;

@@ -25,7 +25,7 @@ typedef enum moe_qk_norm_kind {
     MOE_QK_NORM_FULL  /* RMS norm of the whole projection (OLMoE) */
 } moe_qk_norm_kind;
 
-/* A gate on attention's output, a sigmoid or (moe_model_config.gate_softplus) a softplus. */
+/* A gate on attention's output. */
 typedef enum moe_attention_gate {
     MOE_ATTENTION_GATE_NONE,
     MOE_ATTENTION_GATE_JOINED, /* rows of attn_q: of each head first the query, then the gate */
@@ -55,28 +55,6 @@ typedef enum moe_gate_kind {
     MOE_GATE_SOFTMAX_SELECTED = 3, /* softmax over the selected experts' logits */
     MOE_GATE_SPARSE_MIXER = 5      /* Phi-3.5-MoE; no file states it */
 } moe_gate_kind;
-
-/* What joins the products with gate and up. */
-typedef enum moe_ff_activation {
-    MOE_FF_SILU, /* in layers with a limit: MOE_ACTIVATION_SILU_LIMITED */
-    MOE_FF_SWIGLU_CLAMPED,
-    MOE_FF_GELU,
-    MOE_FF_RELU
-} moe_ff_activation;
-
-/* What the routed experts and their router read. A block's input is the residual stream behind
- * attention, a layer's input the one before it. */
-typedef enum moe_experts_input {
-    MOE_EXPERTS_NORM,       /* the feed-forward block's norm of the block's input */
-    MOE_EXPERTS_OWN_NORM,   /* a norm of their own of the block's input */
-    MOE_EXPERTS_LAYER_NORM, /* a norm of their own of the layer's input (Arctic) */
-} moe_experts_input;
-
-typedef enum moe_router_input {
-    MOE_ROUTER_AS_EXPERTS,
-    MOE_ROUTER_OWN_NORM,   /* norm of the block's input, by a weight of the router's (Gemma-4) */
-    MOE_ROUTER_LAYER_INPUT /* the layer's input as it is (SmallThinker) */
-} moe_router_input;
 
 typedef enum moe_group_score_kind {
     MOE_GROUP_SCORE_MAX,     /* a group's score is its best expert's (DeepSeek-V2) */
@@ -113,9 +91,7 @@ typedef struct moe_model_config {
     uint32_t head_dim_k;
     uint32_t head_dim_v;
     moe_qk_norm_kind qk_norm;
-    bool qk_norm_after_rope; /* else before it */
     moe_attention_gate attention_gate;
-    bool gate_softplus;
     float clip_qkv;            /* 0: none */
     float attention_scale;     /* for q.k; includes YaRN's mscale if it applies */
     uint32_t attention_window; /* of the layers that have one (moe_layer_kind.window) */
@@ -123,7 +99,6 @@ typedef struct moe_model_config {
     bool sinks_optional;       /* ... in layers that have the tensor */
     float attention_cap;       /* of scores, softly; 0: none */
     float attention_out_scale; /* of attention's output; default 1 */
-    bool values_normed;        /* RMS norm of each head's value, without a weight */
     bool values_optional; /* layers without attn_v take the keys, before their norm, as values */
     /* In layers with scales_queries the query at position p is multiplied by
      * 1 + temperature_scale * log(1 + floor((p + temperature_offset) / temperature_length)). */
@@ -164,9 +139,7 @@ typedef struct moe_model_config {
     const char *ffn_norm_tensor;
     const char *attn_post_norm_tensor; /* of attention's output; NULL: there is none */
     const char *ffn_post_norm_tensor;  /* of the feed-forward block's output; likewise */
-    /* The feed-forward block reads what attention reads. It has no norm then. */
-    bool parallel_residual;
-    bool layer_scales; /* layers may multiply the residual stream when they end */
+    uint64_t family_traits; /* of its layers' tensors (moe_layer_trait), besides the usual */
 
     /* Feed-forward */
     uint32_t n_dense_lead; /* leading layers without experts */
@@ -180,22 +153,11 @@ typedef struct moe_model_config {
     uint32_t n_ff_shared; /* all shared experts together; 0: none */
     bool shared_gated;    /* the shared expert's output times sigmoid(gate . x) */
     bool shared_dense;    /* the shared expert's tensors are those of a dense layer */
-    bool branches_normed; /* norms of the routed and the shared experts' outputs */
-    float branch_scale;   /* of their sum in layers that have both; default 1 */
-    moe_ff_activation activation;
-    /* Networks have no gate matrix: the product with up takes the place of that with gate, too, so
-     * that MOE_FF_RELU squares it. */
+    /* Networks have no gate matrix: the product with up takes the place of that with gate, too. */
     bool no_gate_matrix;
-    moe_experts_input experts_input;
     const char *experts_norm_tensor;
-    moe_router_input router_input;
-    float router_scale;     /* of the router's logits; default 1 */
-    float router_cap;       /* soft cap of the router's logits; 0: none */
-    bool expert_scales;     /* files may have a factor of each expert's weight */
-    bool expert_biases;     /* of the router and of the experts' products */
-    bool gate_scales_input; /* an expert's weight multiplies its input, not its output */
-    float swiglu_alpha;     /* of a clamped SwiGLU */
-    float swiglu_limit;
+    float router_cap;   /* soft cap of the router's logits; 0: none */
+    bool expert_biases; /* of the router and of the experts' products */
     moe_gate_kind gate;
     bool gate_renormalise;        /* selected weights divided by their sum */
     float gate_scale;             /* of the selected weights; 1: none */

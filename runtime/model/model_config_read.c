@@ -112,7 +112,6 @@ static void read_scales(moe_config_reader *r, moe_model_config *config)
         read_factor(r, "attn_logit_softcapping", MOE_KEY_CAPS, f->attention_cap);
     config->router_cap = read_factor(r, "router_logit_softcapping", MOE_KEY_CAPS, f->router_cap);
     config->attention_out_scale = read_factor(r, "attention.value_scale", MOE_KEY_VALUE_SCALE, 1);
-    config->router_scale = f->router_root ? 1 / sqrtf((float)config->n_embd) : 1;
     if (f->embedding_root) {
         config->embedding_scale *= sqrtf((float)config->n_embd);
     }
@@ -304,7 +303,6 @@ static void read_gate_kind(const moe_config_reader *r, moe_model_config *config)
 {
     const moe_gguf_tensor *gate = moe_gguf_find_tensor(r->gguf, "blk.0.attn_gate.weight");
     config->attention_gate = r->family->attention_gate;
-    config->gate_softplus = r->family->gate_softplus;
     if (r->family->gate_by_width && gate != NULL && gate->dims[1] > config->n_head) {
         config->attention_gate = MOE_ATTENTION_GATE_OWN;
     }
@@ -314,14 +312,12 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
 {
     config->attention = r->family->attention;
     config->qk_norm = r->family->qk_norm;
-    config->qk_norm_after_rope = r->family->qk_norm_after_rope;
     if (r->family->qk_norm_optional &&
         moe_gguf_find_tensor(r->gguf, "blk.0.attn_q_norm.weight") == NULL) {
         config->qk_norm = MOE_QK_NORM_NONE;
     }
     config->indexer_unused =
         (r->family->keys & MOE_KEY_INDEXER) != 0 && r->family->attention != MOE_ATTENTION_MLA;
-    config->values_normed = r->family->values_normed;
     config->values_optional = r->family->values_optional;
     config->sinks_optional = r->family->sinks_optional;
     if (moe_config_require(r, "attention.head_count")) {

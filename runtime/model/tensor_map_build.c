@@ -165,7 +165,8 @@ static int take_scaled(builder *b, const char *name, const shape *expected, moe_
                        bool *found)
 {
     int status = take(b, name, expected, ref, found);
-    bool taken = b->config->expert_scales && strstr(name, ".ffn_down_exps.") != NULL;
+    bool taken = (b->config->family_traits & MOE_TRAIT_EXPERT_SCALES) != 0 &&
+                 strstr(name, ".ffn_down_exps.") != NULL;
     return status == MOE_OK && *found && !taken && moe_tensor_may_be_scaled(name)
                ? take_scale(b, name, expected, ref)
                : status;

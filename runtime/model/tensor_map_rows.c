@@ -312,9 +312,10 @@ static unsigned norm_traits(const moe_model_config *config, const moe_layer_kind
     unsigned traits = config->norm == MOE_NORM_MEAN ? MOE_TRAIT_MEAN_NORM : 0;
     traits |= config->attn_post_norm_tensor != NULL ? MOE_TRAIT_ATTN_POST_NORM : 0;
     traits |= config->ffn_post_norm_tensor != NULL ? MOE_TRAIT_FFN_POST_NORM : 0;
-    bool has_norm = !config->parallel_residual && kind->feed_forward != MOE_FEED_FORWARD_NONE;
+    bool parallel = (config->family_traits & MOE_TRAIT_PARALLEL) != 0;
+    bool has_norm = !parallel && kind->feed_forward != MOE_FEED_FORWARD_NONE;
     traits |= has_norm ? MOE_TRAIT_FFN_NORM : 0;
-    return traits | (config->layer_scales ? MOE_TRAIT_LAYER_SCALE : 0);
+    return traits | (unsigned)(config->family_traits & MOE_TRAIT_LAYER_SCALE);
 }
 
 uint64_t moe_layer_traits(const moe_model_config *config, uint32_t layer)
@@ -332,11 +333,10 @@ uint64_t moe_layer_traits(const moe_model_config *config, uint32_t layer)
     traits |= MOE_TRAIT_EXPERTS;
     traits |= moe_experts_are_latent(config) ? MOE_TRAIT_LATENT : 0;
     traits |= config->expert_biases ? MOE_TRAIT_EXPERT_BIASES : 0;
-    traits |= config->experts_input != MOE_EXPERTS_NORM ? MOE_TRAIT_EXPERTS_NORM : 0;
-    traits |= config->router_input == MOE_ROUTER_OWN_NORM ? MOE_TRAIT_ROUTER_NORM : 0;
-    traits |= config->expert_scales ? MOE_TRAIT_EXPERT_SCALES : 0;
+    traits |= config->family_traits &
+              (MOE_TRAIT_EXPERTS_NORM | MOE_TRAIT_ROUTER_NORM | MOE_TRAIT_EXPERT_SCALES);
     if (kind->feed_forward == MOE_FEED_FORWARD_BOTH) {
-        traits |= config->branches_normed ? MOE_TRAIT_BRANCH_NORMS : 0;
+        traits |= config->family_traits & MOE_TRAIT_BRANCH_NORMS;
         traits |=
             config->shared_gated ? MOE_TRAIT_SHARED | MOE_TRAIT_SHARED_GATED : MOE_TRAIT_SHARED;
     }

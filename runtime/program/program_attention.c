@@ -122,7 +122,7 @@ static void store(moe_program_builder *b, moe_operand keys, moe_operand values)
 }
 
 /* Gates what attention has put out. */
-static void gate(moe_program_builder *b)
+static void gate(moe_program_builder *b, bool softplus)
 {
     const moe_model_config *c = b->config;
     const moe_heads *h = &moe_built_kind(b)->heads;
@@ -135,17 +135,16 @@ static void gate(moe_program_builder *b)
     moe_operand gates = heads    ? moe_all_of(MOE_VALUE_GATE, 1)
                         : joined ? moe_part_of(MOE_VALUE_GATE, h->k_dim, 2 * (size_t)h->v_dim)
                                  : moe_all_of(MOE_VALUE_GATE, h->v_dim);
-    moe_build(
-        b, (moe_op){.kind = MOE_OP_GATE,
-                    .n = h->v_dim,
-                    .each = h->n,
-                    .tensor = MOE_TENSOR_NONE,
-                    .bias = MOE_TENSOR_NONE,
-                    .x = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
-                    .y = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
-                    .z = gates,
-                    .u.gate = {.kind = c->gate_softplus ? MOE_GATING_SOFTPLUS : MOE_GATING_SIGMOID,
-                               .one = heads}});
+    moe_build(b, (moe_op){.kind = MOE_OP_GATE,
+                          .n = h->v_dim,
+                          .each = h->n,
+                          .tensor = MOE_TENSOR_NONE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
+                          .y = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
+                          .z = gates,
+                          .u.gate = {.kind = softplus ? MOE_GATING_SOFTPLUS : MOE_GATING_SIGMOID,
+                                     .one = heads}});
 }
 
 static void project_output(moe_program_builder *b, moe_value from, uint32_t n)
@@ -154,16 +153,16 @@ static void project_output(moe_program_builder *b, moe_value from, uint32_t n)
     moe_build_scale(b, MOE_VALUE_BRANCH, b->config->n_embd, b->config->attention_out_scale);
 }
 
-void moe_build_attention(moe_program_builder *b, moe_value from)
+void moe_build_attention(moe_program_builder *b, const moe_attention_form *form)
 {
     const moe_model_config *c = b->config;
     const moe_layer_kind *kind = moe_built_kind(b);
     const moe_heads *h = &kind->heads;
-    project(b, from);
-    if (!c->qk_norm_after_rope) {
+    project(b, form->from != MOE_VALUE_NONE ? form->from : MOE_VALUE_NORM);
+    if (!form->norm_after_rope) {
         norm_q_and_k(b);
     }
-    if (c->values_normed) {
+    if (form->values_normed) {
         moe_build_norm(b, MOE_TENSOR_ONES, moe_all_of(MOE_VALUE_V, h->v_dim), h->v_dim, h->n_kv);
     }
     if (c->clip_qkv != 0.0f) {
@@ -175,13 +174,13 @@ void moe_build_attention(moe_program_builder *b, moe_value from)
         turn(b, moe_all_of(MOE_VALUE_Q, h->k_dim), h->n, c->rope, kind->window_rope);
         turn(b, moe_all_of(MOE_VALUE_K, h->k_dim), h->n_kv, c->rope, kind->window_rope);
     }
-    if (c->qk_norm_after_rope) {
+    if (form->norm_after_rope) {
         norm_q_and_k(b);
     }
     store(b, moe_all_of(MOE_VALUE_K, (size_t)h->n_kv * h->k_dim),
           moe_all_of(MOE_VALUE_V, (size_t)h->n_kv * h->v_dim));
     attend(b, MOE_VALUE_Q, h->k_dim);
-    gate(b);
+    gate(b, form->softplus);
     project_output(b, MOE_VALUE_ATTENDED, h->n * h->v_dim);
 }
 

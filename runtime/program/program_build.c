@@ -20,44 +20,32 @@ static void begin_layer(moe_program_builder *b, uint32_t layer)
     b->layer = layer;
 }
 
-static void mix(moe_program_builder *b)
+/* Without routed experts there is no rest. */
+static void end_layer(moe_program_builder *b)
 {
-    moe_mixer_kind mixer = moe_built_kind(b)->mixer;
-    moe_build_row_norm(b, MOE_LAYER_ATTN_NORM, MOE_VALUE_X, MOE_VALUE_NORM);
-    if (mixer == MOE_MIXER_ATTENTION) {
-        moe_build_attention(b, MOE_VALUE_NORM);
-    } else if (mixer == MOE_MIXER_LATENT) {
-        moe_build_latent_attention(b);
-    } else {
-        moe_build_recurrent(b);
+    moe_program_layer *layer = &b->program->layers[b->layer];
+    layer->end = b->program->n_ops;
+    if (!moe_layer_has_experts(b->config, b->layer)) {
+        layer->rest = layer->summed = layer->end;
     }
-    if (b->config->attn_post_norm_tensor != NULL) {
-        moe_build_row_norm(b, MOE_LAYER_ATTN_POST_NORM, MOE_VALUE_BRANCH, MOE_VALUE_BRANCH);
-    }
-    moe_build_scale(b, MOE_VALUE_BRANCH, b->config->n_embd, b->config->residual_scale);
-    moe_build_add(b, MOE_VALUE_X, MOE_VALUE_BRANCH, MOE_VALUE_X, b->config->n_embd);
 }
 
 static void build_layers(moe_program_builder *b)
 {
     moe_program *program = b->program;
+    const moe_written_family *family = moe_written_family_find(b->config->architecture);
     for (uint32_t l = 0; l < b->config->n_layer && b->status == MOE_OK; l++) {
-        moe_program_layer *layer = &program->layers[l];
         begin_layer(b, l);
-        layer->first = program->n_ops;
-        moe_build_layer_input(b);
-        if (moe_built_kind(b)->mixer != MOE_MIXER_NONE) {
-            mix(b);
-        }
-        layer->mixed = program->n_ops;
-        moe_build_network(b, layer);
+        program->layers[l].first = program->n_ops;
+        family->layer(b);
+        end_layer(b);
     }
     for (uint32_t l = 1; l < b->config->n_layer && b->status == MOE_OK; l++) {
         moe_program_layer *layer = &program->layers[l];
         begin_layer(b, l);
         layer->ahead.first = program->n_ops;
         if (moe_layer_has_experts(b->config, l)) {
-            moe_build_router_ahead(b);
+            family->ahead(b);
         }
         layer->ahead.end = program->n_ops;
     }
@@ -180,11 +168,12 @@ static void build_eagle_layer(moe_program_builder *b, const moe_eagle_config *ea
     moe_program_layer *layer = &b->program->layers[0];
     begin_layer(b, 0);
     layer->first = b->program->n_ops;
-    moe_build_attention(b, MOE_VALUE_JOINED);
+    moe_build_attention(b, &(moe_attention_form){.from = MOE_VALUE_JOINED});
     moe_build_add(b, eagle->norm_before_residual ? MOE_VALUE_HIDDEN_NORM : MOE_VALUE_HIDDEN,
                   MOE_VALUE_BRANCH, MOE_VALUE_X, b->config->n_embd);
-    layer->mixed = b->program->n_ops;
-    moe_build_network(b, layer);
+    moe_build_mixed(b);
+    moe_write_network(b, &(moe_layer_form){0});
+    end_layer(b);
     b->layer = b->config->n_layer;
 }
 

@@ -15,7 +15,8 @@ typedef struct moe_program_builder {
     uint32_t layer; /* n_layer: outside of them */
     bool borrows;   /* a drafting layer: tensors outside of layers may be its model's */
     uint32_t capacity;
-    bool written[MOE_VALUES]; /* by the layer, or before it */
+    moe_activation activation; /* of the family's networks; SiLU has the layer's limits */
+    bool written[MOE_VALUES];  /* by the layer, or before it */
     int status;
     moe_error *err;
 } moe_program_builder;
@@ -66,14 +67,70 @@ void moe_build_add(moe_program_builder *b, moe_value a, moe_value other, moe_val
 
 /* ---- The parts of a layer ---- */
 
-/* From `from` (NORM, but for EAGLE-3) to BRANCH. */
-void moe_build_attention(moe_program_builder *b, moe_value from);
+/* What a family's attention has besides the usual. */
+typedef struct moe_attention_form {
+    moe_value from;       /* what it reads; NONE: NORM */
+    bool norm_after_rope; /* queries' and keys' norms stand behind their rotary embedding */
+    bool values_normed;   /* RMS norm of each head's value, without a weight */
+    bool softplus;        /* attention's output is gated by a softplus, not by a sigmoid */
+} moe_attention_form;
+
+/* From NORM to BRANCH. */
+void moe_build_attention(moe_program_builder *b, const moe_attention_form *form);
 void moe_build_latent_attention(moe_program_builder *b);
 void moe_build_recurrent(moe_program_builder *b);
-/* The network, and what experts and routers read of the layer's input. */
-void moe_build_layer_input(moe_program_builder *b);
-void moe_build_network(moe_program_builder *b, moe_program_layer *layer);
-/* The layer's router on the stream of the layer before. */
-void moe_build_router_ahead(moe_program_builder *b);
+/* The layer's mixer: norm, one of the three, the norm behind it if there is one, x += BRANCH. Ends
+ * the first part of the layer. Does nothing in a layer that is a network alone. */
+void moe_build_mixer(moe_program_builder *b, const moe_attention_form *form);
+/* x += BRANCH, which is scaled where the model says so. */
+void moe_build_residual(moe_program_builder *b);
+/* Here the first part of the layer ends. */
+void moe_build_mixed(moe_program_builder *b);
+
+/* The router's logits, from a value as wide as the stream. */
+void moe_build_router(moe_program_builder *b, moe_value from, moe_value to);
+/* From ROUTER_LOGITS and what the experts read to their sum, BRANCH. Here the host needs a result.
+ * scales_inputs: the router's weights multiply their inputs. */
+void moe_build_experts(moe_program_builder *b, moe_value from, bool scales_inputs);
+/* A network that every row passes through, from NORM: a dense layer's, into BRANCH; and, if the
+ * layer has one, the expert beside the routed ones, into SHARED. */
+void moe_build_dense(moe_program_builder *b);
+void moe_build_shared(moe_program_builder *b);
+
+/* ---- Families ---- */
+
+/* How a family's layers differ from the usual in details. */
+typedef struct moe_layer_form {
+    moe_attention_form attention;
+    bool parallel;      /* the network reads what attention reads */
+    bool scales_inputs; /* of experts */
+    float branch_scale; /* of the sum of routed and shared experts; 0: 1 */
+} moe_layer_form;
+
+/* A layer as most families have it. */
+void moe_write_layer(moe_program_builder *b, const moe_layer_form *form);
+/* Its network alone. */
+void moe_write_network(moe_program_builder *b, const moe_layer_form *form);
+
+/* How a family's layers are written: a layer, and its router on the stream of the layer before,
+ * into NEXT_LOGITS. */
+typedef struct moe_written_family {
+    const char *architecture;
+    void (*layer)(moe_program_builder *b);
+    void (*ahead)(moe_program_builder *b);
+} moe_written_family;
+
+/* Never NULL: families that are not listed have the usual layers. */
+const moe_written_family *moe_written_family_find(const char *architecture);
+
+/* family_NAME.c */
+void moe_write_arctic(moe_program_builder *b);
+void moe_write_arctic_ahead(moe_program_builder *b);
+void moe_write_cohere2(moe_program_builder *b);
+void moe_write_cohere2_ahead(moe_program_builder *b);
+void moe_write_gemma4(moe_program_builder *b);
+void moe_write_gemma4_ahead(moe_program_builder *b);
+void moe_write_smallthinker(moe_program_builder *b);
+void moe_write_smallthinker_ahead(moe_program_builder *b);
 
 #endif

@@ -128,7 +128,6 @@ static void test_told_by_tensors(void **state)
     assert_int_equal(config.qk_norm, MOE_QK_NORM_HEAD);
 
     config = config_of(preset("hunyuan-moe"));
-    assert_true(config.qk_norm_after_rope);
     assert_int_equal(config.n_ff_shared, 0);
     b = preset("hunyuan-moe");
     gb_u32(b, "hunyuan-moe.expert_shared_feed_forward_length", 999);

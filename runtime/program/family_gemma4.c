@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* Gemma-4. The router, the routed experts and the dense network beside them read the stream through
+ * a norm each; what the two put out is normed, and so is their sum. Behind each layer the stream is
+ * multiplied by a number. */
+#include <math.h>
+
+#include "runtime/program/program_builder.h"
+
+static void write_router(moe_program_builder *b, moe_value to)
+{
+    const moe_model_config *c = b->config;
+    moe_build_row_norm(b, MOE_LAYER_ROUTER_NORM, MOE_VALUE_X, MOE_VALUE_BRANCH);
+    moe_build_linear(b, MOE_VALUE_BRANCH, c->n_embd, MOE_LAYER_ROUTER, MOE_TENSOR_NONE, to);
+    moe_build_scale(b, to, c->n_expert, 1 / sqrtf((float)c->n_embd));
+    moe_build_cap(b, to, c->n_expert, c->router_cap);
+}
+
+void moe_write_gemma4_ahead(moe_program_builder *b)
+{
+    write_router(b, MOE_VALUE_NEXT_LOGITS);
+}
+
+void moe_write_gemma4(moe_program_builder *b)
+{
+    const uint32_t n_embd = b->config->n_embd;
+    b->activation.kind = MOE_ACTIVATION_GELU;
+    moe_build_mixer(b, &(moe_attention_form){.values_normed = true});
+    write_router(b, MOE_VALUE_ROUTER_LOGITS);
+    moe_build_row_norm(b, MOE_LAYER_EXPERTS_NORM, MOE_VALUE_X, MOE_VALUE_NORM);
+    moe_build_experts(b, MOE_VALUE_NORM, false);
+    if (moe_built_kind(b)->feed_forward == MOE_FEED_FORWARD_BOTH) {
+        moe_build_row_norm(b, MOE_LAYER_FFN_NORM, MOE_VALUE_X, MOE_VALUE_NORM);
+        moe_build_shared(b);
+        moe_build_row_norm(b, MOE_LAYER_EXPERTS_POST_NORM, MOE_VALUE_BRANCH, MOE_VALUE_BRANCH);
+        moe_build_row_norm(b, MOE_LAYER_SHARED_POST_NORM, MOE_VALUE_SHARED, MOE_VALUE_SHARED);
+        moe_build_add(b, MOE_VALUE_BRANCH, MOE_VALUE_SHARED, MOE_VALUE_BRANCH, n_embd);
+    }
+    moe_build_row_norm(b, MOE_LAYER_FFN_POST_NORM, MOE_VALUE_BRANCH, MOE_VALUE_BRANCH);
+    moe_build_residual(b);
+    if (moe_build_has(b, MOE_LAYER_OUT_SCALE)) {
+        moe_build(b, (moe_op){.kind = MOE_OP_SCALE,
+                              .n = n_embd,
+                              .tensor = MOE_LAYER_OUT_SCALE,
+                              .bias = MOE_TENSOR_NONE,
+                              .x = moe_all_of(MOE_VALUE_X, n_embd),
+                              .y = moe_all_of(MOE_VALUE_X, n_embd)});
+    }
+}
