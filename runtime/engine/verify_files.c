@@ -138,7 +138,7 @@ static int open_calibration(verification *v, moe_error *err)
     moe_error why_not = {""};
     int status = access(path, F_OK) == 0 ? load_calibration(v, path, &why_not) : MOE_OK;
     free(path);
-    if (status == MOE_ERR_CANCELLED) {
+    if (status == MOE_ERR_CANCELLED || status == MOE_ERR_MEMORY) {
         return moe_fail(err, status, "%s", why_not.message);
     }
     if (status != MOE_OK) {
@@ -307,7 +307,8 @@ static int verify_files(verification *v, moe_error *err)
     return status;
 }
 
-/* A file that cannot run, for whatever reason, can still be read. */
+/* A file that cannot run can still be read, without the calibration. Memory that is short says
+ * nothing of the file: without its checksums damage would not be seen. */
 static int open_model(verification *v, moe_error *err)
 {
     int status = moe_model_open(&v->gguf, v->options->model_path, &v->reading, err);
@@ -321,6 +322,11 @@ static int open_model(verification *v, moe_error *err)
     v->runs = known == MOE_OK;
     if (!v->runs) {
         v->map = (moe_tensor_map){0};
+    }
+    if (known == MOE_ERR_MEMORY) {
+        return moe_fail(err, known, "%s", why_not.message);
+    }
+    if (!v->runs) {
         note(v, why_not.message);
     }
     return moe_model_identify(&v->reading, &v->identity, err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Every allocation of opening an engine, and of a session's first steps, may fail: the error is
  * clear, and nothing is left behind. So may every grant of the memory budget while several sessions
- * take steps together: a step that fails has changed no timeline, and can be made again. The
+ * take steps together: a step that fails has changed no timeline, and can be made again. So may
+ * those of verifying: it does not say that all is well of what it had no checksums for. The
  * functions are wrapped by the linker, so the library's own calls are refused and not those of the
  * libraries below it.
  * Usage: test_engine_memory MODEL.gguf [batches]: only the last of these. */
@@ -17,8 +18,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <moe/model_file.h>
+#include <moe/verify.h>
 
 #include "engine_fixture.h"
 #include "engine_options.h"
@@ -355,6 +358,41 @@ static void batches(void **state)
     run_batches(true);
 }
 
+/* A verification with checksums that an earlier one has made compares all parts with them, or it
+ * fails. */
+static void verifying(void **state)
+{
+    (void)state;
+    char sums[] = "/tmp/moe-verifying-XXXXXX";
+    int fd = mkstemp(sums);
+    assert_true(fd >= 0);
+    close(fd);
+    moe_verify_options options;
+    moe_verify_options_init(&options);
+    options.model_path = model_path;
+    options.calibration = "none";
+    options.io = MOE_IO_SYNC;
+    options.checksums = sums;
+    moe_verify_result all = {.struct_size = sizeof all};
+    assert_int_equal(moe_verify(&options, &all, NULL), MOE_OK);
+    long n = 0;
+    for (bool reached = true; reached; n++) {
+        moe_error error = {""};
+        moe_verify_result result = {.struct_size = sizeof result};
+        atomic_store(&calls_until_failure, n);
+        int status = moe_verify(&options, &result, &error);
+        reached = atomic_exchange(&calls_until_failure, -1) < 0;
+        if (check_status(status, &error, n)) {
+            assert_int_equal(result.n_parts, all.n_parts);
+            assert_int_equal(result.n_checksums, all.n_parts);
+            assert_int_equal(result.n_damaged, 0);
+        }
+    }
+    print_message("%ld allocations of verifying\n", n - 1);
+    assert_true(n > 20);
+    unlink(sums);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2 && argc != 3) {
@@ -363,10 +401,8 @@ int main(int argc, char **argv)
     }
     model_path = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opening),
-        cmocka_unit_test(inspecting),
-        cmocka_unit_test(running),
-        cmocka_unit_test(batches),
+        cmocka_unit_test(opening),   cmocka_unit_test(inspecting), cmocka_unit_test(running),
+        cmocka_unit_test(verifying), cmocka_unit_test(batches),
     };
     const struct CMUnitTest last[] = {cmocka_unit_test(batches)};
     return argc == 3 ? cmocka_run_group_tests(last, NULL, NULL)

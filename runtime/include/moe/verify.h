@@ -71,8 +71,9 @@ typedef struct moe_verify_result {
  * not finite; its checksum is made, for copies that are read behind it and for later runs. MOE_OK
  * when all was read, however much is damaged: see result->n_damaged. A part that differs is read
  * twice. MOE_ERR_CANCELLED when progress returns false; MOE_ERR_MISMATCH when the calibration named
- * in the options is of another model; MOE_ERR_FORMAT for a file that is no copy. A calibration that
- * was found beside the model and cannot be used is reported to log. */
+ * in the options is of another model; MOE_ERR_FORMAT for a file that is no copy; MOE_ERR_MEMORY
+ * where memory is short for the checksums, too: nothing is read without them then. A calibration
+ * that was found beside the model and cannot be used is reported to log. */
 MOE_API int moe_verify(const moe_verify_options *options, moe_verify_result *result,
                        moe_error *err);
 
