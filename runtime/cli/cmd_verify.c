@@ -130,16 +130,20 @@ static void on_kept_damage(verification *v, const char *path, const char *why)
     }
 }
 
-static void verify_kept(verification *v, const char *path)
+static int verify_kept(verification *v, const char *path)
 {
     moe_error err = {""};
     bool by_checksums = false;
-    int status = moe_verify_session(path, &by_checksums, &err);
+    int status = path != NULL ? moe_verify_session(path, &by_checksums, &err) : MOE_ERR_MEMORY;
+    if (status == MOE_ERR_MEMORY) { /* it was not looked at */
+        return cli_report(status, &err);
+    }
     v->n_kept++;
     v->n_kept_by_checksums += by_checksums;
     if (status != MOE_OK) {
         on_kept_damage(v, path, err.message);
     }
+    return CLI_EXIT_OK;
 }
 
 static int is_kept(const struct dirent *entry)
@@ -162,15 +166,20 @@ static int verify_folder(verification *v)
     if (n < 0) {
         return cli_fail(CLI_EXIT_FAILURE, "--cache-dir %s: %s", folder, strerror(errno));
     }
+    int code = CLI_EXIT_OK;
     for (int i = 0; i < n; i++) {
         char *path = NULL;
-        if (!cli_interrupted() && asprintf(&path, "%s/%s", folder, entries[i]->d_name) >= 0) {
-            verify_kept(v, path);
-            free(path);
+        if (code == CLI_EXIT_OK && !cli_interrupted()) {
+            path = asprintf(&path, "%s/%s", folder, entries[i]->d_name) < 0 ? NULL : path;
+            code = verify_kept(v, path);
         }
+        free(path);
         free(entries[i]);
     }
     free(entries);
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
     if (!v->options->json) {
         printf("%s: %" PRIu64 " kept prompts, %" PRIu64 " tied to checksums of the weights, the "
                "others to inode, size and times of the model's file; %" PRIu64 " damaged\n",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""simulate, analyze and serve while each allocation and each system call fails in turn: the result is
+"""simulate, analyze, serve and verify (of kept prompts) while each allocation and each system call fails in turn: the result is
 the same, or one line of error and status 1; nothing crashes, hangs or is half written, and a server
 goes on. Arguments: the command, a model, fault_preload, then, if given, the most failures that are
 tried in each class of calls of a scenario (0: all of them)."""
@@ -54,7 +54,10 @@ def is_told(text):
     return bool(lines) and any(line.startswith("moe-offload: ") and len(line) > 20 for line in lines)
 
 
-def runs(scenario, arguments, keeps=False):
+CALLS = ("open", "stat", "read", "map", "alloc", "thread", "write")
+
+
+def runs(scenario, arguments, keeps=False, classes=CALLS):
     """keeps: the command writes `out`, where an older file is."""
     clean = {}
 
@@ -82,7 +85,7 @@ def runs(scenario, arguments, keeps=False):
             check(f"{name}: the older file", kept in (None, "old", clean["kept"]), kept)
         check(f"{name}: what is left", [f for f in os.listdir(folder) if f.endswith(".tmp")] == [])
 
-    each_failure(scenario, ("open", "stat", "read", "map", "alloc", "thread", "write"), attempt)
+    each_failure(scenario, classes, attempt)
 
 
 # ---- The server ----
@@ -112,6 +115,14 @@ def start():
     finally:
         subprocess.Popen = genuine
         timer.cancel()
+
+
+def keep_a_prompt():
+    """In the folder that OPTIONS name."""
+    server = Server(command, model, *OPTIONS)
+    status, answer = server.post("/v1/completions", dict(BODY, prompt=20 * BODY["prompt"]))
+    check("a long prompt", status == 200, answer)
+    check("the end of the server that keeps it", server.close() == 0, server.log)
 
 
 def starting(wanted):
@@ -176,6 +187,9 @@ try:
     text = serving("/v1/completions", BODY, lambda a: a["choices"][0]["text"])
     serving("/v1/chat/completions", CHAT, lambda a: a["choices"][0]["message"]["content"])
     starting(text)
+    keep_a_prompt()
+    # What cannot be read is told as damage; short memory says nothing of a file.
+    runs("verify --cache-dir", ("verify", "--cache-dir", OPTIONS[-1]), classes=("alloc",))
     print(", ".join(f"{scenario}: {n} failures" for scenario, n in tried.items()))
 finally:
     shutil.rmtree(folder)
