@@ -1,231 +1,83 @@
 /* SPDX-License-Identifier: MIT */
 /* Runs the command, and the program of the API, again and again while system calls go wrong
- * (fault_preload.c), and compares each run with one where nothing did: the text is the same, or its
- * beginning and an error; no signal ends it; it does not hang. Prints a table.
+ * (fault_preload.c), and compares each run with one where nothing did: the tokens are the same, or
+ * the first of them and an error; no signal ends it; it does not hang. Prints a table.
  *
- * fault_hunt COMMAND API-PROGRAM PRELOAD MODEL SECONDS [SEED] [PROFILE [SCENARIO [KEPT-TEXT]]]
+ * fault_hunt COMMAND API-PROGRAM PRELOAD MODEL HOW-LONG [SEED] [PROFILE [SCENARIO [KEPT-TEXT]]]
  *
- * A run that went wrong is told with its seed, scenario and profile: with these three arguments and
- * 0 seconds it is made again, alone. */
+ * HOW-LONG: seconds, or with an x before it a number of seeds. A run that went wrong is told with
+ * its seed, profile and scenario: with these three arguments and x1 it is made again, alone. */
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <moe/model_file.h>
 #include <moe/moe.h>
 
-#include "tests/faults/fault_page.h"
+#include "tests/faults/fault_run.h"
+#include "tests/faults/fault_text.h"
 
-#define MAX_ARGUMENTS 40
-#define MAX_TEXT      (1u << 22)
-#define PATIENCE_MS   120000
-#define PROMPT        "the cat and the dog went out"
+#define SEEDS_TOLD 250u /* how far a long run has come */
 
-typedef struct scenario {
-    const char *name;
-    const char *arguments; /* words; those in capitals are replaced */
-    bool writes_file;      /* OUT, which is the same where the command succeeds */
-    bool has_sidecar;      /* checksums: reads may lie */
-} scenario;
-
+/* FAULT_TEXT_TOKENS of them. */
 #define RUN "run -m MODEL -p TEXT -n 24 --ignore-eos --temp 0 --io-timeout SECONDS "
 
 static const scenario scenarios[] = {
-    {"run", RUN "--calibration none --expert-cache 50%", false, false},
-    {"run-threads", RUN "--calibration none --io threads --expert-cache 50%", false, false},
-    {"run-sync", RUN "--calibration none --io sync --expert-cache 60%", false, false},
-    {"run-sidecar", RUN "--calibration CAL --speculate self --expert-cache 60%", false, true},
-    {"run-all", RUN "--calibration CAL --warm-start on -b 3", false, true},
-    {"run-trace", RUN "--calibration none --expert-cache 50% --trace OUT", true, false},
+    {"run", RUN "--calibration none --expert-cache 50%", .writes_tokens = true},
+    {"run-threads", RUN "--calibration none --io threads --expert-cache 50%",
+     .writes_tokens = true},
+    {"run-sync", RUN "--calibration none --io sync --expert-cache 60%", .writes_tokens = true},
+    {"run-sidecar", RUN "--calibration CAL --speculate self --expert-cache 60%",
+     .has_sidecar = true, .writes_tokens = true},
+    {"run-all", RUN "--calibration CAL --warm-start on -b 3", .has_sidecar = true,
+     .writes_tokens = true},
+    {"run-trace", RUN "--calibration none --expert-cache 50% --trace OUT", .writes_file = true,
+     .writes_tokens = true},
     {"logits",
      "logits -m MODEL -p TEXT --calibration none --expert-cache 50% --io-timeout SECONDS "
      "-o OUT",
-     true, false},
-    {"perplexity",
-     "perplexity -m MODEL -f LONG -c 32 --calibration none --expert-cache 50% "
-     "--io-timeout SECONDS",
-     false, false},
-    {"tokenize", "tokenize -m MODEL -p TEXT --json", false, false},
-    {"inspect", "inspect -m MODEL --json", false, false},
-    {"calibrate", "calibrate -m MODEL -f LONG -n 96 -o OUT --io-timeout SECONDS", true, false},
-    {"api", NULL, false, true},
-    {"verify", "verify -m MODEL --calibration CAL --quiet --io-timeout SECONDS", false, false},
+     .writes_file = true},
+    {.name = "perplexity",
+     .arguments = "perplexity -m MODEL -f LONG -c 32 --calibration none --expert-cache 50% "
+                  "--io-timeout SECONDS"},
+    {.name = "tokenize", .arguments = "tokenize -m MODEL -p TEXT --json"},
+    {.name = "inspect", .arguments = "inspect -m MODEL --json"},
+    {"calibrate", "calibrate -m MODEL -f LONG -n 96 -o OUT --io-timeout SECONDS",
+     .writes_file = true},
+    {.name = "api", .has_sidecar = true},
+    {.name = "verify",
+     .arguments = "verify -m MODEL --calibration CAL --quiet --io-timeout SECONDS"},
 };
 #define N_SCENARIOS (sizeof scenarios / sizeof scenarios[0])
 
-typedef struct outcome {
-    int status; /* of waitpid() */
-    bool hung;
-    bool asked; /* SIGINT was sent */
-    size_t n_text, n_file, n_err;
-    char *text, *file, *err;
-} outcome;
-
 typedef struct hunt {
-    const char *command, *api, *preload, *model;
-    char folder[64];
-    char page_path[96], out[96], cal[96], text_path[96], err_path[96], long_path[96];
-    fault_page *page;
+    workplace at;
+    char sums_path[96]; /* checksums, which the command keeps beside the model */
+    char *sums;
+    size_t n_sums;
+    fault_text expected; /* of scenarios that write tokens */
     uint64_t n_calls[N_SCENARIOS][FAULT_CLASSES];
     outcome clean[N_SCENARIOS];
     uint64_t n_runs, n_right, n_errors, n_interrupted;
     uint64_t n_wrong, n_crashes, n_hangs, n_codes, n_silent, n_gave_up, n_leaks;
-    uint64_t n_api_runs;
+    uint64_t n_api_runs, n_told;
 } hunt;
 
-static uint64_t now_ms(void)
+/* By the hash that the run tells of them, and by the text of so many. */
+static const char *judge_tokens(hunt *h, const outcome *o, int code)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-static char *contents(const char *path, size_t *size)
-{
-    FILE *file = fopen(path, "rb");
-    *size = 0;
-    if (file == NULL) {
-        return NULL;
-    }
-    char *bytes = malloc(MAX_TEXT);
-    *size = fread(bytes, 1, MAX_TEXT, file);
-    fclose(file);
-    return realloc(bytes, *size + 1);
-}
-
-static const char *word_of(const hunt *h, const char *word)
-{
-    if (strcmp(word, "SECONDS") ==
-        0) { /* not so few that a busy machine looks like a disk that hangs */
-        return fault_profile_is_mild(h->page->profile) ? "60" : "0.4";
-    }
-    return strcmp(word, "MODEL") == 0  ? h->model
-           : strcmp(word, "OUT") == 0  ? h->out
-           : strcmp(word, "CAL") == 0  ? h->cal
-           : strcmp(word, "LONG") == 0 ? h->long_path
-           : strcmp(word, "TEXT") == 0 ? PROMPT
-                                       : word;
-}
-
-/* In the child; does not return. */
-static void execute(const hunt *h, const scenario *s, uint64_t seed, int terminal)
-{
-    static char words[1024], number[32];
-    char *argv[MAX_ARGUMENTS];
-    int n = 0;
-    int text = open(h->text_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    int err = terminal >= 0 ? terminal : open(h->err_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    int none = open("/dev/null", O_RDONLY);
-    dup2(none, 0);
-    dup2(text, 1);
-    dup2(err, 2);
-    close_range(3, ~0u, 0);
-    snprintf(number, sizeof number, "%llu", (unsigned long long)seed);
-    if (s->arguments == NULL) {
-        argv[n++] = (char *)h->api;
-        argv[n++] = (char *)h->model;
-        argv[n++] = (char *)h->cal;
-        argv[n++] = (char *)h->folder;
-        argv[n++] = number;
-    } else {
-        argv[n++] = (char *)h->command;
-        snprintf(words, sizeof words, "%s", s->arguments);
-        for (char *word = strtok(words, " "); word != NULL; word = strtok(NULL, " ")) {
-            argv[n++] = (char *)word_of(h, word);
-        }
-    }
-    argv[n] = NULL;
-    setenv("LD_PRELOAD", h->preload, 1);
-    setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0", 1); /* or freed memory counts as used */
-    setenv("FAULT_PAGE", h->page_path, 1);
-    execv(argv[0], argv);
-    _exit(127);
-}
-
-/* What a terminal shows is read, or the command would wait for it. */
-static void drain(int terminal, outcome *o, int timeout_ms)
-{
-    char bytes[4096];
-    struct pollfd p = {.fd = terminal, .events = POLLIN};
-    for (int i = 0; terminal >= 0 && i < 100 && poll(&p, 1, timeout_ms) > 0; i++) {
-        ssize_t n = read(terminal, bytes, sizeof bytes);
-        if (n <= 0) {
-            return;
-        }
-        o->err = realloc(o->err, o->n_err + (size_t)n + 1);
-        memcpy(o->err + o->n_err, bytes, (size_t)n);
-        o->n_err += (size_t)n;
-        timeout_ms = 0;
-    }
-}
-
-static void await(pid_t child, int terminal, uint64_t interrupt_ms, outcome *o)
-{
-    uint64_t begin = now_ms();
-    while (waitpid(child, &o->status, WNOHANG) == 0) {
-        uint64_t ms = now_ms() - begin;
-        if (interrupt_ms > 0 && ms >= interrupt_ms && !o->asked) {
-            o->asked = true;
-            kill(child, SIGINT);
-        }
-        if (ms > PATIENCE_MS) {
-            o->hung = true;
-            kill(child, SIGKILL);
-            waitpid(child, &o->status, 0);
-            break;
-        }
-        if (terminal >= 0) {
-            drain(terminal, o, 1);
-        } else {
-            nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
-        }
-    }
-    drain(terminal, o, 0);
-}
-
-static outcome run(hunt *h, const scenario *s, uint64_t seed, bool on_terminal,
-                   uint64_t interrupt_ms)
-{
-    outcome o = {0};
-    int master = -1, slave = -1;
-    unlink(h->out);
-    if (on_terminal && openpty(&master, &slave, NULL, NULL, NULL) != 0) {
-        master = slave = -1;
-    }
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        execute(h, s, seed, slave);
-    }
-    if (slave >= 0) {
-        close(slave);
-    }
-    await(child, master, interrupt_ms, &o);
-    if (master >= 0) {
-        close(master);
-    } else {
-        o.err = contents(h->err_path, &o.n_err);
-    }
-    o.text = contents(h->text_path, &o.n_text);
-    o.file = s->writes_file ? contents(h->out, &o.n_file) : NULL;
-    return o;
-}
-
-static void release(outcome *o)
-{
-    free(o->text);
-    free(o->file);
-    free(o->err);
+    bool knows;
+    const char *told = o->err != NULL ? o->err : "";
+    const char *wrong = fault_text_judge(&h->expected, o->text, o->n_text, told, code != 1, &knows);
+    h->n_told += knows;
+    return wrong == NULL && h->at.tells && code == 0 && !knows ? "no statistics" : wrong;
 }
 
 /* What is wrong with the outcome; NULL: nothing. */
@@ -250,10 +102,14 @@ static const char *judge(hunt *h, size_t index, fault_profile profile, const out
         h->n_codes++;
         return "exit code";
     }
+    const char *wrong = s->writes_tokens ? judge_tokens(h, o, code) : NULL;
     if (o->n_text > clean->n_text || memcmp(o->text, clean->text, o->n_text) != 0 ||
         (code == 0 && o->n_text != clean->n_text)) {
+        wrong = "wrong bytes";
+    }
+    if (wrong != NULL) {
         h->n_wrong++;
-        return "wrong bytes";
+        return wrong;
     }
     if (code == 0 && s->writes_file &&
         (o->n_file != clean->n_file || memcmp(o->file, clean->file, o->n_file) != 0)) {
@@ -276,24 +132,35 @@ static const char *judge(hunt *h, size_t index, fault_profile profile, const out
 
 static void judge_api(hunt *h, const outcome *o, const char **wrong)
 {
-    *wrong = o->hung                                                 ? "hang"
-             : WIFSIGNALED(o->status)                                ? "crash"
-             : WEXITSTATUS(o->status) > 1                            ? "exit code"
-             : h->page->n_wrong > 0                                  ? "wrong tokens"
-             : h->page->n_leaks > 0                                  ? "leak"
-             : h->page->n_gave_up > 0 || WEXITSTATUS(o->status) == 1 ? "gives up"
-                                                                     : NULL;
+    *wrong = o->hung                                                    ? "hang"
+             : WIFSIGNALED(o->status)                                   ? "crash"
+             : WEXITSTATUS(o->status) > 1                               ? "exit code"
+             : h->at.page->n_wrong > 0                                  ? "wrong tokens"
+             : h->at.page->n_leaks > 0                                  ? "leak"
+             : h->at.page->n_gave_up > 0 || WEXITSTATUS(o->status) == 1 ? "gives up"
+                                                                        : NULL;
     h->n_hangs += o->hung;
     h->n_crashes += !o->hung && WIFSIGNALED(o->status);
     h->n_codes += !WIFSIGNALED(o->status) && WEXITSTATUS(o->status) > 1;
-    h->n_api_runs += h->page->n_runs;
-    h->n_errors += h->page->n_failed;
-    h->n_right += h->page->n_runs - h->page->n_failed;
-    h->n_wrong += h->page->n_wrong;
-    h->n_leaks += h->page->n_leaks;
-    h->n_gave_up += h->page->n_gave_up;
-    h->page->n_runs = h->page->n_failed = h->page->n_wrong = h->page->n_gave_up = 0;
-    h->page->n_leaks = 0;
+    h->n_api_runs += h->at.page->n_runs;
+    h->n_errors += h->at.page->n_failed;
+    h->n_right += h->at.page->n_runs - h->at.page->n_failed;
+    h->n_wrong += h->at.page->n_wrong;
+    h->n_leaks += h->at.page->n_leaks;
+    h->n_gave_up += h->at.page->n_gave_up;
+    h->at.page->n_runs = h->at.page->n_failed = h->at.page->n_wrong = h->at.page->n_gave_up = 0;
+    h->at.page->n_leaks = 0;
+}
+
+/* Beside the model are the checksums that earlier runs have made, or none. */
+static void lay_sums(const hunt *h, bool there)
+{
+    unlink(h->sums_path);
+    FILE *file = there && h->n_sums > 0 ? fopen(h->sums_path, "wb") : NULL;
+    if (file != NULL) {
+        fwrite(h->sums, 1, h->n_sums, file);
+        fclose(file);
+    }
 }
 
 /* Where the text of a wrong run is kept, or NULL. */
@@ -316,10 +183,12 @@ static bool one_run(hunt *h, uint64_t seed, int profile_asked, int scenario_aske
         interrupt_ms = 0;
         on_terminal = false;
     }
-    fault_page_set(h->page, profile, seed, h->n_calls[index]);
-    h->page->armed = 1;
-    outcome o = run(h, s, seed, on_terminal, interrupt_ms);
-    h->page->armed = 0;
+    h->at.tells = !on_terminal && (mixed >> 56) % 2 == 0;
+    lay_sums(h, (mixed >> 57) % 2 == 0);
+    fault_page_set(h->at.page, profile, seed, h->n_calls[index]);
+    h->at.page->armed = s->arguments != NULL; /* the program of the API does it itself */
+    outcome o = fault_run(&h->at, s, seed, on_terminal, interrupt_ms);
+    h->at.page->armed = 0;
     const char *wrong;
     if (s->arguments == NULL) {
         judge_api(h, &o, &wrong);
@@ -338,7 +207,7 @@ static bool one_run(hunt *h, uint64_t seed, int profile_asked, int scenario_aske
                (unsigned)o.status, (int)(o.n_err < 300 ? o.n_err : 300), o.err);
         fflush(stdout);
     }
-    release(&o);
+    fault_release(&o);
     return wrong == NULL;
 }
 
@@ -348,24 +217,31 @@ static bool make_clean(hunt *h)
         if (scenarios[i].arguments == NULL) {
             continue;
         }
-        fault_page_set(h->page, PROFILE_NTH, 0, NULL);
-        h->page->loaded = 0;
-        h->page->armed = 1;
-        h->clean[i] = run(h, &scenarios[i], 0, false, 0);
-        h->page->armed = 0;
+        fault_page_set(h->at.page, PROFILE_NTH, 0, NULL);
+        h->at.tells = true;
+        h->at.page->loaded = 0;
+        h->at.page->armed = 1;
+        h->clean[i] = fault_run(&h->at, &scenarios[i], 0, false, 0);
+        h->at.page->armed = 0;
         if (!WIFEXITED(h->clean[i].status) || WEXITSTATUS(h->clean[i].status) != 0 ||
-            h->page->loaded != 1) {
+            h->at.page->loaded != 1) {
             printf("without faults, %s: status 0x%x: %.*s\n", scenarios[i].name,
                    (unsigned)h->clean[i].status, (int)h->clean[i].n_err, h->clean[i].err);
             return false;
         }
         for (int class = 0; class < FAULT_CLASSES; class ++) {
-            h->n_calls[i][class] = h->page->n_calls[class];
+            h->n_calls[i][class] = h->at.page->n_calls[class];
         }
-        if (strcmp(scenarios[i].name, "calibrate") == 0) {
-            continue;
+        bool knows = true;
+        if (scenarios[i].writes_tokens &&
+            (fault_text_judge(&h->expected, h->clean[i].text, h->clean[i].n_text, h->clean[i].err,
+                              true, &knows) != NULL ||
+             !knows)) {
+            printf("without faults, %s: not the library's tokens\n", scenarios[i].name);
+            return false;
         }
     }
+    h->sums = fault_contents(h->sums_path, &h->n_sums);
     return true;
 }
 
@@ -376,7 +252,7 @@ static bool find_weights(hunt *h)
     moe_file_summary summary = {.struct_size = sizeof summary};
     struct stat about;
     uint64_t from = UINT64_MAX;
-    if (stat(h->model, &about) != 0 || moe_file_open(&file, h->model, NULL) != MOE_OK) {
+    if (stat(h->at.model, &about) != 0 || moe_file_open(&file, h->at.model, NULL) != MOE_OK) {
         return false;
     }
     moe_file_get_summary(file, &summary);
@@ -386,36 +262,54 @@ static bool find_weights(hunt *h)
         from = tensor.offset < from ? tensor.offset : from;
     }
     moe_file_close(&file);
-    h->page->lie_inode = about.st_ino;
-    h->page->lie_from = from;
+    h->at.page->lie_inode = about.st_ino;
+    h->at.page->lie_from = from;
     return true;
 }
 
-/* The text to be calibrated on, and the sidecar that other scenarios use. */
-static bool prepare(hunt *h)
+static bool copy_file(const char *from, const char *to)
 {
-    scenario calibrate = {"calibrate", "calibrate -m MODEL -f LONG -n 400 -o CAL", false, false};
-    snprintf(h->folder, sizeof h->folder, "/tmp/moe-faults-XXXXXX");
-    if (mkdtemp(h->folder) == NULL) {
+    struct stat about;
+    int in = open(from, O_RDONLY | O_CLOEXEC);
+    int out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    ssize_t n = 1;
+    off_t left = in >= 0 && fstat(in, &about) == 0 ? about.st_size : 0;
+    for (; left > 0 && n > 0 && out >= 0; left -= n) {
+        n = sendfile(out, in, NULL, (size_t)left);
+    }
+    close(in);
+    return close(out) == 0 && left == 0;
+}
+
+/* The text to be calibrated on, and the sidecar that other scenarios use. */
+static bool prepare(hunt *h, const char *model)
+{
+    scenario calibrate = {.name = "calibrate",
+                          .arguments = "calibrate -m MODEL -f LONG -n 400 -o CAL"};
+    snprintf(h->at.folder, sizeof h->at.folder, "/tmp/moe-faults-XXXXXX");
+    if (mkdtemp(h->at.folder) == NULL) {
         return false;
     }
-    snprintf(h->page_path, sizeof h->page_path, "%s/page", h->folder);
-    snprintf(h->out, sizeof h->out, "%s/out", h->folder);
-    snprintf(h->cal, sizeof h->cal, "%s/cal.gguf", h->folder);
-    snprintf(h->text_path, sizeof h->text_path, "%s/text", h->folder);
-    snprintf(h->err_path, sizeof h->err_path, "%s/err", h->folder);
-    snprintf(h->long_path, sizeof h->long_path, "%s/long", h->folder);
-    FILE *file = fopen(h->long_path, "w");
+    snprintf(h->at.page_path, sizeof h->at.page_path, "%s/page", h->at.folder);
+    snprintf(h->at.out, sizeof h->at.out, "%s/out", h->at.folder);
+    snprintf(h->at.cal, sizeof h->at.cal, "%s/cal.gguf", h->at.folder);
+    snprintf(h->at.text_path, sizeof h->at.text_path, "%s/text", h->at.folder);
+    snprintf(h->at.err_path, sizeof h->at.err_path, "%s/err", h->at.folder);
+    snprintf(h->at.long_path, sizeof h->at.long_path, "%s/long", h->at.folder);
+    snprintf(h->at.model, sizeof h->at.model, "%s/model.gguf", h->at.folder);
+    snprintf(h->sums_path, sizeof h->sums_path, "%s/model.moe-sums", h->at.folder);
+    FILE *file = fopen(h->at.long_path, "w");
     for (int i = 0; file != NULL && i < 40; i++) {
         fprintf(file, "the cat and the dog went out, and day %d was good.\n", i * i);
     }
-    h->page = file != NULL && fclose(file) == 0 ? fault_page_create(h->page_path) : NULL;
-    if (h->page == NULL || !find_weights(h)) {
+    h->at.page = file != NULL && fclose(file) == 0 ? fault_page_create(h->at.page_path) : NULL;
+    if (h->at.page == NULL || !copy_file(model, h->at.model) || !find_weights(h) ||
+        !fault_text_make(&h->expected, h->at.model, FAULT_PROMPT)) {
         return false;
     }
-    outcome o = run(h, &calibrate, 0, false, 0);
+    outcome o = fault_run(&h->at, &calibrate, 0, false, 0);
     bool good = WIFEXITED(o.status) && WEXITSTATUS(o.status) == 0;
-    release(&o);
+    fault_release(&o);
     return good && make_clean(h);
 }
 
@@ -430,7 +324,7 @@ static void print_table(const hunt *h)
     for (int class = 0; class < FAULT_CLASSES; class ++) {
         printf("%-11s", fault_class_names[class]);
         for (int kind = 0; kind < FAULT_KINDS; kind++) {
-            uint64_t n = h->page->n_faults[class][kind];
+            uint64_t n = h->at.page->n_faults[class][kind];
             sum += n;
             printf("%10llu", (unsigned long long)n);
         }
@@ -441,6 +335,8 @@ static void print_table(const hunt *h)
            (unsigned long long)sum, (unsigned long long)h->n_runs,
            (unsigned long long)h->n_api_runs, (unsigned long long)h->n_right,
            (unsigned long long)h->n_errors, (unsigned long long)h->n_interrupted);
+    printf("the tokens of %llu runs of the command were compared by their hash\n",
+           (unsigned long long)h->n_told);
     printf("wrong bytes %llu, crashes %llu, hangs %llu, leaks %llu, other exit codes %llu, silent "
            "failures %llu, gave up %llu\n",
            (unsigned long long)h->n_wrong, (unsigned long long)h->n_crashes,
@@ -453,42 +349,47 @@ static void clean_up(const hunt *h)
 {
     char path[400];
     struct dirent *entry;
-    DIR *list = opendir(h->folder);
+    DIR *list = opendir(h->at.folder);
     while (list != NULL && (entry = readdir(list)) != NULL) {
-        snprintf(path, sizeof path, "%s/%s", h->folder, entry->d_name);
+        snprintf(path, sizeof path, "%s/%s", h->at.folder, entry->d_name);
         unlink(path);
     }
     if (list != NULL) {
         closedir(list);
     }
-    rmdir(h->folder);
+    rmdir(h->at.folder);
 }
 
 int main(int argc, char **argv)
 {
     if (argc < 6) {
-        fprintf(stderr, "usage: fault_hunt COMMAND API-PROGRAM PRELOAD MODEL SECONDS [SEED] "
+        fprintf(stderr, "usage: fault_hunt COMMAND API-PROGRAM PRELOAD MODEL SECONDS|xSEEDS [SEED] "
                         "[PROFILE [SCENARIO]]\n");
         return 2;
     }
     static hunt h;
-    h.command = argv[1];
-    h.api = argv[2];
-    h.preload = argv[3];
-    h.model = argv[4];
+    h.at.command = argv[1];
+    h.at.api = argv[2];
+    h.at.preload = argv[3];
     uint64_t seed = argc > 6 ? strtoull(argv[6], NULL, 10) : 1;
     int profile = argc > 7 ? atoi(argv[7]) : -1;
     int index = argc > 8 ? atoi(argv[8]) : -1;
     kept_path = argc > 9 ? argv[9] : NULL;
-    if (!prepare(&h)) {
+    if (!prepare(&h, argv[4])) {
         printf("cannot begin\n");
         return 1;
     }
-    uint64_t end = now_ms() + strtoull(argv[5], NULL, 10) * 1000;
+    bool counts = argv[5][0] == 'x';
+    uint64_t how_many = strtoull(argv[5] + counts, NULL, 10);
+    uint64_t end = fault_now_ms() + how_many * 1000, last = seed + how_many;
     bool good = true;
     do {
-        good = one_run(&h, seed++, profile, index) && good;
-    } while (now_ms() < end);
+        good = one_run(&h, seed, profile, index) && good;
+        if (seed++ % SEEDS_TOLD == 0) {
+            printf("seeds to %llu\n", (unsigned long long)seed - 1);
+            fflush(stdout);
+        }
+    } while (counts ? seed < last : fault_now_ms() < end);
     printf("seeds to %llu\n", (unsigned long long)seed - 1);
     print_table(&h);
     clean_up(&h);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # A long run of all that makes faults. Prints a table for each part; status 0: nothing went wrong.
-# Arguments: a build folder, seconds (300), the first seed (1), faults of each soak (1000000).
+# Arguments: a build folder, seconds or xSEEDS (300), the first seed (1), faults of each soak (1000000).
 set -u
 build=${1:?"say which build folder"}
 seconds=${2:-300}
