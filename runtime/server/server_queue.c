@@ -153,8 +153,34 @@ void server_queue_drop(server_queue *q, server_job *job)
     }
 }
 
+static void end_of_job(server_queue *q, const server_job *job)
+{
+    server_client *client = client_of(q, job->client);
+    client->n_jobs -= client->n_jobs > 0;
+}
+
+/* Takes a job whose client has left off the list, so that it takes no place there. False: it is not
+ * there. With the lock held. */
+static bool leave_list(server_queue *q, server_job *job)
+{
+    server_job **at = &q->first;
+    while (*at != NULL && *at != job) {
+        at = &(*at)->next;
+    }
+    if (*at == NULL) {
+        return false;
+    }
+    *at = job->next;
+    q->n_waiting--;
+    end_of_job(q, job);
+    q->counts.cancelled++;
+    job->state = SERVER_DONE;
+    return true;
+}
+
 void server_job_release(server_queue *q, server_job **job)
 {
+    bool left = false;
     if (*job == NULL) {
         return;
     }
@@ -164,8 +190,12 @@ void server_job_release(server_queue *q, server_job **job)
         if ((*job)->session != NULL) {
             moe_session_cancel((*job)->session);
         }
+        left = leave_list(q, *job);
     }
     pthread_mutex_unlock(&q->lock);
+    if (left) {
+        server_queue_drop(q, *job); /* the queue's reference */
+    }
     server_queue_drop(q, *job);
     *job = NULL;
 }
@@ -296,8 +326,7 @@ moe_session *server_queue_finish(server_queue *q, server_job *job, server_finish
 {
     pthread_mutex_lock(&q->lock);
     moe_session *session = job->session;
-    server_client *client = client_of(q, job->client);
-    client->n_jobs -= client->n_jobs > 0;
+    end_of_job(q, job);
     job->session = NULL;
     job->state = SERVER_DONE;
     job->finish = finish;
