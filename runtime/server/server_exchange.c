@@ -81,7 +81,9 @@ bool server_in_workshop(server_exchange *exchange, server_work work)
                         .giving_up = &srv->giving_up};
     return server_workshop_do(&srv->workshop, &task) ||
            (exchange->error.status == 0 &&
-            server_fail(&exchange->error, 503, "overloaded", NULL, "The server is shutting down."));
+            server_fail(&exchange->error, 503, "overloaded", NULL, "%s",
+                        atomic_load(&srv->giving_up) ? "The server is shutting down."
+                                                     : "the client has left"));
 }
 
 enum MHD_Result server_answer_error(server_exchange *exchange)
