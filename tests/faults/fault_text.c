@@ -7,7 +7,7 @@
 
 #include <moe/moe.h>
 
-#include "runtime/cli_base/cli_sha256.h"
+#include "runtime/cli_base/cli_hash.h"
 
 /* Steps until all tokens are there. */
 static int write_tokens(fault_text *t, moe_engine *engine, const int32_t *prompt, size_t n,
@@ -91,9 +91,9 @@ static const char *value_of(const char *told, const char *key)
 const char *fault_text_judge(const fault_text *t, const char *bytes, size_t size, const char *told,
                              bool ended, bool *knows_tokens)
 {
-    char hash[CLI_SHA256_HEX_SIZE];
+    char hash[CLI_HASH_HEX_SIZE];
     const char *number = value_of(told, "\"decode_tokens\"");
-    const char *digits = value_of(told, "\"tokens_sha256\"");
+    const char *digits = value_of(told, "\"tokens_xxh128\"");
     *knows_tokens = number != NULL && digits != NULL;
     if (!*knows_tokens) {
         return is_text_of(t, bytes, size, 0, FAULT_TEXT_TOKENS) ? NULL : "wrong text";
@@ -102,7 +102,7 @@ const char *fault_text_judge(const fault_text *t, const char *bytes, size_t size
     if (n > FAULT_TEXT_TOKENS) {
         return "too many tokens";
     }
-    cli_sha256_tokens(t->tokens, n, hash);
+    cli_hash_tokens(t->tokens, n, hash);
     if (strncmp(hash, digits, sizeof hash - 1) != 0) {
         return "wrong tokens";
     }

@@ -9,7 +9,7 @@
 
 #include "tests/simulation/fiber_switch.h"
 
-#define MAX_FIBERS  8u
+#define FIBERS      8u
 #define STACK_BYTES ((size_t)1 << 20)
 #define MAX_STEP_NS 2000u
 #define MIN_PHASE   4u
@@ -36,10 +36,10 @@ static struct {
     sim_dice dice;
     bool running;
     uint32_t quiet;
-    uint64_t now_ns;
+    uint64_t now_ns, leapt_ns;
     uint64_t n_events;
-    fiber fibers[MAX_FIBERS];
-    uint32_t n_fibers, self;
+    fiber fibers[SIM_MOST_FIBERS];
+    uint32_t n_fibers, most_fibers, self;
     event events[SIM_MAX_EVENTS];
     uint32_t n_pending;
     uint32_t device_weight, leap_weight;
@@ -128,6 +128,11 @@ uint64_t sim_now_ns(void)
     return sim.now_ns;
 }
 
+uint64_t sim_leapt_ns(void)
+{
+    return sim.leapt_ns;
+}
+
 uint64_t sim_n_events(void)
 {
     return sim.n_events;
@@ -147,7 +152,7 @@ static void new_phase(void)
 {
     static const uint32_t weights[] = {0, 1, 4, 4, 16, 16, 64, 256};
     sim.phase_left = MIN_PHASE + sim_below(&sim.dice, 1u << (3 + sim_below(&sim.dice, 6)));
-    for (uint32_t i = 0; i < MAX_FIBERS; i++) {
+    for (uint32_t i = 0; i < sim.most_fibers; i++) {
         sim.fibers[i].weight = weights[sim_below(&sim.dice, 8)];
     }
     sim.device_weight = weights[sim_below(&sim.dice, 8)];
@@ -238,9 +243,16 @@ static void leap(bool forced)
         sim_fail("lost wake-up: nothing would have happened for %.1f ms until a deadline",
                  (double)(due - sim.now_ns) / 1e6);
     }
+    if (forced && sim.settings.at_rest != NULL) {
+        sim.quiet++;
+        sim.settings.at_rest(sim.settings.user);
+        sim.quiet--;
+    }
     sim_trace("time passes: %.1f us%s", (double)(due - sim.now_ns) / 1e3,
               forced ? "" : " at a leap");
-    sim.now_ns = due > sim.now_ns ? due : sim.now_ns;
+    uint64_t passed = due > sim.now_ns ? due - sim.now_ns : 0;
+    sim.now_ns += passed;
+    sim.leapt_ns += forced ? 0 : passed;
 }
 
 static uint32_t choose_due_event(void)
@@ -364,9 +376,18 @@ void sim_wake(const void *address, bool all)
     }
 }
 
+bool sim_is_awaited(const void *address)
+{
+    bool awaited = false;
+    for (uint32_t i = 0; i < sim.n_fibers; i++) {
+        awaited |= sim.fibers[i].blocked_on == address;
+    }
+    return awaited;
+}
+
 uint32_t sim_start(void *(*fn)(void *), void *argument)
 {
-    if (sim.n_fibers == MAX_FIBERS) {
+    if (sim.n_fibers == sim.most_fibers) {
         return 0;
     }
     uint32_t number = sim.n_fibers++;
@@ -427,7 +448,7 @@ void sim_run(const sim_settings *settings, void (*main_fn)(void *user), void *us
              sim_result *result)
 {
     if (sim.stacks == NULL) {
-        sim.stacks = mmap(NULL, MAX_FIBERS * STACK_BYTES, PROT_READ | PROT_WRITE,
+        sim.stacks = mmap(NULL, SIM_MOST_FIBERS * STACK_BYTES, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (sim.stacks == MAP_FAILED) {
             abort();
@@ -438,6 +459,8 @@ void sim_run(const sim_settings *settings, void (*main_fn)(void *user), void *us
     sim.dice = sim_dice_of(settings->seed, 1);
     sim.quiet = 0;
     sim.now_ns = 1000000000u;
+    sim.leapt_ns = 0;
+    sim.most_fibers = settings->most_fibers > 0 ? settings->most_fibers : FIBERS;
     sim.n_events = 0;
     sim.n_fibers = sim.self = 0;
     sim.n_pending = 0;

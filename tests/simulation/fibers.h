@@ -19,8 +19,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_NEVER      UINT64_MAX
-#define SIM_MAX_EVENTS 512u
+#define SIM_NEVER       UINT64_MAX
+#define SIM_MAX_EVENTS  512u
+#define SIM_MOST_FIBERS 16u
 
 /* A generator of numbers, for each purpose one of its own. */
 typedef struct sim_dice {
@@ -44,9 +45,13 @@ typedef struct sim_settings {
     uint32_t leap_per_mille;     /* of the decisions: time passes up to the next deadline although
                                   * something could be done; a machine that has stood still */
     bool trace;
-    bool calm; /* fibers change only where one blocks */
+    bool calm;            /* fibers change only where one blocks */
+    uint32_t most_fibers; /* up to SIM_MOST_FIBERS; 0: 8 */
     /* Called after each event of a device; or NULL. */
     void (*look)(void *user);
+    /* Called when nothing can happen before time has passed; or NULL. Who waits then for something
+     * that has happened already has not been woken, whatever deadline will end the wait. */
+    void (*at_rest)(void *user);
     void *user;
 } sim_settings;
 
@@ -73,12 +78,16 @@ void sim_point(void);
 /* Until the matching call with false, points do nothing: for checks between two events. */
 void sim_be_quiet(bool quiet);
 uint64_t sim_now_ns(void);
+/* So much of it has passed at leaps (leap_per_mille). */
+uint64_t sim_leapt_ns(void);
 uint64_t sim_n_events(void);
 
 /* Blocks the fiber until sim_wake() for the same address, or the deadline; false: the deadline.
  * May return true for no reason. */
 bool sim_block(const void *address, uint64_t deadline_ns);
 void sim_wake(const void *address, bool all);
+/* A fiber is blocked on it. */
+bool sim_is_awaited(const void *address);
 /* Starts a fiber; its number, or 0 when there are too many. */
 uint32_t sim_start(void *(*fn)(void *), void *argument);
 bool sim_has_ended(uint32_t fiber);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Puts deliberate bugs into the store's code, one at a time, and says which of them the simulation finds.
+"""Puts deliberate bugs into the code of a world, one at a time, and says which of them its simulation finds.
 
-    tests/simulation/mutants.py BUILD-FOLDER [--seeds N] [--only NAME,..]
+    tests/simulation/mutants.py BUILD-FOLDER [--world store|server] [--seeds N] [--only NAME,..]
 
 A mutant is a source with one text replaced; it is compiled like the original and linked before it. The tree
 is not changed. A text that is no longer there is an error: mend the mutant. Exit status 0: at most one in
@@ -15,11 +15,12 @@ import sys
 import tempfile
 import time
 
+import server_mutants
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PROGRAM = "tests/simulation/test_simulation"
 
 # name: (file, [(text, replacement), ..])
-MUTANTS = {
+STORE_MUTANTS = {
     "missed-settle": ("offload/expert_store_slots.c", [(  # a failed request keeps its host slot
         "    settle_host(store, slot);\n    if (state == MOE_SLOT_READY) {",
         "    if (state == MOE_SLOT_READY) {\n        settle_host(store, slot);")]),
@@ -94,24 +95,29 @@ MUTANTS = {
 }
 
 
-def commands_of(build):
+# The program, the library of what it simulates, and the mutants of that.
+WORLDS = {"store": ("tests/simulation/test_simulation", "libsimulated.a.p", STORE_MUTANTS),
+          "server": ("tests/simulation/test_server_simulation", "libsimulated_server.a.p", server_mutants.MUTANTS)}
+
+
+def commands_of(build, program, library):
     """The commands that compile a source of the simulated library, by source, and the one that links."""
-    text = subprocess.run(["ninja", "-C", build, "-t", "commands", PROGRAM], capture_output=True, text=True,
+    text = subprocess.run(["ninja", "-C", build, "-t", "commands", program], capture_output=True, text=True,
                           check=True).stdout
     compiles = {}
     link = None
     for line in text.splitlines():
         words = shlex.split(line)
-        if "-o" in words and words[words.index("-o") + 1] == PROGRAM:
+        if "-o" in words and words[words.index("-o") + 1] == program:
             link = words
-        elif "-c" in words and "libsimulated" in line:
+        elif "-c" in words and library in line:
             source = os.path.normpath(os.path.join(build, words[words.index("-c") + 1]))
             compiles[os.path.relpath(source, ROOT)] = words
     return compiles, link
 
 
-def mutate(name):
-    path, changes = MUTANTS[name]
+def mutate(mutants, name):
+    path, changes = mutants[name]
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         text = file.read()
     for old, new in changes:
@@ -121,8 +127,8 @@ def mutate(name):
     return path, text
 
 
-def make_program(name, build, compiles, link, folder):
-    path, text = mutate(name)
+def make_program(name, mutant, build, compiles, link, folder):
+    path, text = mutant
     source = os.path.join(folder, name + ".c")
     made = os.path.join(folder, name + ".o")
     program = os.path.join(folder, name)
@@ -146,19 +152,20 @@ def make_program(name, build, compiles, link, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build")
+    parser.add_argument("--world", choices=WORLDS, default="store")
     parser.add_argument("--seeds", type=int, default=20000)
     parser.add_argument("--only")
     options = parser.parse_args()
     build = os.path.abspath(options.build)
-    subprocess.run(["ninja", "-C", build, "--quiet", PROGRAM], check=True)
-    compiles, link = commands_of(build)
-    names = options.only.split(",") if options.only else list(MUTANTS)
+    simulation, library, mutants = WORLDS[options.world]
+    subprocess.run(["ninja", "-C", build, "--quiet", simulation], check=True)
+    compiles, link = commands_of(build, simulation, library)
+    names = options.only.split(",") if options.only else list(mutants)
     n_found = 0
     with tempfile.TemporaryDirectory() as folder:
+        texts = {name: mutate(mutants, name) for name in names}
         for name in names:
-            mutate(name)
-        for name in names:
-            program = make_program(name, build, compiles, link, folder)
+            program = make_program(name, texts[name], build, compiles, link, folder)
             began = time.monotonic()
             done = subprocess.run([program, "--seeds", "1-%d" % options.seeds], capture_output=True, text=True, check=False)
             line = next((text for text in done.stdout.splitlines() if text.startswith("seed ")), "")

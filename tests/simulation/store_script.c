@@ -272,7 +272,8 @@ static void check_end(script *s)
     sim_drain_events(SIM_NEVER - 1); /* late writes */
 }
 
-void world_script(void *user)
+/* Opens a store, uses it, closes it. */
+void sim_world_script(void *user)
 {
     static script s;
     world *w = user;
@@ -280,7 +281,7 @@ void world_script(void *user)
     s.w = w;
     world_choose(w, w->plan);
     s.dice = sim_dice_of(w->plan->seed, 50);
-    uint32_t n_ops = 5 + sim_below(&s.dice, sim_below(&s.dice, 4) == 0 ? W_MAX_OPS - 5 : 40);
+    uint32_t n_ops = 5 + sim_below(&s.dice, sim_below(&s.dice, 4) == 0 ? SIM_MAX_OPS - 5 : 40);
     n_ops = w->plan->n_ops != 0 && w->plan->n_ops < n_ops ? w->plan->n_ops : n_ops;
     bool ends_well = sim_below(&s.dice, 4) != 0;
     if (open_store(&s)) {

@@ -17,9 +17,13 @@
 #define FILE_BYTES  ((uint64_t)2 << 20)
 #define MOST_DRIVES 3u
 
-const char *const w_fault_names[W_FAULTS] = {
-    "short",   "transient", "slow", "soft", "hard",   "flip",   "hang",     "twice",
-    "refused", "copy",      "save", "deaf", "memory", "cancel", "spurious", "leap"};
+const char *const sim_fault_names[] = {"short",  "transient", "slow",     "soft", "hard", "flip",
+                                       "hang",   "twice",     "refused",  "copy", "save", "deaf",
+                                       "memory", "cancel",    "spurious", "leap"};
+const uint32_t sim_n_faults = W_FAULTS;
+_Static_assert(sizeof sim_fault_names / sizeof sim_fault_names[0] == W_FAULTS, "names of faults");
+
+static world the_world;
 
 /* ---- Files: all models have the same bytes, and their experts in other places ---- */
 
@@ -42,7 +46,8 @@ const moe_gguf_file *moe_gguf_file_at(const moe_gguf *gguf, size_t index)
     return &gguf->files[index];
 }
 
-void world_make_files(void)
+/* What all models' files hold. */
+void sim_world_prepare(void)
 {
     static const char *const paths[MOST_DRIVES][N_FILES] = {
         {"a1.gguf", "a2.gguf"}, {"b1.gguf", "b2.gguf"}, {"c1.gguf", "c2.gguf"}};
@@ -212,7 +217,7 @@ static void choose_faults(world *w, sim_dice *dice)
     w->may_hang |= c->copies.hangs > 0 || c->saves.hangs > 0 || c->deaf_per_mille > 0;
 }
 
-sim_settings world_settings(const w_plan *plan)
+static sim_settings settings_of(const sim_plan *plan)
 {
     sim_dice dice = sim_dice_of(plan->seed, 20);
     bool spurious = sim_below(&dice, 4) == 0 && (plan->without >> W_FAULT_SPURIOUS & 1) == 0;
@@ -223,7 +228,27 @@ sim_settings world_settings(const w_plan *plan)
                           .spurious_per_mille = spurious ? 20 : 0,
                           .leap_per_mille = leaps ? 5 : 0,
                           .trace = plan->trace,
-                          .calm = plan->calm};
+                          .calm = plan->calm,
+                          .look = world_look,
+                          .user = &the_world};
+}
+
+sim_settings sim_world_begin(const sim_plan *plan)
+{
+    the_world.plan = plan;
+    the_world.store = NULL;
+    the_world.between_calls = false;
+    return settings_of(plan);
+}
+
+uint32_t sim_world_op(void)
+{
+    return the_world.op;
+}
+
+uint64_t sim_world_checks(void)
+{
+    return the_world.n_checks;
 }
 
 void world_heal(world *w)
@@ -347,7 +372,7 @@ void world_close_cards(world *w)
     w->card.base.ops->close(&w->card.base);
 }
 
-void world_choose(world *w, const w_plan *plan)
+void world_choose(world *w, const sim_plan *plan)
 {
     sim_dice dice = sim_dice_of(plan->seed, 30);
     memset(w, 0, sizeof *w);
@@ -367,7 +392,7 @@ void world_choose(world *w, const w_plan *plan)
     w->disk.blocks = sim_below(&dice, 8) == 0;
     w->disk.no_direct = !w->options.buffered_io && sim_below(&dice, 2) == 0;
     choose_faults(w, &dice);
-    w->may_hang |= world_settings(plan).leap_per_mille > 0;
+    w->may_hang |= settings_of(plan).leap_per_mille > 0;
     w->may_hang |= w->disk.blocks; /* many slow reads in a row are no progress to the mover */
     if (sim_below(&dice, 12) == 0 && (plan->without >> W_FAULT_MEMORY & 1) == 0) {
         sim_heap_now()->refuse_at = 1 + sim_below(&dice, 90);

@@ -9,13 +9,13 @@
 #include "tests/simulation/fibers.h"
 #include "tests/simulation/virtual_card.h"
 #include "tests/simulation/virtual_disk.h"
+#include "tests/simulation/world.h"
 
 #define W_MAX_LAYERS  6u
 #define W_MAX_EXPERTS 12u
 #define W_MAX_KEYS    (W_MAX_LAYERS * W_MAX_EXPERTS)
-#define W_MAX_OPS     400u
 
-/* Kinds of faults that a run may leave out (test_simulation.c --without). */
+/* Kinds of faults (sim_fault_names). */
 typedef enum w_fault {
     W_FAULT_SHORT,
     W_FAULT_TRANSIENT,
@@ -35,21 +35,9 @@ typedef enum w_fault {
     W_FAULT_LEAP,
     W_FAULTS
 } w_fault;
-extern const char *const w_fault_names[W_FAULTS];
-
-/* What is run. Everything follows from it. */
-typedef struct w_plan {
-    uint64_t seed;
-    uint64_t schedule; /* the order of events; the seed's own unless it is shrunk */
-    uint32_t n_ops;    /* at most; 0: as the seed says */
-    uint8_t skipped[W_MAX_OPS];
-    uint32_t without; /* bits of w_fault */
-    bool calm;
-    bool trace;
-} w_plan;
 
 typedef struct world {
-    const w_plan *plan;
+    const sim_plan *plan;
     /* The model. */
     moe_tensor_map map;
     moe_layer_map layers[W_MAX_LAYERS];
@@ -85,12 +73,8 @@ typedef struct world {
     uint32_t op; /* the one under way */
 } world;
 
-/* Before the first run: what all models' files hold. */
-void world_make_files(void);
 /* Chooses everything, and opens devices. Inside a run. */
-void world_choose(world *w, const w_plan *plan);
-/* The settings of the run that w_plan asks for. */
-sim_settings world_settings(const w_plan *plan);
+void world_choose(world *w, const sim_plan *plan);
 /* The store is closed, and nothing uses the devices any more. */
 void world_close_cards(world *w);
 /* Ends all faults. */
@@ -107,7 +91,5 @@ void world_rely(const world *w, uint32_t layer, uint32_t expert,
                 const void *const parts[MOE_EXPERT_PARTS], const char *what);
 /* The invariants, if the store can be looked at now. */
 void world_look(void *user);
-/* The script: opens a store, uses it, closes it. */
-void world_script(void *user);
 
 #endif

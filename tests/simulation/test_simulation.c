@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Runs the store's simulation for many seeds, or one seed again.
+/* Runs the simulation of a world (world.h) for many seeds, or one seed again.
  *
  *   test_simulation [--seeds FROM-TO] [--seconds N] [--jobs N] [--state FILE] [--failures N]
  *   test_simulation --seed N [--trace] [--shrink]
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "runtime/base/moe_assert.h"
-#include "tests/simulation/store_world.h"
+#include "tests/simulation/world.h"
 
 #define CHUNK        200u
 #define MAX_JOBS     64u
@@ -29,7 +29,6 @@
 #define SAVE_SECONDS 5.0
 #define SCHEDULES    40u
 
-static world the_world;
 static const char *program;
 
 static void at_signal(int number)
@@ -60,26 +59,21 @@ _Noreturn void moe_assert_failed(const char *file, int line, const char *conditi
     sim_fail("%s:%d: assertion failed: %.180s", name != NULL ? name + 1 : file, line, condition);
 }
 
-static sim_result run(const w_plan *plan)
+static sim_result run(const sim_plan *plan)
 {
     sim_result result;
-    sim_settings settings = world_settings(plan);
-    the_world.plan = plan;
-    the_world.store = NULL;
-    the_world.between_calls = false;
-    settings.look = world_look;
-    settings.user = &the_world;
+    sim_settings settings = sim_world_begin(plan);
     alarm(SEED_SECONDS);
-    sim_run(&settings, world_script, &the_world, &result);
+    sim_run(&settings, sim_world_script, settings.user, &result);
     return result;
 }
 
-static w_plan plan_of(uint64_t seed)
+static sim_plan plan_of(uint64_t seed)
 {
-    return (w_plan){.seed = seed, .schedule = seed};
+    return (sim_plan){.seed = seed, .schedule = seed};
 }
 
-static void print_command(const w_plan *plan)
+static void print_command(const sim_plan *plan)
 {
     printf("    %s --seed %llu", program, (unsigned long long)plan->seed);
     if (plan->schedule != plan->seed) {
@@ -89,26 +83,26 @@ static void print_command(const w_plan *plan)
         printf(" --ops %u", plan->n_ops);
     }
     const char *before = " --skip ";
-    for (uint32_t i = 0; i < W_MAX_OPS; i++) {
+    for (uint32_t i = 0; i < SIM_MAX_OPS; i++) {
         if (plan->skipped[i] != 0 && (plan->n_ops == 0 || i < plan->n_ops)) {
             printf("%s%u", before, i);
             before = ",";
         }
     }
     before = " --without ";
-    for (uint32_t f = 0; f < W_FAULTS; f++) {
+    for (uint32_t f = 0; f < sim_n_faults; f++) {
         if ((plan->without >> f & 1) != 0) {
-            printf("%s%s", before, w_fault_names[f]);
+            printf("%s%s", before, sim_fault_names[f]);
             before = ",";
         }
     }
     printf("%s --trace\n", plan->calm ? " --calm" : "");
 }
 
-static void print_failure(const w_plan *plan, const sim_result *result)
+static void print_failure(const sim_plan *plan, const sim_result *result)
 {
     printf("seed %llu: event %llu: %s (operation %u)\n", (unsigned long long)plan->seed,
-           (unsigned long long)result->n_events, result->what, the_world.op);
+           (unsigned long long)result->n_events, result->what, sim_world_op());
     print_command(plan);
     fflush(stdout);
 }
@@ -129,9 +123,9 @@ static bool is_same(const char *a, const char *b)
 }
 
 /* Tries the plan in several orders of events; keeps the one that fails. */
-static bool still_fails(w_plan *plan, const char *what, sim_result *result)
+static bool still_fails(sim_plan *plan, const char *what, sim_result *result)
 {
-    w_plan tried = *plan;
+    sim_plan tried = *plan;
     for (uint32_t i = 0; i < SCHEDULES; i++) {
         tried.schedule = i == 0 ? plan->schedule : plan->seed * 1000 + i;
         *result = run(&tried);
@@ -143,27 +137,27 @@ static bool still_fails(w_plan *plan, const char *what, sim_result *result)
     return false;
 }
 
-static void shrink(w_plan *best, const char *what)
+static void shrink(sim_plan *best, const char *what)
 {
     sim_result result;
-    w_plan tried = *best;
-    tried.n_ops = the_world.op + 1;
-    if (tried.n_ops < W_MAX_OPS && still_fails(&tried, what, &result)) {
+    sim_plan tried = *best;
+    tried.n_ops = sim_world_op() + 1;
+    if (tried.n_ops < SIM_MAX_OPS && still_fails(&tried, what, &result)) {
         *best = tried;
     }
-    for (uint32_t f = 0; f < W_FAULTS; f++) {
+    for (uint32_t f = 0; f < sim_n_faults; f++) {
         tried = *best;
         tried.without |= 1u << f;
         if (still_fails(&tried, what, &result)) {
             *best = tried;
         }
     }
-    uint32_t n = best->n_ops != 0 ? best->n_ops : W_MAX_OPS;
+    uint32_t n = best->n_ops != 0 ? best->n_ops : SIM_MAX_OPS;
     for (uint32_t size = n / 2; size > 0; size /= 2) {
         for (uint32_t first = 0; first < n; first += size) {
             tried = *best;
             memset(tried.skipped + first, 1, size < n - first ? size : n - first);
-            if (memcmp(tried.skipped, best->skipped, W_MAX_OPS) != 0 &&
+            if (memcmp(tried.skipped, best->skipped, SIM_MAX_OPS) != 0 &&
                 still_fails(&tried, what, &result)) {
                 *best = tried;
             }
@@ -247,13 +241,13 @@ static void work(shared_counts *c, const job_settings *j, uint32_t number, doubl
             saved = now_s();
         }
         for (uint64_t seed = first; seed < first + CHUNK && seed <= j->to; seed++) {
-            w_plan plan = plan_of(seed);
+            sim_plan plan = plan_of(seed);
             plan.without = j->without;
             sim_result result = run(&plan);
             c->n_seeds++;
             c->n_events += result.n_events;
-            c->n_opened += the_world.op > 0;
-            c->n_checks += the_world.n_checks;
+            c->n_opened += sim_world_op() > 0;
+            c->n_checks += sim_world_checks();
             if (result.failed) {
                 print_failure(&plan, &result);
                 if (++c->n_failed >= j->most_failures) {
@@ -307,7 +301,7 @@ static int run_many(const job_settings *j)
     }
     save_state(j->state, c, j);
     double took = now_s() - begin;
-    printf("%llu seeds, %llu events, %llu checks of the store between calls, %llu failures; "
+    printf("%llu seeds, %llu events, %llu checks between events, %llu failures; "
            "%.0f events a second\n",
            (unsigned long long)c->n_seeds, (unsigned long long)c->n_events,
            (unsigned long long)c->n_checks, (unsigned long long)c->n_failed,
@@ -320,9 +314,9 @@ static int run_many(const job_settings *j)
 static uint32_t parse_faults(const char *text)
 {
     uint32_t bits = 0;
-    for (uint32_t f = 0; f < W_FAULTS; f++) {
-        const char *at = strstr(text, w_fault_names[f]);
-        size_t n = strlen(w_fault_names[f]);
+    for (uint32_t f = 0; f < sim_n_faults; f++) {
+        const char *at = strstr(text, sim_fault_names[f]);
+        size_t n = strlen(sim_fault_names[f]);
         bits |= at != NULL && (at[n] == ',' || at[n] == '\0') && (at == text || at[-1] == ',')
                     ? 1u << f
                     : 0;
@@ -335,7 +329,7 @@ static void parse_skipped(const char *text, uint8_t *skipped)
     while (*text != '\0') {
         char *end;
         unsigned long i = strtoul(text, &end, 10);
-        if (i < W_MAX_OPS) {
+        if (i < SIM_MAX_OPS) {
             skipped[i] = 1;
         }
         text = *end == ',' ? end + 1 : "";
@@ -353,7 +347,7 @@ static int usage(void)
 
 typedef struct command_line {
     job_settings many;
-    w_plan plan;
+    sim_plan plan;
     bool one, shrinks, scheduled;
 } command_line;
 
@@ -439,7 +433,7 @@ int main(int argc, char **argv)
         c.many.to = c.many.seconds > 0 ? UINT64_MAX / 2 : 1000;
     }
     c.plan.schedule = c.scheduled ? c.plan.schedule : c.plan.seed;
-    world_make_files();
+    sim_world_prepare();
     catch_signals();
     return c.one ? run_one(&c) : run_many(&c.many);
 }
