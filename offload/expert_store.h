@@ -46,9 +46,8 @@ typedef struct moe_expert_store_options {
     bool keep_nothing;    /* drop every expert when its layer is done: the on-demand baseline */
     const uint32_t *kept; /* [n_kept] keys that are read when opening and never evicted */
     uint32_t n_kept;
-    const float *hotness;      /* [n_layer * n_expert] or NULL */
-    const uint64_t *checksums; /* [n_layer * n_expert][MOE_EXPERT_PARTS] or NULL */
-    moe_weight_sums *sums;     /* in their place: known ones, and those to be made; or NULL */
+    const float *hotness;  /* [n_layer * n_expert] or NULL */
+    moe_weight_sums *sums; /* known checksums, and those to be made; or NULL */
     moe_io_kind io;
     bool buffered_io;
     uint32_t io_block_bytes; /* 0: the reader's default */

@@ -239,9 +239,6 @@ bool moe_store_submit(moe_expert_store *store, uint32_t slot, uint32_t evicted,
         }
     }
     moe_slot_pages_taken(store->pages, slot);
-    if (store->options.checksums != NULL) {
-        move.checksums = store->options.checksums + (size_t)key * MOE_EXPERT_PARTS;
-    }
     move.sums = store->options.sums;
     move.first_sum = moe_weight_sum_of_expert(key, 0);
     store->n_asked[cause]++;

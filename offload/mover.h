@@ -71,10 +71,9 @@ typedef struct moe_move {
     uint8_t *buffers[MOE_EXPERT_PARTS];
     uint8_t *device_buffers[MOE_EXPERT_PARTS]; /* of a mover with a device */
     moe_save save;                             /* of a mover with a device */
-    const uint64_t *checksums;                 /* XXH3 of each part, or NULL */
-    moe_weight_sums *sums; /* NULL: none; else in their place, and made where there is none yet: */
-    size_t first_sum; /* ... that of the first part. Its bytes then come from the files alone, */
-                      /* since nothing tells whether a copy has the same. */
+    moe_weight_sums *sums; /* checksums, made where there is none yet; NULL: none */
+    size_t first_sum;      /* that of the first part. Without one, bytes come from the files alone,
+                              since nothing tells whether a copy has the same. */
     moe_move_cause cause;
 } moe_move;
 

@@ -138,16 +138,13 @@ static bool matches(const moe_mover_slot *slot, int part, uint32_t sources)
 {
     const moe_move *move = &slot->move;
     uint64_t size = move->expert->parts[part].size;
-    if (move->sums != NULL) {
-        size_t at = move->first_sum + (size_t)part;
-        bool own = sources == FROM_FILES && slot->retried[part] == 0;
-        if (own && !moe_weight_sums_is_due(move->sums, at)) {
-            return true;
-        }
-        atomic_fetch_add_explicit(&move->sums->n_hashed, size, memory_order_relaxed);
-        return moe_weight_sums_check(move->sums, at, XXH3_64bits(slot->data[part], size));
+    size_t at = move->first_sum + (size_t)part;
+    bool own = sources == FROM_FILES && slot->retried[part] == 0;
+    if (move->sums == NULL || (own && !moe_weight_sums_is_due(move->sums, at))) {
+        return true;
     }
-    return move->checksums == NULL || XXH3_64bits(slot->data[part], size) == move->checksums[part];
+    atomic_fetch_add_explicit(&move->sums->n_hashed, size, memory_order_relaxed);
+    return moe_weight_sums_check(move->sums, at, XXH3_64bits(slot->data[part], size));
 }
 
 /* Checks the part's checksum. False when the bytes do not match: they are read once more from every
@@ -174,15 +171,15 @@ static bool verify_part(moe_mover *mover, uint32_t index, int part, uint32_t sou
         return false;
     }
     moe_error error;
-    if (slot->move.sums != NULL) {
-        moe_weight_sums_tell_damage(slot->move.sums);
-    }
+    const char *remedy = slot->move.sums->remedy;
+    moe_weight_sums_tell_damage(slot->move.sums);
     slot->status =
         moe_fail(&error, MOE_ERR_IO,
                  "%s: the expert's bytes at offset %llu do not match their checksum, "
-                 "%s; the file or the disk is damaged: download the file again",
+                 "%s; the file or the disk is damaged: %s",
                  moe_range_reader_path(mover->reader, ref->file_index),
-                 (unsigned long long)ref->offset, n_sources > 1 ? "in any copy" : "twice");
+                 (unsigned long long)ref->offset, n_sources > 1 ? "in any copy" : "twice",
+                 remedy != NULL ? remedy : "download the file again");
     moe_mover_record_error(mover, index, &error);
     return false;
 }

@@ -27,6 +27,7 @@ typedef struct moe_weight_sums {
     _Atomic uint64_t *of;      /* [n] XXH3; 0: not known */
     _Atomic uint8_t *n_reads;  /* [n_of_experts] from the files, modulo 256 */
     bool each_time;            /* all readings are compared; set before the first */
+    const char *remedy;        /* of damaged experts; NULL: to download the file again */
     _Atomic uint64_t n_hashed; /* bytes of experts */
     _Atomic bool changed;      /* some were made */
     _Atomic bool damaged;      /* bytes have been found that match nothing, in no source */

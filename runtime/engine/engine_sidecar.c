@@ -8,13 +8,14 @@
 #include "runtime/sidecar/calibration_run.h"
 #include "runtime/sidecar/warm_start.h"
 
-static moe_sidecar_model model_of(const moe_engine *engine)
+static moe_sidecar_model model_of(moe_engine *engine)
 {
     return (moe_sidecar_model){.gguf = engine->gguf,
                                .map = &engine->map,
                                .config = &engine->config,
                                .identity = &engine->identity,
-                               .reading = &engine->reading};
+                               .reading = &engine->reading,
+                               .book = engine->book.parts != NULL ? &engine->book : NULL};
 }
 
 int moe_engine_open_sidecar(moe_engine *engine, const moe_engine_options *o, moe_error *err)
@@ -65,10 +66,11 @@ int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *o, 
                         moe_offload_name(o->lab->offload));
     }
     if (o->warm_start == MOE_SWITCH_ON && engine->sidecar.hotness == NULL) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "a warm start needs the experts' hotness, and there is no sidecar for this "
-                        "model; make one: moe-offload calibrate -m %s -f TEXT",
-                        o->model_path);
+        return moe_fail(
+            err, MOE_ERR_ARGUMENT,
+            "options.warm_start needs the experts' hotness, and there is no sidecar for this "
+            "model; make one: moe-offload calibrate -m %s -f TEXT",
+            o->model_path);
     }
     /* With costs in bytes, and with replayed routing, runs repeat to the expert; the time at which
      * reads end does not. */

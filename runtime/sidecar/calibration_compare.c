@@ -3,6 +3,7 @@
  * by their weights, and writes the sidecar. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
@@ -10,6 +11,7 @@
 #include "runtime/pass/program_run.h"
 #include "runtime/pass/runner.h"
 #include "runtime/sidecar/calibration_work.h"
+#include "runtime/sidecar/checksum_book.h"
 #include "runtime/sidecar/model_parts.h"
 
 /* ---- Outputs ---- */
@@ -184,6 +186,12 @@ int moe_calibration_write_sidecar(moe_calibration_run *run, moe_error *err)
     }
     if (status == MOE_OK) {
         status = add_integrity(run, tables, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_checksum_book_check_calibration(run->parts.model.book, tables, err);
+        if (status == MOE_ERR_IO) {
+            (void)unlink(run->partial); /* it may be what has the damaged bytes' checksums */
+        }
     }
     if (status == MOE_OK) {
         status = moe_calibration_save(tables, run->path, err);

@@ -206,6 +206,7 @@ static int write_low_bit(moe_calibration_run *run, moe_error *err)
     moe_low_bit_job job = {.model = &run->parts.model,
                            .weights = &run->weights,
                            .team = run->parts.team,
+                           .book = run->parts.model.book,
                            .is_cancelled = moe_calibration_is_cancelled,
                            .user = run};
     int status = moe_low_bit_type(run->options->low_bit_type, &job.type, err);

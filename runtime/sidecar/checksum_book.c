@@ -280,6 +280,34 @@ int moe_checksum_book_open(moe_checksum_book *book, const moe_checksum_book_opti
     return status;
 }
 
+int moe_checksum_book_check(moe_checksum_book *book, size_t at, uint64_t hash, moe_error *err)
+{
+    if (moe_weight_sums_check(&book->sums, at, hash)) {
+        return MOE_OK;
+    }
+    const moe_model_range range = moe_checksum_book_range(book, (uint32_t)at);
+    moe_weight_sums_tell_damage(&book->sums);
+    return moe_fail(err, MOE_ERR_IO,
+                    "%s: the bytes at offset %llu do not match their checksum; the file or the "
+                    "disk is damaged: download the file again",
+                    moe_gguf_file_at(book->gguf, range.file)->path,
+                    (unsigned long long)range.offset);
+}
+
+int moe_checksum_book_check_calibration(moe_checksum_book *book, const moe_calibration *c,
+                                        moe_error *err)
+{
+    int status = MOE_OK;
+    for (size_t i = 0; i < book->n_parts && status == MOE_OK; i++) {
+        size_t at = book->parts[i];
+        uint64_t hash = at < book->sums.n_of_experts
+                            ? c->checksums[at]
+                            : c->tensor_checksums[at - book->sums.n_of_experts];
+        status = moe_checksum_book_check(book, at, hash, err);
+    }
+    return status;
+}
+
 /* What was kept may have been computed before the damage, or with it. Under the lock. */
 static void note_damage(moe_checksum_book *book)
 {

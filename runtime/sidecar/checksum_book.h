@@ -57,6 +57,12 @@ int moe_checksum_book_open(moe_checksum_book *book, const moe_checksum_book_opti
 /* The entry of sums for a part; and where the part of an entry is. */
 size_t moe_checksum_book_entry(const moe_checksum_book *book, const moe_model_part *part);
 moe_model_range moe_checksum_book_range(const moe_checksum_book *book, uint32_t at);
+/* Compares a checksum of what was read with the book's, which it becomes where there is none.
+ * MOE_ERR_IO: the bytes are others than at their first reading. */
+int moe_checksum_book_check(moe_checksum_book *book, size_t at, uint64_t hash, moe_error *err);
+/* Checks all of a calibration that is being made. */
+int moe_checksum_book_check_calibration(moe_checksum_book *book, const moe_calibration *calibration,
+                                        moe_error *err);
 /* Writes what has been made since the book was read, together with what others have written. Any
  * thread may call it. */
 void moe_checksum_book_keep(moe_checksum_book *book);

@@ -33,9 +33,10 @@ void moe_low_bit_tensor_name(char name[MOE_LOW_BIT_NAME], uint32_t layer, int pa
     snprintf(name, MOE_LOW_BIT_NAME, "blk.%u.ffn_%s_exps.weight", layer, parts[part]);
 }
 
-uint64_t moe_low_bit_mix(uint64_t fingerprint, const uint64_t *checksums, size_t n)
+uint64_t moe_low_bit_mix(const moe_weights_identity *made_from, const uint64_t *checksums, size_t n)
 {
-    return XXH3_64bits_withSeed(checksums, n * sizeof *checksums, fingerprint);
+    return XXH3_64bits_withSeed(checksums, n * sizeof *checksums,
+                                XXH3_64bits(made_from, sizeof *made_from));
 }
 
 typedef struct low_bit_reader {
@@ -58,34 +59,47 @@ static int get_number(const low_bit_reader *r, const char *key, uint64_t *value)
     return MOE_OK;
 }
 
-static int check_header(const low_bit_reader *r)
+static int read_header(const low_bit_reader *r)
 {
     const moe_model_config *c = r->model->config;
-    uint64_t fingerprint = 0;
-    int status = get_number(r, "moe-lowbit.model.fingerprint", &fingerprint);
-    if (status == MOE_OK && fingerprint != r->model->identity->fingerprint) {
-        return moe_fail(r->err, MOE_ERR_MISMATCH,
-                        "%s was made for another model or for other weights (fingerprint %016llx, "
-                        "this one is %016llx); run moe-offload calibrate with options.low_bit_type",
-                        r->path, (unsigned long long)fingerprint,
-                        (unsigned long long)r->model->identity->fingerprint);
-    }
     const struct {
         const char *key;
         uint64_t value;
     } numbers[] = {{"moe-lowbit.version", MOE_LOW_BIT_VERSION},
                    {"moe-lowbit.n_layer", c->n_layer},
                    {"moe-lowbit.n_expert", c->n_expert}};
+    int status = MOE_OK;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == MOE_OK; i++) {
         uint64_t value = 0;
         status = get_number(r, numbers[i].key, &value);
         if (status == MOE_OK && value != numbers[i].value) {
-            status = moe_fail(r->err, MOE_ERR_FORMAT, "%s: %s is %llu, not %llu", r->path,
-                              numbers[i].key, (unsigned long long)value,
+            status = moe_fail(r->err, MOE_ERR_FORMAT,
+                              "%s: %s is %llu, not %llu; run moe-offload calibrate with "
+                              "options.low_bit_type",
+                              r->path, numbers[i].key, (unsigned long long)value,
                               (unsigned long long)numbers[i].value);
         }
     }
-    return status;
+    if (status == MOE_OK) {
+        status = get_number(r, "moe-lowbit.model.weights", &r->file->made_from.whole);
+    }
+    return status != MOE_OK ? status
+                            : get_number(r, "moe-lowbit.model.files", &r->file->made_from.files);
+}
+
+int moe_low_bit_check(const moe_low_bit_file *file, moe_checksum_book *book, moe_error *err)
+{
+    moe_weights_identity now;
+    moe_checksum_book_identify(book, &now);
+    return moe_weights_identity_matches(&now, &file->made_from)
+               ? MOE_OK
+               : moe_fail(err, MOE_ERR_MISMATCH,
+                          "%s was made from other weights, or nothing tells that they are the "
+                          "same: %s; or run moe-offload calibrate with options.low_bit_type",
+                          moe_gguf_file_at(file->gguf, 0)->path,
+                          now.whole != 0 ? "their checksums differ"
+                                         : "not all checksums are known of this model "
+                                           "(moe-offload verify makes them)");
 }
 
 static int find_tensor(const low_bit_reader *r, const char *name, const uint64_t dims[3],
@@ -193,26 +207,32 @@ static int read_tensor(const low_bit_reader *r, moe_model_reader *reader, const 
 
 static int read_checksums(const low_bit_reader *r, moe_model_reader *reader)
 {
-    const moe_tensor_map *map = &r->file->map;
-    size_t n = (size_t)map->n_layer * map->n_expert * MOE_EXPERT_PARTS;
+    moe_low_bit_file *file = r->file;
+    const uint64_t table[] = {MOE_EXPERT_PARTS, file->map.n_expert, file->map.n_layer};
+    const uint64_t one[] = {1, 1, 1};
+    size_t n = (size_t)(table[0] * table[1] * table[2]);
     uint64_t checksum = 0;
-    r->file->checksums = moe_calloc(n, sizeof *r->file->checksums);
-    if (r->file->checksums == NULL) {
-        return moe_fail(r->err, MOE_ERR_MEMORY, "no memory for checksums");
-    }
-    int status = read_tensor(r, reader, "checksums",
-                             (const uint64_t[]){MOE_EXPERT_PARTS, map->n_expert, map->n_layer},
-                             r->file->checksums);
+    uint64_t *checksums = moe_calloc(n, sizeof *checksums);
+    int status = checksums != NULL ? moe_weight_sums_init(&file->sums, &file->map, 0, r->err)
+                                   : moe_fail(r->err, MOE_ERR_MEMORY, "no memory for checksums");
     if (status == MOE_OK) {
-        status = read_tensor(r, reader, "checksum", (const uint64_t[]){1, 1, 1}, &checksum);
+        status = read_tensor(r, reader, "checksums", table, checksums);
     }
-    if (status == MOE_OK &&
-        checksum != moe_low_bit_mix(r->model->identity->fingerprint, r->file->checksums, n)) {
+    if (status == MOE_OK) {
+        status = read_tensor(r, reader, "checksum", one, &checksum);
+    }
+    if (status == MOE_OK && checksum != moe_low_bit_mix(&file->made_from, checksums, n)) {
         status = moe_fail(r->err, MOE_ERR_FORMAT,
                           "%s is damaged: its table of checksums is not what was written; run "
                           "moe-offload calibrate with options.low_bit_type",
                           r->path);
     }
+    file->sums.each_time = true;
+    file->sums.remedy = "run moe-offload calibrate with options.low_bit_type";
+    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+        moe_weight_sums_give(&file->sums, i, checksums[i]);
+    }
+    free(checksums);
     return status;
 }
 
@@ -225,7 +245,7 @@ static int load(const low_bit_reader *r)
     map->n_scales = r->model->map->n_scales;
     map->layers = moe_calloc(map->n_layer, sizeof *map->layers);
     int status = map->layers != NULL
-                     ? check_header(r)
+                     ? read_header(r)
                      : moe_fail(r->err, MOE_ERR_MEMORY, "no memory to map copies of experts");
     for (uint32_t l = 0; l < map->n_layer && status == MOE_OK; l++) {
         status = map_layer(r, l);
@@ -274,7 +294,7 @@ void moe_low_bit_close(moe_low_bit_file **file)
         free(f->map.layers[l].experts);
     }
     free(f->map.layers);
-    free(f->checksums);
+    moe_weight_sums_free(&f->sums);
     moe_gguf_close(&f->gguf);
     free(f);
     *file = NULL;

@@ -2,25 +2,28 @@
 /* A second sidecar: a copy of every routed expert in fewer bits. It stands in for experts that are
  * not in memory, which is lossy (runtime/lossy/low_bit.h). A GGUF file:
  *
- *   moe-lowbit.version u32, .model.fingerprint u64, .n_layer, .n_expert u32
+ *   moe-lowbit.version u32, .n_layer, .n_expert u32
+ *   moe-lowbit.model.weights, .model.files u64   the moe_weights_identity that they were made from
  *   blk.L.ffn_gate_exps.weight, ffn_up_exps, ffn_down_exps   as in model files; a part that would
  *                    take no fewer bytes is copied as it is, and one that the model lacks is absent
  *   checksums        I64 [L][N][3]  XXH3 of each expert's gate, up and down bytes; 0 of absent ones
- *   checksum         I64 [1]        XXH3 of `checksums`, seeded with the fingerprint
+ *   checksum         I64 [1]        XXH3 of `checksums`, seeded with that of the identity
  */
 #ifndef MOE_SIDECAR_LOW_BIT_FILE_H
 #define MOE_SIDECAR_LOW_BIT_FILE_H
 
 #include "runtime/host/team.h"
 #include "runtime/sidecar/affinity.h"
+#include "runtime/sidecar/checksum_book.h"
 #include "runtime/sidecar/model_sidecar.h"
 
-#define MOE_LOW_BIT_VERSION 1u
+#define MOE_LOW_BIT_VERSION 2u
 
 typedef struct moe_low_bit_file {
     moe_gguf *gguf;
-    moe_tensor_map map;  /* of experts alone; scales are the model's */
-    uint64_t *checksums; /* [n_layer * n_expert][MOE_EXPERT_PARTS] */
+    moe_tensor_map map; /* of experts alone; scales are the model's */
+    moe_weights_identity made_from;
+    moe_weight_sums sums; /* all known; all readings are compared */
 } moe_low_bit_file;
 
 /* The path of the file beside a sidecar: NAME.moe-cal.gguf -> NAME.moe-lowbit.gguf, another name ->
@@ -30,18 +33,22 @@ char *moe_low_bit_path(const char *sidecar_path);
 /* The tensor of a layer's part: "blk.3.ffn_up_exps.weight". */
 #define MOE_LOW_BIT_NAME 48
 void moe_low_bit_tensor_name(char name[MOE_LOW_BIT_NAME], uint32_t layer, int part);
-uint64_t moe_low_bit_mix(uint64_t fingerprint, const uint64_t *checksums, size_t n);
+uint64_t moe_low_bit_mix(const moe_weights_identity *made_from, const uint64_t *checksums,
+                         size_t n);
 
 /* The file is hostile: everything in it but the experts' bytes is checked, and those have
- * checksums. MOE_ERR_MISMATCH: it is of another model. The model must outlive *out. */
+ * checksums. The model must outlive *out. */
 int moe_low_bit_open(moe_low_bit_file **out, const char *path, const moe_sidecar_model *model,
                      moe_error *err);
+/* MOE_ERR_MISMATCH: the copies were made from other weights than the book's. */
+int moe_low_bit_check(const moe_low_bit_file *file, moe_checksum_book *book, moe_error *err);
 void moe_low_bit_close(moe_low_bit_file **file);
 
 typedef struct moe_low_bit_job {
     const moe_sidecar_model *model;
     moe_weight_reader *weights;
     moe_team *team;
+    moe_checksum_book *book;          /* knows all checksums; what is read must match them */
     moe_dtype type;                   /* moe_can_quantize() */
     bool (*is_cancelled)(void *user); /* asked before each part of an expert */
     void *user;

@@ -38,7 +38,8 @@ typedef struct low_bit_writer {
     const moe_low_bit_job *job;
     low_bit_tensor *tensors; /* [n_tensors] */
     uint64_t n_tensors;
-    uint32_t expert;     /* whose part of the current tensor comes next */
+    uint32_t expert; /* whose part of the current tensor comes next */
+    moe_weights_identity made_from;
     uint64_t *checksums; /* [n_layer][n_expert][MOE_EXPERT_PARTS] */
     uint64_t checksum;   /* of these */
     uint8_t *own, *copy; /* a part, as it is in the model and in the copy */
@@ -76,7 +77,7 @@ static void give_checksum(low_bit_writer *w, const void **bytes, size_t *n)
 {
     const moe_sidecar_model *model = w->job->model;
     size_t n_checksums = (size_t)model->map->n_layer * model->map->n_expert * MOE_EXPERT_PARTS;
-    w->checksum = moe_low_bit_mix(model->identity->fingerprint, w->checksums, n_checksums);
+    w->checksum = moe_low_bit_mix(&w->made_from, w->checksums, n_checksums);
     *bytes = &w->checksum;
     *n = sizeof w->checksum;
 }
@@ -97,7 +98,13 @@ static int give_bytes(uint64_t tensor, const void **bytes, size_t *n, void *user
     if (job->is_cancelled != NULL && job->is_cancelled(job->user)) {
         return moe_fail(err, MOE_ERR_CANCELLED, "copying experts was stopped");
     }
+    size_t key = (size_t)t->layer * job->model->config->n_expert + e;
     int status = moe_model_reader_read(job->weights->files, &range, w->own, err);
+    if (status == MOE_OK) {
+        status =
+            moe_checksum_book_check(job->book, moe_weight_sum_of_expert((uint32_t)key, t->part),
+                                    XXH3_64bits(w->own, ref->size), err);
+    }
     if (status != MOE_OK) {
         return status;
     }
@@ -108,7 +115,6 @@ static int give_bytes(uint64_t tensor, const void **bytes, size_t *n, void *user
         moe_team_run(job->team, quantize_some, &q);
         *bytes = w->copy;
     }
-    size_t key = (size_t)t->layer * job->model->config->n_expert + e;
     w->checksums[key * MOE_EXPERT_PARTS + (size_t)t->part] = XXH3_64bits(*bytes, *n);
     w->expert = (e + 1) % job->model->config->n_expert;
     return MOE_OK;
@@ -197,7 +203,8 @@ static int save(low_bit_writer *w, const char *path, moe_error *err)
     }
     moe_gguf_writer_string(g, "general.architecture", "moe-lowbit");
     moe_gguf_writer_u32(g, "moe-lowbit.version", MOE_LOW_BIT_VERSION);
-    moe_gguf_writer_u64(g, "moe-lowbit.model.fingerprint", model->identity->fingerprint);
+    moe_gguf_writer_u64(g, "moe-lowbit.model.weights", w->made_from.whole);
+    moe_gguf_writer_u64(g, "moe-lowbit.model.files", w->made_from.files);
     moe_gguf_writer_u32(g, "moe-lowbit.n_layer", map->n_layer);
     moe_gguf_writer_u32(g, "moe-lowbit.n_expert", map->n_expert);
     for (uint64_t i = 0; i < w->n_tensors; i++) {
@@ -221,6 +228,7 @@ static int save(low_bit_writer *w, const char *path, moe_error *err)
 int moe_low_bit_write(const moe_low_bit_job *job, const char *path, moe_error *err)
 {
     low_bit_writer w = {.job = job};
+    moe_checksum_book_identify(job->book, &w.made_from);
     int status = prepare(&w, err);
     status = status == MOE_OK ? save(&w, path, err) : status;
     free(w.tensors);

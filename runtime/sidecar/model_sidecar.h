@@ -14,6 +14,7 @@ typedef struct moe_sidecar_model {
     const moe_model_config *config;
     const moe_model_identity *identity;
     const moe_model_reader_options *reading; /* how files are read outside of passes */
+    struct moe_checksum_book *book;          /* of the weights; NULL before it is open */
 } moe_sidecar_model;
 
 typedef struct moe_sidecar {

@@ -224,8 +224,10 @@ static void damage_is_refused(void **state)
     uint8_t *bytes = read_file(path, &size);
     moe_engine_options options = low_bit_options(sidecar);
     /* Behind the key's name are its type, then its value. */
-    damage(path, bytes, size, find(bytes, size, "moe-lowbit.model.fingerprint") + 4, 8);
-    refuse(&options, MOE_ERR_MISMATCH, "another model");
+    damage(path, bytes, size, find(bytes, size, "moe-lowbit.model.weights") + 4, 8);
+    refuse(&options, MOE_ERR_FORMAT, "damaged");
+    damage(path, bytes, size, find(bytes, size, "moe-lowbit.version") + 4, 1);
+    refuse(&options, MOE_ERR_FORMAT, "moe-lowbit.version is");
     damage(path, bytes, size, find(bytes, size, "moe-lowbit.n_layer") + 4, 1);
     refuse(&options, MOE_ERR_FORMAT, "n_layer");
     damage(path, bytes, size, size - 32, 8);

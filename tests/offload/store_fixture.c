@@ -124,14 +124,15 @@ static void read_whole(store_fixture *f, const char *path)
 
 static void compute_checksums(store_fixture *f)
 {
-    f->checksums =
-        calloc((size_t)f->map->n_layer * f->map->n_expert * MOE_EXPERT_PARTS, sizeof(uint64_t));
+    assert_int_equal(moe_weight_sums_init(&f->sums, f->map, 0, NULL), MOE_OK);
+    f->sums.each_time = true;
     for (uint32_t l = 0; l < f->map->n_layer; l++) {
         for (uint32_t e = 0; f->map->layers[l].experts != NULL && e < f->map->n_expert; e++) {
             for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
                 const moe_tensor_ref *ref = &f->map->layers[l].experts[e].parts[p];
-                f->checksums[((size_t)l * f->map->n_expert + e) * MOE_EXPERT_PARTS + (size_t)p] =
-                    XXH3_64bits(f->file + ref->offset, ref->size);
+                moe_weight_sums_give(&f->sums,
+                                     moe_weight_sum_of_expert(l * f->map->n_expert + e, p),
+                                     XXH3_64bits(f->file + ref->offset, ref->size));
             }
         }
     }
@@ -188,7 +189,7 @@ void store_fixture_close(store_fixture *f)
 {
     moe_engine_close(&f->engine);
     free(f->file);
-    free(f->checksums);
+    moe_weight_sums_free(&f->sums);
 }
 
 void store_check_view(const store_fixture *f, uint32_t layer, uint32_t expert,

@@ -25,7 +25,7 @@ typedef struct store_fixture {
     moe_io_fault fault;
     uint8_t *file; /* the model's bytes */
     size_t file_bytes;
-    uint64_t *checksums; /* [n_layer * n_expert][MOE_EXPERT_PARTS], of the file's bytes */
+    moe_weight_sums sums; /* of the experts in the file; all readings are compared */
 
     /* Rules that choose() goes by, on the mover's thread. */
     uint64_t dice;

@@ -151,7 +151,7 @@ static void change(moe_expert_store_options *options, void *user)
     options->per_layer = s->setting->per_layer;
     options->keep_nothing = s->setting->keep_nothing;
     options->host_compute = MOE_SWITCH_OFF;
-    options->checksums = s->setting->checked ? s->f->checksums : NULL;
+    options->sums = s->setting->checked ? &s->f->sums : NULL;
     s->f->fault.inner = s->setting->inner;
     s->f->short_per_mille = 60;
     s->f->transient_per_mille = 100;

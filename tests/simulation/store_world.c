@@ -126,7 +126,7 @@ static void choose_model(world *w, sim_dice *dice)
     }
 }
 
-/* Checksums: none; known, in one of two forms; or made when experts are first read. */
+/* Checksums: none; known; or made when experts are first read. */
 static void choose_checksums(world *w, sim_dice *dice)
 {
     uint32_t how = sim_below(dice, 6);
@@ -137,19 +137,18 @@ static void choose_checksums(world *w, sim_dice *dice)
                                 .n_of_experts = W_MAX_KEYS * MOE_EXPERT_PARTS,
                                 .of = w->known,
                                 .n_reads = w->n_reads,
-                                .each_time = how == 1};
-    w->options.sums = how == 0 ? NULL : &w->sums;
-    w->options.checksums = how == 0 ? w->checksums : NULL;
+                                .each_time = how < 2};
+    w->options.sums = &w->sums;
     w->is_checked = how < 2;
     for (uint32_t i = 0; i < w->n_routed; i++) {
         for (uint32_t e = 0; e < w->map.n_expert; e++) {
             uint32_t key = world_key(w, w->routed[i], e);
             for (uint32_t p = 0; p < MOE_EXPERT_PARTS; p++) {
                 const moe_tensor_ref *part = &w->experts[key].parts[p];
-                w->checksums[key * MOE_EXPERT_PARTS + p] =
-                    XXH3_64bits(file_bytes[part->file_index] + part->offset, part->size);
                 w->known[key * MOE_EXPERT_PARTS + p] =
-                    how == 1 ? w->checksums[key * MOE_EXPERT_PARTS + p] : 0;
+                    w->is_checked
+                        ? XXH3_64bits(file_bytes[part->file_index] + part->offset, part->size)
+                        : 0;
             }
         }
     }

@@ -42,7 +42,6 @@ typedef struct world {
     moe_tensor_map map;
     moe_layer_map layers[W_MAX_LAYERS];
     moe_expert_ref experts[W_MAX_KEYS];
-    uint64_t checksums[W_MAX_KEYS * MOE_EXPERT_PARTS];
     moe_weight_sums sums;
     _Atomic uint64_t known[W_MAX_KEYS * MOE_EXPERT_PARTS];
     _Atomic uint8_t n_reads[W_MAX_KEYS * MOE_EXPERT_PARTS];
