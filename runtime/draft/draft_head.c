@@ -160,7 +160,7 @@ static void borrow_weights(moe_draft_head *head, const moe_weights *trunk)
 }
 
 static int open_experts(moe_draft_head *head, const moe_model_reader_options *reading,
-                        moe_error *err)
+                        moe_weight_sums *sums, moe_error *err)
 {
     moe_expert_slot_sizes sizes;
     if (head->map.expert_bytes == 0) {
@@ -178,6 +178,7 @@ static int open_experts(moe_draft_head *head, const moe_model_reader_options *re
                                         .n_expert_used = head->config.n_expert_used,
                                         .budget_bytes = sizes.full_bytes,
                                         .policy = policy,
+                                        .sums = sums,
                                         .io_timeout_ns = reading->io_timeout_ns,
                                         .log = head->runner.log,
                                         .user = head->runner.user};
@@ -198,8 +199,8 @@ static int open_buffers(moe_draft_head *head, moe_error *err)
 }
 
 int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
-                        const moe_model_reader_options *reading, moe_weight_sums *sums,
-                        moe_error *err)
+                        const moe_model_reader_options *reading, moe_weight_sums *experts,
+                        moe_weight_sums *tensors, moe_error *err)
 {
     head->runner = (moe_runner){.model_path = trunk->model_path,
                                 .device = trunk->device,
@@ -218,10 +219,10 @@ int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
     moe_weights_source source = {.gguf = head->gguf,
                                  .config = &head->config,
                                  .map = &head->map,
-                                 .sums = sums,
+                                 .sums = tensors,
                                  .reader = *reading};
     int status = open_buffers(head, err);
-    status = status == MOE_OK ? open_experts(head, reading, err) : status;
+    status = status == MOE_OK ? open_experts(head, reading, experts, err) : status;
     status =
         status == MOE_OK ? moe_weights_load(&head->weights, head->device, &source, err) : status;
     if (status == MOE_OK) {

@@ -81,10 +81,11 @@ uint64_t moe_draft_head_token_bytes(const moe_draft_head *head);
 /* Raises the limits to what its passes need. */
 void moe_draft_head_limits(const moe_draft_head *head, moe_device_limits *limits);
 /* Loads it. trunk: complete, with its weights; it must outlive the head. An EAGLE-3 head taps it.
+ * experts, tensors: checksums by the layer's map, and of the gguf's tensors; they outlive it, too.
  */
 int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
-                        const moe_model_reader_options *reading, moe_weight_sums *sums,
-                        moe_error *err);
+                        const moe_model_reader_options *reading, moe_weight_sums *experts,
+                        moe_weight_sums *tensors, moe_error *err);
 
 /* One pass over n rows: rows_hidden, tokens and rows are set; pass has logit rows and receivers. */
 int moe_head_pass(moe_draft_head *head, moe_pass *pass, uint32_t n, moe_error *err);

@@ -72,6 +72,7 @@ static void destroy(moe_engine *engine)
     moe_tokenizer_destroy(&engine->tokenizer);
     moe_checksum_book_close(&engine->book);
     moe_program_free(&engine->program);
+    moe_checksum_book_close(&engine->head_book);
     moe_tensor_map_free(&engine->map);
     moe_gguf_close(&engine->gguf);
     moe_gguf_close(&engine->head_gguf);

@@ -2,10 +2,12 @@
 /* The drafting layer that an engine opens: in the model's own files, or in a file of its own. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "offload/model_open.h"
 #include "offload/tensor_scales.h"
+#include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/draft/draft_head.h"
 #include "runtime/engine/engine_parts.h"
@@ -103,6 +105,29 @@ int moe_engine_open_head(moe_engine *engine, const moe_engine_options *o, moe_er
                                                     (moe_kv_type)o->kv_cache, err);
 }
 
+/* The model's book has whole tensors of the layer's experts: this one has each expert. */
+static int open_book(moe_engine *engine, const moe_model_reader_options *reading, moe_error *err)
+{
+    static const char suffix[] = "-draft";
+    const char *model = engine->book.path;
+    char *path = model != NULL ? moe_calloc(strlen(model) + sizeof suffix, 1) : NULL;
+    if (model != NULL && path == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for the path of checksums");
+    }
+    if (model != NULL) {
+        memcpy(path, model, strlen(model));
+        memcpy(path + strlen(model), suffix, sizeof suffix);
+    }
+    const moe_checksum_book_options options = {.map = &engine->draft_head->map,
+                                               .reading = reading,
+                                               .named = path,
+                                               .log = engine->log,
+                                               .user = engine->user};
+    int status = moe_checksum_book_open(&engine->head_book, &options, err);
+    free(path);
+    return status;
+}
+
 int moe_engine_load_head(moe_engine *engine, moe_error *err)
 {
     if (engine->draft_head == NULL) {
@@ -111,6 +136,10 @@ int moe_engine_load_head(moe_engine *engine, moe_error *err)
     bool own = engine->head_gguf != NULL;
     moe_model_reader_options reading = engine->reading;
     reading.gguf = engine->draft_head->gguf;
-    return moe_draft_head_load(engine->draft_head, &engine->runner, &reading,
-                               own ? NULL : &engine->book.sums, err);
+    int status = open_book(engine, &reading, err);
+    return status != MOE_OK
+               ? status
+               : moe_draft_head_load(engine->draft_head, &engine->runner, &reading,
+                                     &engine->head_book.sums,
+                                     own ? &engine->head_book.sums : &engine->book.sums, err);
 }

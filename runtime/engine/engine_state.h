@@ -61,6 +61,7 @@ struct moe_engine {
     moe_model_identity identity;
     moe_sidecar sidecar;
     moe_checksum_book book;
+    moe_checksum_book head_book;        /* of draft_head: its experts, and its own file's tensors */
     moe_idle_checksums *idle_checksums; /* NULL: none */
     moe_model_reader_options reading;   /* how files are read outside of passes */
     moe_progress_fn progress;           /* while opening, else NULL */

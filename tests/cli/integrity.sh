@@ -1,12 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # The command and a model whose bytes are wrong, or change under it.
-# Arguments: the command, damage_model, a tiny model, hang_reads or nothing.
+# Arguments: the command, damage_model, a tiny model, one with a drafting layer, a model and its head in
+# a file of its own, hang_reads or nothing.
 set -u
 moe=$1
 damage=$2
 model=$3
-hang=${4:-}
+drafting=$4
+head_model=$5
+head=$6
+hang=${7:-}
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -158,6 +162,86 @@ rm -f "$work/bad.moe-sums"
 status=$?
 [ $status -eq 1 ] && grep -q 'output_norm.weight.*not finite' "$work/text" ||
     fail "verify of values that are not finite: $status $(cat "$work/text" "$work/err")"
+
+# Low-bit copies are of the weights that they were made from: a damaged copy is named, and copies of other
+# weights are refused, although the sample in the fingerprint is the same.
+"$moe" calibrate -m "$work/sound.gguf" -f "$work/text.txt" --low-bit-type Q4_0 --quiet || fail "calibrate"
+low_bit() {
+    "$moe" run -m "$work/sound.gguf" -p "$prompt" -n 40 --expert-cache 90% --low-bit on \
+        --prefetch off --warm-start off "$@" >"$work/text" 2>"$work/err"
+    status=$?
+}
+low_bit
+[ $status -eq 0 ] && grep -q 'low-bit copies' "$work/err" || fail "low-bit: $status $(cat "$work/err")"
+cp "$work/sound.moe-lowbit.gguf" "$work/copies"
+for part in gate up down; do
+    "$damage" "$work/copies" "$work/sound.moe-lowbit.gguf" blk.0.ffn_${part}_exps.weight flips 99999999 \
+        >"$work/offset" || fail "no copies of $part"
+    low_bit
+    [ $status -eq 1 ] && grep -q 'sound.moe-lowbit.gguf.*do not match their checksum.*--low-bit-type' \
+        "$work/err" || fail "low-bit, $part damaged: $status $(cat "$work/err")"
+done
+mv "$work/copies" "$work/sound.moe-lowbit.gguf"
+mv "$work/sound.moe-cal.gguf" "$work/calibrated"
+low_bit
+[ $status -eq 0 ] || fail "low-bit without the calibration: $status $(cat "$work/err")"
+"$damage" "$model" "$work/sound.gguf" blk.0.ffn_up_exps.weight flips >"$work/offset" || fail "no experts"
+low_bit
+[ $status -eq 1 ] && grep -q 'sound.moe-lowbit.gguf was made from other weights' "$work/err" ||
+    fail "low-bit of other weights: $status $(cat "$work/err")"
+"$moe" verify -m "$work/sound.gguf" --quiet >"$work/text" || fail "verify: $(cat "$work/text")"
+low_bit
+[ $status -eq 1 ] && grep -q 'lowbit.gguf was made from other weights.*their checksums differ' "$work/err" ||
+    fail "low-bit of other weights, all checksums known: $status $(cat "$work/err")"
+mv "$work/calibrated" "$work/sound.moe-cal.gguf"
+cp "$model" "$work/sound.gguf" # its bytes again, but not its times: the calibration tells
+low_bit
+[ $status -eq 0 ] || fail "low-bit, mended: $status $(cat "$work/err")"
+# A calibration does not take over what has changed since it was first read.
+"$moe" verify -m "$work/sound.gguf" --calibration none >"$work/text" 2>&1 || fail "verify: $(cat "$work/text")"
+for which in first last; do
+    cp "$work/sound.moe-sums" "$work/sums"
+    "$damage" "$work/sums" "$work/sound.moe-sums" checksum $which || fail "no checksum to change"
+    "$moe" calibrate -m "$work/sound.gguf" --calibration none -f "$work/text.txt" \
+        -o "$work/other.moe-cal.gguf" --quiet 2>"$work/err"
+    status=$?
+    [ $status -eq 1 ] && grep -q 'sound.gguf.*checksum' "$work/err" && [ ! -e "$work/other.moe-cal.gguf" ] ||
+        fail "calibrate with what has changed, $which: $status $(cat "$work/err")"
+    rm -f "$work/sound.moe-sums"
+    "$moe" verify -m "$work/sound.gguf" --calibration none >"$work/text" 2>&1 ||
+        fail "verify: $(cat "$work/text")"
+done
+
+# Drafting layers: every expert, and every tensor of a head's own file, has a checksum from its first
+# reading on; what has changed since then fails the run, each time.
+drafting_run() {
+    "$moe" run -m "$work/drafting.gguf" -p "$prompt" -n 40 --temp 0 --ignore-eos --speculate "$1" \
+        --length-control static --draft-max 2 --idle-checksums off >"$work/text" 2>"$work/err"
+    status=$?
+}
+for what in mtp "mtp:$work/head.gguf"; do
+    rm -f "$work"/drafting.*
+    if [ "$what" = mtp ]; then
+        cp "$drafting" "$work/drafting.gguf"
+        named=drafting.gguf
+    else
+        cp "$head_model" "$work/drafting.gguf"
+        cp "$head" "$work/head.gguf"
+        named=head.gguf
+    fi
+    drafting_run "$what"
+    [ $status -eq 0 ] && [ -s "$work/drafting.moe-sums-draft" ] ||
+        fail "$what: $status $(cat "$work/err") $(ls "$work")"
+    cp "$work/drafting.moe-sums-draft" "$work/sums"
+    for which in first last; do
+        "$damage" "$work/sums" "$work/drafting.moe-sums-draft" checksum $which || fail "no checksum"
+        for again in 1 2; do
+            drafting_run "$what"
+            [ $status -eq 1 ] && grep -q "$named.* at offset.*checksum" "$work/err" ||
+                fail "$what, $which has changed, $again: $status $(cat "$work/err")"
+        done
+    done
+done
 
 # A disk that hangs, at each stage of opening: the time-out, and the first Ctrl-C.
 if [ -n "$hang" ]; then

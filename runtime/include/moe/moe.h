@@ -212,7 +212,8 @@ struct moe_engine_options {
      * changed since the first reading; damage that the file had before, only those of a
      * calibration. This file keeps them: "auto": MODEL.moe-sums beside the model; NULL, "none":
      * they are in memory alone, as also where it cannot be written (one log line says so). For
-     * model files that were changed or replaced it begins anew. */
+     * model files that were changed or replaced it begins anew. The experts of a drafting layer,
+     * and a drafting file, have theirs in a file of the same name with "-draft" behind it. */
     const char *checksums;
     /* Makes the checksums of what has not been read yet while no step runs: a thread reads it from
      * the files, and leaves off when a step begins or the engine closes. Auto: if a file keeps them
