@@ -364,35 +364,37 @@ static bool another_follows(moe_gbnf_text *r, uint32_t depth)
     return false;
 }
 
+/* The alternative begins where the code ends. */
+static bool add_start(moe_gbnf_text *r)
+{
+    if (r->n_starts == r->starts_capacity) {
+        size_t capacity = 2 * r->starts_capacity + 64;
+        uint32_t *bigger = moe_allowance_grow(r->g->allowance, r->starts, r->starts_capacity,
+                                              capacity, sizeof *bigger);
+        if (bigger == NULL) {
+            return false;
+        }
+        r->starts = bigger;
+        r->starts_capacity = capacity;
+    }
+    r->starts[r->n_starts++] = r->g->n_code;
+    return true;
+}
+
 static int read_alternatives(moe_gbnf_text *r, uint32_t depth)
 {
-    moe_grammar *g = r->g;
-    uint32_t last_jump = UINT32_MAX;
-    bool more = true;
+    const size_t first = r->n_starts;
     moe_gbnf_skip_space(r, true);
-    while (more) {
-        uint32_t split = g->n_code;
-        if (!moe_grammar_emit(g, (moe_grammar_code){.op = MOE_GRAMMAR_SPLIT})) {
-            return too_large(r);
-        }
-        int status = read_sequence(r, depth);
+    do {
+        int status = add_start(r) ? read_sequence(r, depth) : too_large(r);
         if (status != MOE_OK) {
             return status;
         }
-        more = another_follows(r, depth);
-        if (!moe_grammar_emit(g, (moe_grammar_code){.op = MOE_GRAMMAR_JUMP, .a = last_jump})) {
-            return too_large(r);
-        }
-        last_jump = g->n_code - 1;
-        g->code[split].a = split + 1;
-        g->code[split].b = more ? g->n_code : split + 1;
-    }
-    while (last_jump != UINT32_MAX) {
-        uint32_t before = g->code[last_jump].a;
-        g->code[last_jump].a = g->n_code;
-        last_jump = before;
-    }
-    return MOE_OK;
+    } while (another_follows(r, depth));
+    const size_t n = r->n_starts - first;
+    r->n_starts = first;
+    return n == 1 || moe_grammar_join_alternatives(r->g, r->starts + first, n) ? MOE_OK
+                                                                               : too_large(r);
 }
 
 static int read_rule(moe_gbnf_text *r)
@@ -453,8 +455,12 @@ int moe_grammar_read(moe_grammar **out, const char *text, size_t size, const cha
     g->bytes = own;
     atomic_init(&g->references, 1);
     memset(g->buckets, 0xff, sizeof g->buckets);
+    g->most_code = MOE_GRAMMAR_MOST_CODE +
+                   (uint32_t)(size < MOE_GRAMMAR_MOST_TEXT ? size : MOE_GRAMMAR_MOST_TEXT);
     moe_gbnf_text r = {.text = text, .size = size, .g = g, .err = err};
     int status = read_grammar(&r, start);
+    free(r.starts);
+    moe_allowance_give(allowance, status == MOE_OK ? r.starts_capacity * sizeof *r.starts : 0);
     g->size = size;
     g->text = status == MOE_OK ? moe_calloc(size + 1, 1) : NULL;
     if (status == MOE_OK && g->text == NULL) {

@@ -10,6 +10,9 @@ typedef struct moe_gbnf_text {
     size_t size, at;
     moe_grammar *g;
     moe_error *err;
+    /* Where the alternatives of the groups begin that have no end yet. */
+    uint32_t *starts;
+    size_t n_starts, starts_capacity;
 } moe_gbnf_text;
 
 /* MOE_ERR_ARGUMENT, with the line of the cursor. */

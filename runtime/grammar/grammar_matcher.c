@@ -133,6 +133,7 @@ static void visit(moe_matcher *m, uint32_t code, uint32_t stack)
 
 static void clear_visits(moe_matcher *m)
 {
+    m->n_followed += m->n_visits;
     for (uint32_t i = 0; i < m->n_visits; i++) {
         uint32_t at = (uint32_t)mix(m->visits[i].code, m->visits[i].stack) % VISIT_SLOTS;
         while (m->visit_slots[at] != 0) {

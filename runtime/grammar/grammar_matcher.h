@@ -21,7 +21,7 @@ enum {
     MOE_MATCH_MOST_STATES = 4096,
     MOE_MATCH_MOST_PLACES = 1 << 16, /* of all states */
     MOE_MATCH_MOST_STACKS = 1 << 15,
-    MOE_MATCH_MOST_VISITS = 4096, /* of one closure, so that a step is bounded */
+    MOE_MATCH_MOST_VISITS = 1 << 14, /* of one closure, so that a step is bounded */
 };
 
 typedef struct moe_match_place {
@@ -50,6 +50,7 @@ typedef struct moe_matcher {
     moe_match_place *visits; /* scratch of a closure: a hash table and the list of its entries */
     uint32_t *visit_slots;
     uint32_t n_visits;
+    uint64_t n_followed; /* visits of all closures so far */
     moe_match_place *reached;
     uint32_t n_reached;
     bool exhausted;

@@ -54,7 +54,7 @@ bool moe_grammar_emit(moe_grammar *g, moe_grammar_code code)
 {
     if (g->n_code == g->code_capacity) {
         uint32_t capacity = g->code_capacity * 2 + 256;
-        moe_grammar_code *bigger = g->n_code < MOE_GRAMMAR_MOST_CODE
+        moe_grammar_code *bigger = g->n_code < g->most_code
                                        ? moe_allowance_grow(g->allowance, g->code, g->code_capacity,
                                                             capacity, sizeof *bigger)
                                        : NULL;

@@ -24,7 +24,8 @@
 #include "runtime/base/allowance_charge.h"
 
 enum {
-    MOE_GRAMMAR_MOST_CODE = 1 << 17, /* instructions */
+    MOE_GRAMMAR_MOST_CODE = 1 << 17, /* instructions, besides one for each byte of the text, */
+    MOE_GRAMMAR_MOST_TEXT = 1 << 22, /* ... of which so many count */
     MOE_GRAMMAR_MOST_RULES = 4096,
     MOE_GRAMMAR_MOST_REPEATS = 2000,
     MOE_GRAMMAR_MOST_NESTING = 64,
@@ -58,7 +59,7 @@ typedef struct moe_grammar_rule {
 struct moe_grammar {
     _Atomic unsigned references;
     moe_grammar_code *code;
-    uint32_t n_code, code_capacity;
+    uint32_t n_code, code_capacity, most_code;
     moe_grammar_rule *rules;
     uint32_t n_rules, rules_capacity;
     uint32_t buckets[MOE_GRAMMAR_BUCKETS]; /* rules by their names' hashes */
@@ -84,6 +85,11 @@ bool moe_grammar_take(moe_grammar *grammar, uint64_t bytes);
 
 /* Appends an instruction; false: the grammar is too large, or memory is short. */
 bool moe_grammar_emit(moe_grammar *grammar, moe_grammar_code code);
+
+/* Makes one group of n alternatives (at least two), which is the end of the code: their own code is
+ * at starts[0], starts[1] and so on, one behind the other. False: as moe_grammar_emit(), or too
+ * many steps. */
+bool moe_grammar_join_alternatives(moe_grammar *grammar, const uint32_t *starts, size_t n);
 
 /* Gives back the room that no instruction takes. */
 void moe_grammar_fit(moe_grammar *grammar);

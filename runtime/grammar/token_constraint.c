@@ -81,6 +81,17 @@ static uint32_t state_of(const moe_token_constraint *c)
     return c->n == 0 ? c->first_state : c->states[c->n - 1];
 }
 
+/* The matcher's tables were emptied; only the state behind all tokens is left, under this number.
+ */
+static void drop_states(moe_token_constraint *c, uint32_t state)
+{
+    *(c->n == 0 ? &c->first_state : &c->states[c->n - 1]) = state;
+    c->valid_from = c->n;
+    for (uint32_t i = 0; i < MOE_CONSTRAINT_MASKS; i++) {
+        c->masks[i].state = 0;
+    }
+}
+
 /* Feeds one more token to the grammar. False if memory is short. */
 static bool read_token(moe_token_constraint *c, int32_t token)
 {
@@ -97,10 +108,7 @@ static bool read_token(moe_token_constraint *c, int32_t token)
     }
     uint32_t state = state_of(c);
     if (moe_matcher_tidy(&c->matcher, &state)) {
-        c->valid_from = c->n + 1;
-        for (uint32_t i = 0; i < MOE_CONSTRAINT_MASKS; i++) {
-            c->masks[i].state = 0;
-        }
+        drop_states(c, state);
     }
     uint8_t control[MOE_TOKEN_CONTROL_KEY];
     size_t size;
@@ -171,7 +179,9 @@ const uint64_t *moe_token_constraint_mask(moe_token_constraint *c, const int32_t
     uint64_t *bits = c->masks[oldest].bits;
     memset(bits, 0, n_words(c) * sizeof *bits);
     if (!c->failed) {
-        moe_token_keys_allow(c->keys, &c->matcher, state, bits);
+        if (moe_token_keys_allow(c->keys, &c->matcher, &state, bits)) {
+            drop_states(c, state);
+        }
         c->failed = c->matcher.exhausted;
     }
     if (c->failed) {

@@ -119,12 +119,14 @@ int moe_token_keys_create(moe_token_keys **out, const moe_token_source *source, 
     return MOE_OK;
 }
 
-void moe_token_keys_allow(const moe_token_keys *k, moe_matcher *matcher, uint32_t state,
+bool moe_token_keys_allow(const moe_token_keys *k, moe_matcher *matcher, uint32_t *state,
                           uint64_t *bits)
 {
-    uint32_t states[DEEPEST + 1] = {state};
+    uint32_t states[DEEPEST + 1] = {*state};
     size_t alive = 0; /* bytes of the token before that can be read */
-    for (uint32_t i = 0; i < k->n; i++) {
+    const uint64_t most = matcher->n_followed + MOE_TOKEN_MASK_VISITS;
+    bool emptied = false;
+    for (uint32_t i = 0; i < k->n && !matcher->exhausted; i++) {
         uint8_t control[MOE_TOKEN_CONTROL_KEY];
         size_t size;
         size_t at = k->shared[i];
@@ -132,6 +134,13 @@ void moe_token_keys_allow(const moe_token_keys *k, moe_matcher *matcher, uint32_
             continue; /* the bytes that could not be read are this token's, too */
         }
         const uint8_t *key = moe_token_key(&k->source, k->order[i], control, &size);
+        if (moe_matcher_tidy(matcher, &states[0])) {
+            emptied = true;
+            matcher->exhausted |= matcher->n_followed > most;
+            for (size_t b = 0; b < at; b++) {
+                states[b + 1] = moe_matcher_step(matcher, states[b], key[b]);
+            }
+        }
         uint32_t now = states[at];
         while (at < size && (now = moe_matcher_step(matcher, now, key[at])) != MOE_MATCH_DEAD) {
             at++;
@@ -144,4 +153,6 @@ void moe_token_keys_allow(const moe_token_keys *k, moe_matcher *matcher, uint32_
             bits[k->order[i] / 64] |= UINT64_C(1) << (k->order[i] % 64);
         }
     }
+    *state = states[0];
+    return emptied;
 }

@@ -32,6 +32,9 @@ typedef struct moe_token_keys {
 /* The most bytes that moe_token_key() writes for control tokens. */
 enum { MOE_TOKEN_CONTROL_KEY = 4 };
 
+/* The most visits of the matcher that a mask takes; of more the grammar is too ambiguous. */
+#define MOE_TOKEN_MASK_VISITS (UINT64_C(1) << 24)
+
 uint64_t moe_token_keys_bytes(uint32_t n_vocab);
 int moe_token_keys_create(moe_token_keys **out, const moe_token_source *source, moe_error *err);
 void moe_token_keys_free(moe_token_keys **keys);
@@ -39,8 +42,9 @@ void moe_token_keys_free(moe_token_keys **keys);
 const uint8_t *moe_token_key(const moe_token_source *source, int32_t token,
                              uint8_t control[MOE_TOKEN_CONTROL_KEY], size_t *size);
 
-/* Sets the bits of the tokens that may come at the state: bits[(n_vocab + 63) / 64]. */
-void moe_token_keys_allow(const moe_token_keys *keys, moe_matcher *matcher, uint32_t state,
+/* Sets the bits of the tokens that may come at the state: bits[(n_vocab + 63) / 64]. True: the
+ * matcher's tables were emptied on the way, and *state has a new number. */
+bool moe_token_keys_allow(const moe_token_keys *keys, moe_matcher *matcher, uint32_t *state,
                           uint64_t *bits);
 
 #endif

@@ -321,7 +321,8 @@ static void bounds(void **state)
     assert_true(tidied && m.n_stacks <= MOE_MATCH_MOST_STACKS);
     moe_matcher_free(&m);
     moe_grammar_close(&g);
-    g = compile("root ::= a*\na ::= \"x\" root \"y\" | \"x\" root \"z\" | \"x\" root \"w\"");
+    g = compile("root ::= a*\nb ::= a*\nc ::= a*\n"
+                "a ::= \"x\" root \"y\" | \"x\" b \"z\" | \"x\" c \"w\"");
     assert_int_equal(moe_matcher_init(&m, g, NULL), MOE_OK);
     at = moe_matcher_start(&m);
     for (int i = 0; i < 40; i++) {
@@ -429,6 +430,30 @@ static moe_token_text text_of(const void *user, int32_t token)
     return text;
 }
 
+/* Of every third token with plain letters, its text twice: more states than the matcher's tables
+ * hold. */
+static char *twice_each(const moe_engine *engine, uint32_t n_vocab)
+{
+    const size_t most = (size_t)n_vocab * 64;
+    char *list = malloc(most);
+    assert_non_null(list);
+    size_t n = (size_t)snprintf(list, most, "root ::= \"?\"");
+    for (uint32_t t = 0; t < n_vocab; t += 3) {
+        size_t size;
+        const char *text = moe_token_piece(engine, (int32_t)t, false, &size);
+        bool plain = size > 0 && size < 24;
+        for (size_t i = 0; i < size; i++) {
+            plain =
+                plain && (text[i] == ' ' || (text[i] >= 'A' && text[i] <= 'z' && text[i] != '\\'));
+        }
+        if (plain) {
+            n += (size_t)snprintf(list + n, most - n, " | \"%.*s%.*s\"", (int)size, text, (int)size,
+                                  text);
+        }
+    }
+    return list;
+}
+
 /* The walk through the trie allows what trying each token by itself allows. */
 static void masks(void **state)
 {
@@ -442,13 +467,16 @@ static void masks(void **state)
     static const char *const grammars[] = {"root ::= [a-z ]+ | \"The\" .*", "root ::= [^e]* \"e\"",
                                            "root ::= ([0-9]{1,2} \" \"?)+ \"\\u00e4\""};
     uint64_t *bits = calloc(info.n_vocab / 64 + 1, sizeof *bits);
-    for (int g = 0; g < 3; g++) {
+    char *list = twice_each(engine, info.n_vocab);
+    bool emptied = false;
+    for (int g = 0; g < 4; g++) {
         moe_matcher m;
-        moe_grammar *grammar = compile(grammars[g]);
+        moe_grammar *grammar = compile(g < 3 ? grammars[g] : list);
         assert_int_equal(moe_matcher_init(&m, grammar, NULL), MOE_OK);
         uint32_t start = moe_matcher_start(&m);
         memset(bits, 0, (info.n_vocab / 64 + 1) * sizeof *bits);
-        moe_token_keys_allow(keys, &m, start, bits);
+        emptied = moe_token_keys_allow(keys, &m, &start, bits);
+        assert_false(m.exhausted);
         uint32_t n_allowed = 0;
         for (uint32_t t = 0; t < info.n_vocab; t++) {
             size_t size;
@@ -458,9 +486,14 @@ static void masks(void **state)
             n_allowed += fits;
         }
         assert_true(n_allowed > 3 && n_allowed < info.n_vocab);
+        if (g == 3) { /* the state has a new number, and is the same one */
+            assert_true(moe_matcher_step(&m, start, '?') != MOE_MATCH_DEAD);
+        }
         moe_matcher_free(&m);
         moe_grammar_close(&grammar);
     }
+    assert_true(emptied);
+    free(list);
     free(bits);
     moe_token_keys_free(&keys);
     moe_engine_close(&engine);
@@ -486,7 +519,8 @@ static void spelt_control(void **state)
     moe_grammar *grammar = compile("root ::= <[257]> \"a\"");
     assert_int_equal(moe_token_keys_create(&keys, &source, NULL), MOE_OK);
     assert_int_equal(moe_matcher_init(&m, grammar, NULL), MOE_OK);
-    moe_token_keys_allow(keys, &m, moe_matcher_start(&m), bits);
+    uint32_t start = moe_matcher_start(&m);
+    (void)moe_token_keys_allow(keys, &m, &start, bits);
     for (uint32_t t = 0; t < 258; t++) {
         assert_int_equal(bits[t / 64] >> (t % 64) & 1, t == 257);
     }
