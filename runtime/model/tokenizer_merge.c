@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Merging of neighbours by rank, for byte-level BPE and SentencePiece's BPE, and the cache of
  * words. A candidate on the heap goes stale when one of its two symbols takes part in another
- * merge. Symbols only grow, so a changed sum of their sizes shows this. */
+ * merge: the rank of what is there now shows this. A word may be a whole text of a megabyte, so
+ * what each of its bytes takes is kept small: when the heap is full, it is filled anew without the
+ * stale ones. */
 #define XXH_INLINE_ALL
 #include "runtime/model/tokenizer_state.h"
 
@@ -34,10 +36,13 @@ int moe_encoder_push(moe_encoder *encoder, int32_t token)
     return MOE_OK;
 }
 
+/* From so many bytes on, words get no more room than they need. */
+#define LONG_WORD 4096
+
 int moe_encoder_reserve_symbols(moe_encoder *encoder, size_t n)
 {
     if (n > encoder->symbol_capacity) {
-        size_t capacity = n + n / 2 + 64;
+        size_t capacity = n < LONG_WORD ? n + n / 2 + 64 : n;
         moe_symbol *symbols =
             moe_allowance_grow(encoder->allowance, encoder->symbols, encoder->symbol_capacity,
                                capacity, sizeof *symbols);
@@ -55,18 +60,8 @@ static bool comes_before(const moe_merge_candidate *a, const moe_merge_candidate
     return a->rank != b->rank ? a->rank < b->rank : a->left < b->left;
 }
 
-static bool heap_push(moe_encoder *encoder, moe_merge_candidate candidate)
+static void heap_push(moe_encoder *encoder, moe_merge_candidate candidate)
 {
-    if (encoder->n_heap == encoder->heap_capacity) {
-        size_t capacity = encoder->heap_capacity * 2 + 64;
-        moe_merge_candidate *heap = moe_allowance_grow(
-            encoder->allowance, encoder->heap, encoder->heap_capacity, capacity, sizeof *heap);
-        if (heap == NULL) {
-            return false;
-        }
-        encoder->heap = heap;
-        encoder->heap_capacity = capacity;
-    }
     moe_merge_candidate *heap = encoder->heap;
     size_t at = encoder->n_heap++;
     while (at > 0 && comes_before(&candidate, &heap[(at - 1) / 2])) {
@@ -74,7 +69,6 @@ static bool heap_push(moe_encoder *encoder, moe_merge_candidate candidate)
         at = (at - 1) / 2;
     }
     heap[at] = candidate;
-    return true;
 }
 
 static moe_merge_candidate heap_pop(moe_encoder *encoder)
@@ -101,16 +95,24 @@ static moe_merge_candidate heap_pop(moe_encoder *encoder)
     return top;
 }
 
-static bool consider(moe_encoder *encoder, const char *word, int32_t left, moe_pair_rank pair_rank)
+/* What the symbol at `left` and the next one become; MOE_NO_RANK: nothing. */
+static uint32_t rank_at(const moe_encoder *encoder, const char *word, int32_t left,
+                        moe_pair_rank pair_rank, int32_t *merged)
 {
-    if (left < 0 || encoder->symbols[left].next < 0) {
-        return true;
+    const moe_symbol *symbols = encoder->symbols;
+    const moe_symbol *a = &symbols[left];
+    return a->size == 0 || a->next < 0
+               ? MOE_NO_RANK
+               : pair_rank(encoder->tokenizer, word, a, &symbols[a->next], merged);
+}
+
+static void consider(moe_encoder *encoder, const char *word, int32_t left, moe_pair_rank pair_rank)
+{
+    int32_t merged;
+    uint32_t rank = left < 0 ? MOE_NO_RANK : rank_at(encoder, word, left, pair_rank, &merged);
+    if (rank != MOE_NO_RANK) {
+        heap_push(encoder, (moe_merge_candidate){rank, (uint32_t)left});
     }
-    const moe_symbol *a = &encoder->symbols[left];
-    const moe_symbol *b = &encoder->symbols[a->next];
-    moe_merge_candidate candidate = {.left = (uint32_t)left, .size = a->size + b->size};
-    candidate.rank = pair_rank(encoder->tokenizer, word, a, b, &candidate.merged);
-    return candidate.rank == MOE_NO_RANK || heap_push(encoder, candidate);
 }
 
 static void merge_with_next(moe_symbol *symbols, int32_t left, int32_t merged)
@@ -126,26 +128,57 @@ static void merge_with_next(moe_symbol *symbols, int32_t left, int32_t merged)
     }
 }
 
-static int merge_long(moe_encoder *encoder, const char *word, size_t n, moe_pair_rank pair_rank)
+/* With room for as many candidates as there can be, and a sixteenth for stale ones. */
+static bool reserve_heap(moe_encoder *encoder, size_t n)
+{
+    size_t capacity = n + n / 16 + 64;
+    if (capacity <= encoder->heap_capacity) {
+        return true;
+    }
+    moe_merge_candidate *heap = moe_allowance_grow(encoder->allowance, encoder->heap,
+                                                   encoder->heap_capacity, capacity, sizeof *heap);
+    if (heap != NULL) {
+        encoder->heap = heap;
+        encoder->heap_capacity = capacity;
+    }
+    return heap != NULL;
+}
+
+static void consider_all(moe_encoder *encoder, const char *word, moe_pair_rank pair_rank)
 {
     encoder->n_heap = 0;
-    for (size_t i = 0; i + 1 < n; i++) {
-        if (!consider(encoder, word, (int32_t)i, pair_rank)) {
-            return moe_encoder_out_of_memory(encoder);
-        }
+    for (int32_t i = 0; i >= 0; i = encoder->symbols[i].next) {
+        consider(encoder, word, i, pair_rank);
+    }
+}
+
+static int merge_long(moe_encoder *encoder, const char *word, size_t n, moe_pair_rank pair_rank)
+{
+    if (!reserve_heap(encoder, n)) {
+        return moe_encoder_out_of_memory(encoder);
     }
     moe_symbol *symbols = encoder->symbols;
+    consider_all(encoder, word, pair_rank);
     while (encoder->n_heap > 0) {
         moe_merge_candidate best = heap_pop(encoder);
-        const moe_symbol *a = &symbols[best.left];
-        if (a->size == 0 || a->next < 0 || a->size + symbols[a->next].size != best.size) {
+        const int32_t left = (int32_t)best.left;
+        int32_t merged;
+        if (rank_at(encoder, word, left, pair_rank, &merged) != best.rank) {
             continue;
         }
-        merge_with_next(symbols, (int32_t)best.left, best.merged);
-        if (!consider(encoder, word, a->prev, pair_rank) ||
-            !consider(encoder, word, (int32_t)best.left, pair_rank)) {
-            return moe_encoder_out_of_memory(encoder);
+        merge_with_next(symbols, left, merged);
+        if (encoder->n_heap + 2 > encoder->heap_capacity) {
+            consider_all(encoder, word, pair_rank);
+            continue;
         }
+        consider(encoder, word, symbols[left].prev, pair_rank);
+        consider(encoder, word, left, pair_rank);
+    }
+    if (n >= LONG_WORD) { /* its tokens take the room */
+        moe_allowance_give(encoder->allowance, encoder->heap_capacity * sizeof *encoder->heap);
+        free(encoder->heap);
+        encoder->heap = NULL;
+        encoder->heap_capacity = 0;
     }
     return MOE_OK;
 }

@@ -141,8 +141,7 @@ typedef struct moe_symbol {
 } moe_symbol;
 
 typedef struct moe_merge_candidate {
-    uint32_t rank, left, size;
-    int32_t merged;
+    uint32_t rank, left; /* of the symbol at left with the next one */
 } moe_merge_candidate;
 
 typedef struct moe_word_entry {

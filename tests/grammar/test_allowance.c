@@ -373,6 +373,98 @@ static void enums(void **state)
     free(t.data);
 }
 
+/* ---- Lists of many alternatives ---- */
+
+typedef struct cost {
+    uint64_t steps, bytes;
+} cost;
+
+static const struct {
+    const char *first, *next, *behind; /* of the root rule */
+    const char *others;                /* rules, or NULL */
+    size_t most;
+} lists[] = {
+    {"\"value %zu of many\"", " | \"value %zu of many\"", "", NULL, 100000},
+    {"(\"(\" (\"value %zu of many\"", " | \"value %zu of many\"", ") \")\"?)", NULL, 100000},
+    {"\"value %zu \" word", " | \"value %zu \" word", "", "word ::= \"of \" (\"many\" | \"few\")\n",
+     100000},
+    {"word%zu", " | word%zu", "", "word%zu ::= \"value %zu of many\"\n", 4000},
+};
+
+static moe_grammar *read_list(size_t which, size_t n, cost *taken)
+{
+    text t = {NULL, 0, 0};
+    char part[128];
+    moe_grammar *g = NULL;
+    moe_error err = {""};
+    moe_allowance allowance = {.bytes = 0};
+    add(&t, "root ::= ");
+    for (size_t i = 0; i < n; i++) {
+        snprintf(part, sizeof part, i == 0 ? lists[which].first : lists[which].next, i);
+        add(&t, part);
+    }
+    add(&t, lists[which].behind);
+    add(&t, "\n");
+    if (lists[which].others != NULL) {
+        add_numbered(&t, lists[which].others, strchr(lists[which].others, '%') != NULL ? n : 1);
+    }
+    if (moe_grammar_create_within(&g, t.data, t.size, &allowance, &err) != MOE_OK) {
+        fail_msg("list %zu, %zu alternatives: %s", which, n, err.message);
+    }
+    assert_int_equal(moe_grammar_bytes(g), allowance.bytes_now);
+    *taken = (cost){allowance.steps_taken, allowance.bytes_peak};
+    free(t.data);
+    return g;
+}
+
+/* As many alternatives as users have: reading them costs in proportion, and following them costs
+ * what the text says, not what the others might have said. */
+static void alternatives(void **state)
+{
+    (void)state;
+    for (size_t which = 0; which < sizeof lists / sizeof lists[0]; which++) {
+        const char *open = which == 1 ? "(" : "", *close = which == 1 ? ")" : "";
+        cost before = {0, 0};
+        for (size_t n = lists[which].most / 100; n <= lists[which].most; n *= 10) {
+            const struct {
+                size_t number;
+                const char *rest;
+                char judged;
+            } cases[] = {{0, " of many", 'y'},     {n - 1, " of many", 'y'},
+                         {n - 1, " of man", 'b'},  {n, " of many", 'n'},
+                         {n / 2, " of many", 'y'}, {n / 2, " of lots", 'n'},
+                         {n - 1, " of many)", 'n'}};
+            cost taken;
+            moe_grammar *g = read_list(which, n, &taken);
+            for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+                char said[64];
+                char right = which == 1 && i == 6 ? 'y' : cases[i].judged;
+                snprintf(said, sizeof said, "%svalue %zu%s%s", open, cases[i].number, cases[i].rest,
+                         i < 2 ? close : "");
+                if (judge(g, said) != right) {
+                    fail_msg("list %zu of %zu: '%s' is not judged %c", which, n, said, right);
+                }
+            }
+            moe_matcher m;
+            assert_int_equal(moe_matcher_init(&m, g, NULL), MOE_OK);
+            uint32_t at = moe_matcher_start(&m);
+            for (const char *c = which == 1 ? "(value 1" : "value 1"; *c != '\0'; c++) {
+                at = moe_matcher_step(&m, at, (uint8_t)*c);
+            }
+            assert_true(which == 3 ? m.n_followed <= 16 * n : m.n_followed < 200);
+            moe_matcher_free(&m);
+            moe_grammar_close(&g);
+            if (before.steps != 0 &&
+                (taken.steps >= 14 * before.steps || taken.bytes >= 21 * before.bytes)) {
+                fail_msg("list %zu of %zu: %llu steps and %llu bytes, of a tenth %llu and %llu",
+                         which, n, (unsigned long long)taken.steps, (unsigned long long)taken.bytes,
+                         (unsigned long long)before.steps, (unsigned long long)before.bytes);
+            }
+            before = taken;
+        }
+    }
+}
+
 /* ---- Texts and conversations ---- */
 
 static moe_engine *open_vocabulary(void)
@@ -423,6 +515,21 @@ static void tokens_within(void **state)
             MOE_ERR_CANCELLED);
         free(t.data);
     }
+    /* A word of a megabyte: what `serve` has for taking a request apart, from a budget of 256 MiB
+     * on. */
+    text word = {NULL, 0, 0};
+    int32_t *tokens;
+    size_t n;
+    moe_error err = {""};
+    add_many(&word, "a", 1000000);
+    moe_allowance most = {.bytes = 0};
+    assert_int_equal(moe_tokenize_within(engine, word.data, word.size, 0, &tokens, &n, &most, &err),
+                     MOE_OK);
+    if (most.bytes_peak > 30000000) {
+        fail_msg("a word of 1 MB: %llu bytes", (unsigned long long)most.bytes_peak);
+    }
+    moe_free(tokens);
+    free(word.data);
     moe_engine_close(&engine);
 }
 
@@ -473,11 +580,9 @@ static void conversations_within(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends),
-        cmocka_unit_test(allowed),
-        cmocka_unit_test(enums),
-        cmocka_unit_test(tokens_within),
-        cmocka_unit_test(conversations_within),
+        cmocka_unit_test(ends),          cmocka_unit_test(allowed),
+        cmocka_unit_test(enums),         cmocka_unit_test(alternatives),
+        cmocka_unit_test(tokens_within), cmocka_unit_test(conversations_within),
     };
     if (argc != 2) {
         return 1;
