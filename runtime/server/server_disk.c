@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 
 enum {
     LEAST_TOKENS = 64, /* of a timeline that is worth a file */
+    USE_DIGITS = 16,
     MOST_FILES = 4096
 };
 
@@ -26,7 +26,8 @@ typedef struct disk_file {
     int32_t *tokens; /* NULL: of another model, other weights, another type of KV cache */
     size_t n;
     uint64_t bytes;
-    uint64_t used; /* order of uses: nanoseconds since 1970 */
+    uint64_t use;     /* when it was last used, by the counter; 0: its name does not say */
+    uint64_t written; /* nanoseconds since 1970: the order of those whose names do not say */
 } disk_file;
 
 struct server_disk {
@@ -35,6 +36,7 @@ struct server_disk {
     uint64_t fingerprint;
     uint64_t bytes_per_token;
     uint64_t bytes; /* of all files */
+    uint64_t n_uses;
     disk_file files[MOST_FILES];
     size_t n_files;
 };
@@ -76,6 +78,11 @@ static void drop(server_disk *disk, size_t i)
     forget(disk, i);
 }
 
+static bool is_older(const disk_file *a, const disk_file *b)
+{
+    return a->use != b->use ? a->use < b->use : a->written < b->written;
+}
+
 /* Makes room for a file of so many bytes; false: it is larger than the limit. */
 static bool make_room(server_disk *disk, uint64_t bytes)
 {
@@ -84,15 +91,47 @@ static bool make_room(server_disk *disk, uint64_t bytes)
            disk->n_files > 0) {
         size_t oldest = 0;
         for (size_t i = 1; i < disk->n_files; i++) {
-            oldest = disk->files[i].used < disk->files[oldest].used ? i : oldest;
+            oldest = is_older(&disk->files[i], &disk->files[oldest]) ? i : oldest;
         }
         drop(disk, oldest);
     }
     return bytes <= most;
 }
 
+/* ---- Names ---- */
+
+static bool ends_with(const char *name, const char *ending)
+{
+    size_t size = strlen(name);
+    size_t n = strlen(ending);
+    return size > n && strcmp(name + size - n, ending) == 0;
+}
+
+/* How much of a path names the model and the tokens. */
+static size_t stem_of(const char *path)
+{
+    size_t size = strlen(path) - strlen(ENDING);
+    size_t digits = size > USE_DIGITS ? strspn(path + size - USE_DIGITS, "0123456789abcdef") : 0;
+    return digits == USE_DIGITS && path[size - USE_DIGITS - 1] == '.' ? size - USE_DIGITS - 1
+                                                                      : size;
+}
+
+static uint64_t use_of(const char *path)
+{
+    size_t stem = stem_of(path);
+    return strcmp(path + stem, ENDING) != 0 ? strtoull(path + stem + 1, NULL, 16) : 0;
+}
+
+/* The path of a file whose use is the latest one; NULL: no memory. */
+static char *path_of_use(server_disk *disk, const char *stem, size_t size)
+{
+    char *path = NULL;
+    int n = asprintf(&path, "%.*s.%016" PRIx64 ENDING, (int)size, stem, ++disk->n_uses);
+    return n < 0 ? NULL : path;
+}
+
 /* Takes the path over. Files of other models count, but are never read; links and pipes are neither
- * read nor counted. A file that was replaced is known by its path already. */
+ * read nor counted. */
 static void add(server_disk *disk, char *path)
 {
     struct stat status;
@@ -102,7 +141,9 @@ static void add(server_disk *disk, char *path)
     if (disk->n_files < MOST_FILES && lstat(path, &status) == 0 && S_ISREG(status.st_mode)) {
         read = moe_session_file_tokens(path, disk->engine, &file.tokens, &file.n, &err);
         file.bytes = (uint64_t)status.st_size;
-        file.used = nanoseconds(&status.st_mtim);
+        file.written = nanoseconds(&status.st_mtim);
+        file.use = use_of(path);
+        disk->n_uses = file.use > disk->n_uses ? file.use : disk->n_uses;
     }
     if (read == MOE_ERR_FORMAT) {
         tell(disk, "a file is removed", err.message);
@@ -112,20 +153,8 @@ static void add(server_disk *disk, char *path)
         free(path);
         return;
     }
-    for (size_t i = disk->n_files; i-- > 0;) {
-        if (strcmp(disk->files[i].path, path) == 0) {
-            forget(disk, i);
-        }
-    }
     disk->bytes += file.bytes;
     disk->files[disk->n_files++] = file;
-}
-
-static bool ends_with(const char *name, const char *ending)
-{
-    size_t size = strlen(name);
-    size_t n = strlen(ending);
-    return size > n && strcmp(name + size - n, ending) == 0;
 }
 
 /* Why the folder cannot be used: whoever may write to it could give the server other prompts' keys
@@ -248,13 +277,16 @@ size_t server_disk_shared(const server_disk *disk, const int32_t *tokens, size_t
     return shared;
 }
 
-static void touch(disk_file *file)
+static void touch(server_disk *disk, disk_file *file)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    const struct timespec times[2] = {now, now};
-    file->used = nanoseconds(&now);
-    (void)utimensat(AT_FDCWD, file->path, times, AT_SYMLINK_NOFOLLOW);
+    char *path = path_of_use(disk, file->path, stem_of(file->path));
+    file->use = disk->n_uses;
+    if (path != NULL && rename(file->path, path) == 0) {
+        free(file->path);
+        file->path = path;
+    } else {
+        free(path);
+    }
 }
 
 int server_disk_load(server_disk *disk, const int32_t *tokens, size_t n, moe_session **out)
@@ -275,7 +307,7 @@ int server_disk_load(server_disk *disk, const int32_t *tokens, size_t n, moe_ses
     status =
         status == MOE_OK ? moe_session_load(out, disk->engine, disk->files[i].path, &err) : status;
     if (status == MOE_OK) {
-        touch(&disk->files[i]);
+        touch(disk, &disk->files[i]);
         snprintf(line, sizeof line, "%zu of %zu tokens in %.3f s", shared, n,
                  (double)(now_ns() - begin) / 1e9);
         tell(disk, "read from the disk", line);
@@ -302,12 +334,15 @@ static uint64_t hash_of(const int32_t *tokens, size_t n)
     return hash;
 }
 
-/* Drops files of which the new one has all tokens. */
-static void drop_beginnings(server_disk *disk, const int32_t *tokens, size_t n)
+/* Drops files of which the new one has all tokens, and what it replaces. */
+static void drop_replaced(server_disk *disk, const char *path, const int32_t *tokens, size_t n)
 {
+    size_t stem = stem_of(path);
     for (size_t i = disk->n_files; i-- > 0;) {
-        if (disk->files[i].tokens != NULL && disk->files[i].n < n &&
-            shared_with(&disk->files[i], tokens, n) == disk->files[i].n) {
+        const disk_file *file = &disk->files[i];
+        bool begins =
+            file->tokens != NULL && file->n < n && shared_with(file, tokens, n) == file->n;
+        if (begins || (stem_of(file->path) == stem && strncmp(file->path, path, stem) == 0)) {
             drop(disk, i);
         }
     }
@@ -317,7 +352,7 @@ void server_disk_keep(server_disk *disk, const moe_session *session)
 {
     moe_error err = {""};
     size_t shared;
-    char *path = NULL;
+    char *stem = NULL;
     size_t n = disk == NULL ? 0 : moe_session_n_tokens(session) - moe_session_n_pending(session);
     const int32_t *tokens = moe_session_tokens(session);
     if (n < LEAST_TOKENS) {
@@ -325,15 +360,20 @@ void server_disk_keep(server_disk *disk, const moe_session *session)
     }
     size_t best = most_alike(disk, tokens, n, &shared);
     if (shared + shared / 8 >= n) {
-        touch(&disk->files[best]);
+        touch(disk, &disk->files[best]);
         return;
     }
     uint64_t estimate = n * disk->bytes_per_token + n * 16 + (1 << 20);
     if (!make_room(disk, estimate)) {
         return;
     }
-    if (asprintf(&path, "%s/%016" PRIx64 "-%016" PRIx64 ENDING, disk->options->cache_folder,
-                 disk->fingerprint, hash_of(tokens, n)) < 0) {
+    int size = asprintf(&stem, "%s/%016" PRIx64 "-%016" PRIx64, disk->options->cache_folder,
+                        disk->fingerprint, hash_of(tokens, n));
+    char *path = size > 0 ? path_of_use(disk, stem, (size_t)size) : NULL;
+    if (size > 0) {
+        free(stem);
+    }
+    if (path == NULL) {
         return;
     }
     if (moe_session_save(session, path, &err) != MOE_OK) {
@@ -341,7 +381,7 @@ void server_disk_keep(server_disk *disk, const moe_session *session)
         free(path);
         return;
     }
-    drop_beginnings(disk, tokens, n);
+    drop_replaced(disk, path, tokens, n);
     add(disk, path);
     (void)make_room(disk, 0);
 }

@@ -3,7 +3,8 @@
  * from there, also after a restart. The library writes the files atomically, ties them to the
  * model's fingerprint and weights and checks them whole when they are read; a damaged one is
  * removed. The folder's files are never more than the limit; the one that was used longest ago
- * leaves first. */
+ * leaves first, by a counter of uses in the files' names, which no clock can put in disorder:
+ * MODEL-TOKENS.USE.moe-session, hashes and the counter in hexadecimal. */
 #ifndef SERVER_DISK_H
 #define SERVER_DISK_H
 

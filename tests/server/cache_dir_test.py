@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """serve --cache-dir: a prompt is read once, also after a restart; texts stay the same; damaged files
-are noticed and removed; the folder stays within its limit; nothing is left torn by a kill.
-Arguments: the command, a model with a context of 2,048 tokens. With "--times N" it prints the time to
+are noticed and removed; the folder stays within its limit, and what was used longest ago leaves first,
+whatever the clock says; nothing is left torn by a kill.
+Arguments: the command, a model with a context of 2,048 tokens, and, but with --times, the library
+that makes the wall clock jump, or nothing. With "--times N" it prints the time to
 the first token of a shared prompt of about N tokens, cold, warm and after a restart; further
 arguments go to the server."""
 import fcntl
@@ -225,9 +227,54 @@ def limits():
         check("a file in the folder's place", "--cache-dir" in str(error), str(error))
 
 
+def order(library):
+    """Which file leaves is told by the uses, while the clock jumps both ways and the files' times say the
+    opposite; of files whose names tell no use, by their times, and before all others."""
+    prompts = {name: f"{name} " + SHARED for name in "ABCD"}
+    os.unlink(cache)
+    if library is not None:
+        os.environ["LD_PRELOAD"] = os.path.abspath(library)
+
+    def of(files_before):
+        return sorted(set(files()) - set(files_before))
+
+    for jump in (-400 * 86400, 400 * 86400, None):
+        shutil.rmtree(cache, ignore_errors=True)
+        server = served()
+        for name in "ABC":
+            ask(server, prompts[name])
+        server.close()
+        made = files()
+        check("three prompts", len(made) == 3, made)
+        one = max(os.path.getsize(f) for f in made)
+        for i, path in enumerate(sorted(made, key=lambda f: f.split(".")[-2])):
+            now = time.time()
+            if jump is None:  # as servers of before have named and left them: B is the oldest
+                plain = path.replace("." + path.split(".")[-2], "")
+                os.rename(path, plain)
+                os.utime(plain, (now, now + (0, -100, 100)[i]))
+            else:
+                os.utime(path, (now, now - jump * i))
+        kept = files()
+        server = served("--cache-dir-size", str(3 * one + one // 2 + (1 << 20)))
+        if jump is not None:
+            _, cached, _ = ask(server, prompts["A"])
+            check("A is used again", cached > MOST, cached)
+        ask(server, prompts["D"])
+        server.close()
+        check("one leaves for D", len(files()) == 3 and len(of(kept)) == (2 if jump else 1),
+              (jump, kept, files()))
+        server = served("--cache-dir-size", str(4 * one + (8 << 20)))
+        found = {name: ask(server, prompts[name])[1] > MOST for name in "ACDB"}
+        server.close()
+        check("B leaves, which was used longest ago", found == {"A": True, "C": True, "D": True,
+                                                               "B": False}, (jump, found))
+    os.environ.pop("LD_PRELOAD", None)
+
+
 def hostile():
     """A folder that others may write to is refused; links and pipes in one's own lead nowhere."""
-    os.unlink(cache)
+    shutil.rmtree(cache)
     os.mkdir(cache)
     for mode in (0o770, 0o702, 0o1777):
         os.chmod(cache, mode)
@@ -269,6 +316,7 @@ try:
         damage(wanted)
         mended(wanted)
         limits()
+        order(sys.argv[3] if len(sys.argv) > 3 else None)
         hostile()
 finally:
     shutil.rmtree(folder)
