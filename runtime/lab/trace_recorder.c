@@ -76,6 +76,15 @@ static void add_forecasts(moe_trace_recorder *r, uint64_t pass)
     }
 }
 
+/* Without those that a lossy mode has dropped, which are behind all others. */
+static uint32_t n_in_list(const uint16_t *experts, uint32_t n)
+{
+    while (n > 0 && experts[n - 1] == UINT16_MAX) {
+        n--;
+    }
+    return n;
+}
+
 static int on_pass_end(void *context, uint64_t pass, moe_error *err)
 {
     moe_trace_recorder *r = context;
@@ -86,8 +95,9 @@ static int on_pass_end(void *context, uint64_t pass, moe_error *err)
                                             (uint32_t)r->rows[row].sequence, err);
         for (uint32_t layer = 0; layer < c->n_layer; layer++) {
             size_t at = list_at(r, layer, row);
+            uint32_t n = moe_layer_has_experts(c, layer) ? r->n_used : 0;
             moe_trace_writer_add_list(r->writer, r->experts + at, r->weights + at,
-                                      moe_layer_has_experts(c, layer) ? r->n_used : 0);
+                                      n_in_list(r->experts + at, n));
         }
         if (row == 0) {
             add_forecasts(r, pass);

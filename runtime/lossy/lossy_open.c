@@ -17,16 +17,6 @@
 
 /* ---- Opening ---- */
 
-static int need_calibration(const moe_lossy *l, const char *what, moe_error *err)
-{
-    return l->parts.calibration != NULL
-               ? MOE_OK
-               : moe_fail(err, MOE_ERR_ARGUMENT,
-                          "%s needs a calibration, and there is none for this model; make one: "
-                          "moe-offload calibrate -m %s -f TEXT",
-                          what, l->parts.runner->model_path);
-}
-
 static int open_budget(moe_lossy *l, const moe_engine_options *o, moe_error *err)
 {
     const moe_model_config *c = l->parts.runner->config;
@@ -42,11 +32,11 @@ static int open_budget(moe_lossy *l, const moe_engine_options *o, moe_error *err
     if (l->budget.ranking != MOE_BUDGET_STATIC) {
         return MOE_OK;
     }
-    int status = need_calibration(l, "a static expert budget", err);
-    if (status == MOE_OK) {
-        l->calibration_counts = l->parts.calibration->counts;
+    if (l->parts.calibration == NULL) {
+        return moe_calibration_fail_missing("options.lossy.budget_order static", o, err);
     }
-    return status;
+    l->calibration_counts = l->parts.calibration->counts;
+    return MOE_OK;
 }
 
 static int open_buddies(moe_lossy *l, const moe_engine_options *o, moe_error *err)
@@ -58,11 +48,10 @@ static int open_buddies(moe_lossy *l, const moe_engine_options *o, moe_error *er
     l->buddy = moe_lossy_buddies(settings);
     l->buddy.random_source = &l->random;
     l->tae_percentile = settings->buddies_tae_percentile;
-    int status = need_calibration(l, "buddy substitution", err);
-    if (status == MOE_OK) {
-        status = moe_calibration_need_tables(calibration, l->parts.runner->model_path,
-                                             "buddy substitution", err);
-    }
+    int status = calibration == NULL
+                     ? moe_calibration_fail_missing("options.lossy.buddies", o, err)
+                     : moe_calibration_need_tables(calibration, l->parts.runner->model_path,
+                                                   "buddy substitution", err);
     if (status != MOE_OK) {
         return status;
     }
@@ -248,9 +237,9 @@ void moe_lossy_get_stats(const moe_lossy *l, moe_lossy_stats *stats)
         l->low_bit != NULL ? *moe_low_bit_get_stats(l->low_bit) : (moe_low_bit_stats){0};
     *stats =
         (moe_lossy_stats){.on = !l->meter.exceeded,
-                          .picks = l->has_buddies  ? y->n_requested
-                                   : l->has_budget ? b->n_picks
-                                                   : z.n_picks,
+                          .picks = l->has_budget    ? b->n_picks /* before it drops any */
+                                   : l->has_buddies ? y->n_requested
+                                                    : z.n_picks,
                           .replaced = b->n_replaced + y->n_replaced,
                           .dropped = b->n_dropped + y->n_dropped,
                           .experts_natural = b->n_experts_natural,

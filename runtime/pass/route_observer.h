@@ -12,7 +12,7 @@ typedef struct moe_route_event {
     uint32_t n_expert;
     uint32_t n_used;
     const moe_row_id *rows;  /* [n_rows] */
-    const uint32_t *experts; /* [n_rows][n_used], best first */
+    const uint32_t *experts; /* [n_rows][n_used], best first; UINT32_MAX: a lossy mode dropped it */
     const float *weights;    /* [n_rows][n_used], as used for mixing */
     const float *probs;      /* [n_rows][n_expert]; NULL unless some hook wants them */
     const float *hidden;     /* device, [n_rows][n_embd]: the router's input */

@@ -35,7 +35,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <moe/status.h>
+#include <moe/moe.h>
 
 #include "runtime/sidecar/draft_habits.h"
 #include "runtime/sidecar/fingerprint.h"
@@ -104,6 +104,9 @@ int moe_calibration_save(const moe_calibration *calibration, const char *path, m
 bool moe_calibration_has_tables(const moe_calibration *calibration);
 /* MOE_ERR_ARGUMENT if the calibration only holds hotness, because conversations made it; `what`
  * needs more. */
+/* MOE_ERR_ARGUMENT: `what` needs a calibration, and there is none for the model. */
+int moe_calibration_fail_missing(const char *what, const moe_engine_options *options,
+                                 moe_error *err);
 int moe_calibration_need_tables(const moe_calibration *calibration, const char *model_path,
                                 const char *what, moe_error *err);
 

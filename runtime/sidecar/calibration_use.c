@@ -8,6 +8,19 @@
 #include "runtime/base/error.h"
 #include "runtime/sidecar/calibration.h"
 
+int moe_calibration_fail_missing(const char *what, const moe_engine_options *o, moe_error *err)
+{
+    const char *why = o->calibration != NULL && strcmp(o->calibration, "none") == 0
+                          ? " (options.calibration is none)"
+                      : o->n_metadata_overrides > 0
+                          ? " (options.metadata_overrides make it another one)"
+                          : "";
+    return moe_fail(err, MOE_ERR_ARGUMENT,
+                    "%s needs a calibration, and there is none for this model%s; make one: "
+                    "moe-offload calibrate -m %s -f TEXT",
+                    what, why, o->model_path);
+}
+
 int moe_calibration_need_tables(const moe_calibration *calibration, const char *model_path,
                                 const char *what, moe_error *err)
 {

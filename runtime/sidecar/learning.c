@@ -41,7 +41,9 @@ static int on_route(void *context, const moe_route_event *event, moe_error *err)
     l->n_rows = event->n_rows;
     uint64_t *counts = l->pass_counts + (size_t)event->layer * event->n_expert;
     for (size_t i = 0; i < (size_t)event->n_rows * event->n_used; i++) {
-        counts[event->experts[i]]++;
+        if (event->experts[i] < event->n_expert) { /* lossy modes drop some */
+            counts[event->experts[i]]++;
+        }
     }
     return MOE_OK;
 }

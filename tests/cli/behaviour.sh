@@ -209,6 +209,27 @@ grep -q '"lossy_compared": 0, "lossy_agreed": null, "lossy_mean_kl": null, "loss
     "$work/err" ||
     fail "nothing was compared: $(cat "$work/err")"
 
+# A budget that drops experts: a trace has what is left, and can be read; a conversation counts that; with
+# buddies beside it no more is dropped than was chosen.
+printf '%s\n%s\n' "$prompt" "$prompt" >"$work/calibrate.txt"
+cp "$model" "$work/drops.gguf"
+"$moe" calibrate -m "$work/drops.gguf" -f "$work/calibrate.txt" --quiet || fail "calibrate"
+drops() {
+    "$moe" run -m "$work/drops.gguf" -n 24 --temp 0 --ignore-eos --expert-cache 50% --expert-budget 3 \
+        --expert-budget-mode static,truncate "$@" >"$work/text" 2>"$work/err" <"$work/calibrate.txt" ||
+        fail "a budget that drops, $*: $(cat "$work/err")"
+}
+drops -p "$prompt" --trace "$work/drops.jsonl" --json
+grep -q '"lossy_dropped": [1-9]' "$work/err" || fail "nothing is dropped: $(cat "$work/err")"
+"$moe" simulate --trace "$work/drops.jsonl" --policy lru >"$work/text" 2>"$work/err" ||
+    fail "the trace of a run that dropped experts: $(cat "$work/err")"
+drops -cnv --chat-template chatml
+grep -q 'LOSSY' "$work/err" || fail "a lossy conversation: $(cat "$work/err")"
+drops -p "$prompt" --buddy on --json
+dropped=$(sed -n 's/.*"lossy_dropped": \([0-9]*\).*/\1/p' "$work/err")
+[ "$dropped" -le "$(sed -n 's/.*"lossy_picks": \([0-9]*\).*/\1/p' "$work/err")" ] ||
+    fail "$dropped were dropped: $(cat "$work/err")"
+
 # Through the chat template, when a model with one is at hand.
 if [ -n "$demo" ]; then
     "$moe" tokenize -m "$demo" -p 'Hi <|im_end|>' --chat --system 'Be brief.' >"$work/chat" ||
