@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Speculation's options and its opening. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,10 +51,10 @@ static int check_unused(const moe_engine_options *o, moe_error *err)
                        : lab->foresight != MOE_SWITCH_AUTO            ? "options.lab.foresight"
                        : lab->verify_bytes != 0                       ? "options.lab.verify_bytes"
                                                                       : NULL;
-    return name == NULL
-               ? MOE_OK
-               : moe_fail(err, MOE_ERR_ARGUMENT,
-                          "%s acts on speculation, which is off; set options.speculate", name);
+    return name == NULL ? MOE_OK
+                        : moe_fail(err, MOE_ERR_ARGUMENT,
+                                   "%s acts on speculation, which is off%s; set options.speculate",
+                                   name, o->lookahead > 0 ? " with options.lookahead" : "");
 }
 
 /* Cascade's constants and rules. */
@@ -92,11 +93,15 @@ static int check_lookahead(const moe_engine_options *o, moe_error *err)
                         "options.lookahead needs the keys and values behind the text's end for "
                         "itself: options.speculate must be MOE_SPECULATE_OFF or _NGRAM");
     }
-    if (o->lookahead > 0 &&
-        (o->lab->offload == MOE_OFFLOAD_OVERLAP || o->lab->route_trace != NULL)) {
+    if (o->lookahead > 0 && o->lab->offload != MOE_OFFLOAD_AUTO) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "options.lookahead cannot act in offload mode overlap or on a replayed "
-                        "routing: neither knows what a draft will hold");
+                        "options.lookahead cannot act: options.lab.offload is a baseline, which "
+                        "keeps nothing for what is coming");
+    }
+    if (o->lookahead > 0 && o->lab->route_trace != NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.lookahead cannot act on a replayed routing, which does not know "
+                        "what a draft will hold");
     }
     if (o->lab->lookahead_overlap == MOE_SWITCH_ON && o->lookahead == 0) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
@@ -201,17 +206,17 @@ static int choose_fill(moe_speculation *s, const moe_engine_options *o, moe_erro
         return MOE_OK;
     }
     if (calibration == NULL) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "affinity '%s' is a table of the calibration, and there is none for this "
-                        "model; make one: moe-offload calibrate -m %s -f TEXT",
-                        tables[kind].name, o->model_path);
+        char what[64];
+        snprintf(what, sizeof what, "options.lab.affinity '%s'", tables[kind].name);
+        return moe_calibration_fail_missing(what, o, err);
     }
     s->affinity = calibration->affinity[tables[kind].table];
     return moe_calibration_need_tables(calibration, s->runner->model_path, "an affinity table",
                                        err);
 }
 
-static int check_draft_experts(const moe_speculation *s, moe_error *err)
+static int check_draft_experts(const moe_speculation *s, const moe_engine_options *o,
+                               moe_error *err)
 {
     const moe_model_config *c = s->runner->config;
     uint64_t n_slots = s->runner->plan->expert_slots;
@@ -229,18 +234,15 @@ static int check_draft_experts(const moe_speculation *s, moe_error *err)
     }
     uint64_t kept = (uint64_t)s->draft_experts * n_layer;
     if (kept + c->n_expert_used > n_slots) {
-        return moe_fail(
-            err, MOE_ERR_BUDGET,
-            "%u experts of each of %u layers are to stay for the draft, but %llu slots "
-            "leave no room beside them; lower options.lab.draft_experts or raise the cache",
-            s->draft_experts, n_layer, (unsigned long long)n_slots);
+        return moe_fail(err, MOE_ERR_BUDGET,
+                        "%u experts of each of %u layers are to stay for the draft, but %llu slots "
+                        "leave no room beside them; lower options.lab.draft_experts or raise "
+                        "options.expert_cache_share",
+                        s->draft_experts, n_layer, (unsigned long long)n_slots);
     }
-    if (s->pin == MOE_DRAFT_PIN_HOT_GLOBAL && s->parts.calibration == NULL) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "draft pin hot-global needs a calibration, and there is none for this "
-                        "model (moe-offload calibrate)");
-    }
-    return MOE_OK;
+    return s->pin == MOE_DRAFT_PIN_HOT_GLOBAL && s->parts.calibration == NULL
+               ? moe_calibration_fail_missing("options.lab.draft_pin hot-global", o, err)
+               : MOE_OK;
 }
 
 static void choose_drafters(moe_speculation *s, const moe_engine_options *o)
@@ -402,7 +404,7 @@ static int open_parts(moe_speculation *s, const moe_engine_options *o, moe_error
         status = allocate(s, err);
     }
     if (status == MOE_OK) {
-        status = check_draft_experts(s, err);
+        status = check_draft_experts(s, o, err);
     }
     if (status == MOE_OK && o->lookahead > 0) {
         status = moe_lookahead_open(&s->ahead, s, o, err);

@@ -197,7 +197,8 @@ int moe_device_choice_open(moe_device **out, const moe_device_choice *choice, mo
     }
     if (status == MOE_OK && o->host_compute == MOE_SWITCH_ON && (*out)->link == NULL) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "host computing cannot act: the device %s computes in host memory anyway",
+                        "options.host_compute cannot act: options.device is %s, which computes in "
+                        "host memory anyway",
                         (*out)->name);
     }
     return status;

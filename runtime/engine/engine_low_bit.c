@@ -16,7 +16,7 @@ int moe_engine_open_low_bit(moe_engine *engine, const moe_engine_options *o, moe
         return moe_fail(
             err, MOE_ERR_UNSUPPORTED,
             "options.lossy.low_bit cannot act on device '%s': low-bit copies of experts "
-            "are computed by the CPU alone; use device cpu, or turn it off",
+            "are computed by the CPU alone; set options.device to cpu, or turn it off",
             engine->device->name);
     }
     const moe_sidecar_model model = {.gguf = engine->gguf,

@@ -25,13 +25,15 @@ int moe_engine_open_sidecar(moe_engine *engine, const moe_engine_options *o, moe
         moe_sidecar_open(&engine->sidecar, &model, o->calibration, engine->log, engine->user, err);
     if (status == MOE_OK && engine->sidecar.calibration == NULL &&
         o->lab->offload == MOE_OFFLOAD_CACHING) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "offload mode caching keeps the experts that a calibration found hottest, "
-                        "and there is none for this model; make one: moe-offload calibrate -m %s "
-                        "-f TEXT",
-                        o->model_path);
+        return moe_calibration_fail_missing("options.lab.offload caching", o, err);
     }
-    return status;
+    const moe_error why = *err;
+    return status != MOE_ERR_MISMATCH || o->n_metadata_overrides == 0
+               ? status
+               : moe_fail(err, status,
+                          "%.400s; options.metadata_overrides make it another model than that of "
+                          "options.calibration",
+                          why.message);
 }
 
 int moe_engine_open_book(moe_engine *engine, const moe_engine_options *o, moe_error *err)
@@ -66,11 +68,7 @@ int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *o, 
                         moe_offload_name(o->lab->offload));
     }
     if (o->warm_start == MOE_SWITCH_ON && engine->sidecar.hotness == NULL) {
-        return moe_fail(
-            err, MOE_ERR_ARGUMENT,
-            "options.warm_start needs the experts' hotness, and there is no sidecar for this "
-            "model; make one: moe-offload calibrate -m %s -f TEXT",
-            o->model_path);
+        return moe_calibration_fail_missing("options.warm_start", o, err);
     }
     /* With costs in bytes, and with replayed routing, runs repeat to the expert; the time at which
      * reads end does not. */

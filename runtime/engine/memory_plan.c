@@ -129,7 +129,8 @@ static int share_with_copies(const moe_plan_input *in, moe_memory_plan *plan, mo
     if (all == in->slots.full_bytes) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "options.lossy.low_bit cannot act: all experts fit in memory, so none is "
-                        "ever missing; leave it out, or give less memory");
+                        "ever missing; leave it out, or give less memory "
+                        "(options.expert_cache_share)");
     }
     uint64_t share = (uint64_t)(in->options->lossy->low_bit_share * (double)all);
     plan->low_bit_cache = min_u64(share, sizes->full_bytes);
@@ -463,8 +464,8 @@ int moe_memory_plan_make(const moe_plan_input *in, moe_memory_plan *plan, moe_er
     }
     if (in->device_memory == 0 && o->device_memory != 0) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "the device has no memory of its own, so a limit of device memory cannot "
-                        "act; give a memory budget");
+                        "options.device_memory cannot act: the device has no memory of its own; "
+                        "choose one that has in options.device, or give a memory budget");
     }
     int status = in->device_memory != 0 ? plan_device(in, plan, err) : MOE_OK;
     if (status == MOE_OK) {

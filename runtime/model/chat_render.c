@@ -122,13 +122,13 @@ static int check_switch(const moe_tokenizer *tokenizer, const moe_chat_input *in
         texts[0].size == texts[1].size && memcmp(texts[0].text, texts[1].text, texts[0].size) == 0;
     give_back(input, &texts[0]);
     give_back(input, &texts[1]);
-    return same
-               ? moe_fail(err, MOE_ERR_UNSUPPORTED,
-                          "thinking: the chat template has no switch that turns it %s; leave it as "
-                          "it is, or set what the template has (such as reasoning_effort) by "
-                          "options.template_arguments",
-                          input->thinking > 0 ? "on" : "off")
-               : MOE_OK;
+    return same ? moe_fail(err, MOE_ERR_UNSUPPORTED,
+                           "options.thinking: the chat template has no switch that turns it %s; "
+                           "leave it as "
+                           "it is, or set what the template has (such as reasoning_effort) by "
+                           "options.template_arguments",
+                           input->thinking > 0 ? "on" : "off")
+                : MOE_OK;
 }
 
 static int encode(const moe_tokenizer *tokenizer, const moe_chat_input *input,

@@ -174,7 +174,7 @@ static void what_cannot_act_is_refused(void **state)
     refuse(&options, MOE_ERR_ARGUMENT, "all experts fit");
     options.expert_cache_share = 0.9;
     options.device = "sim:memory=64M,link=16GB/s,latency=1us";
-    refuse(&options, MOE_ERR_UNSUPPORTED, "use device cpu");
+    refuse(&options, MOE_ERR_UNSUPPORTED, "set options.device to cpu");
     options.device = NULL;
     lossy_of(&options)->low_bit_below = 0.0f;
     refuse(&options, MOE_ERR_ARGUMENT, "low_bit_below");

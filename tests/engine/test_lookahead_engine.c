@@ -338,8 +338,10 @@ static void test_refusals(void **state)
     options.policy = "lru";
     refused(&options, "'lru' looks at the past alone");
     options.policy = NULL;
-    lab_of(&options)->offload = MOE_OFFLOAD_OVERLAP;
-    refused(&options, "overlap");
+    for (int baseline = MOE_OFFLOAD_ON_DEMAND; baseline <= MOE_OFFLOAD_CACHING; baseline++) {
+        lab_of(&options)->offload = (moe_offload_mode)baseline;
+        refused(&options, "options.lab.offload is a baseline");
+    }
     options = options_of(0.3, 0);
     lab_of(&options)->lookahead_overlap = MOE_SWITCH_ON;
     refused(&options, "acts on lookahead, which is off");
