@@ -7,71 +7,21 @@ every value; with MOE_TEST_WHOLE all of them, with MOE_TEST_SIZE=small a value e
 in words; no signal ends it, it does not hang, and a sanitizer says nothing. Each option has a run
 that succeeds, but for those of MAY_BE_REFUSED."""
 import os
-import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-command, option_runs, model = (os.path.abspath(a) for a in sys.argv[1:4])
-verbose = "--verbose" in sys.argv
-small = os.environ.get("MOE_TEST_SIZE") == "small"
-whole = "MOE_TEST_WHOLE" in os.environ
-failures = []
-SECONDS = 120
+from option_lines import BASE, arguments, fail, failures, judge, lister, prepare, run, small, verbose, whole
 
-# What a command has beside the option; an option that is tried, or that excludes one, replaces it.
-BASE = {
-    "run": {"-m": "model.gguf", "-p": "once upon a time", "-n": "4", "--temp": "0"},
-    "serve": {"-m": "model.gguf", "--port": "0"},
-    "tokenize": {"-m": "model.gguf", "-p": "once upon a time"},
-    "logits": {"-m": "model.gguf", "-p": "once upon a time", "-o": "out.npy"},
-    "perplexity": {"-m": "model.gguf", "-f": "text", "-c": "16"},
-    "bench decode": {"-m": "model.gguf", "-p": "4", "-n": "2", "--repeat": "1"},
-    "bench io": {"-m": "model.gguf", "--repeat": "1", "--bytes": "256K", "--depth": "4",
-                 "--block": "256K"},
-    "bench cache": {"-m": "model.gguf", "-p": "4", "-n": "2", "--repeat": "1",
-                    "--expert-cache": "50%", "--policy": "lru", "-f": "text"},
-    "bench offload": {"-m": "model.gguf", "-p": "4", "-n": "2", "--repeat": "1",
-                      "--expert-cache": "50%"},
-    "bench speculate": {"-m": "model.gguf", "-f": "text", "-p": "4", "-n": "3", "--repeat": "1",
-                        "--configs": "off; ngram"},
-    "plan": {"-m": "model.gguf"},
-    "calibrate": {"-m": "model.gguf", "-f": "text", "-n": "40", "-o": "made.gguf"},
-    "verify": {"-m": "model.gguf"},
-    "inspect": {"-m": "model.gguf"},
-    "devices": {},
-    "simulate": {"--trace": "trace.jsonl", "--policy": "lru,lfru"},
-    "analyze": {"--trace": "trace.jsonl"},
-}
 # Options that may be refused with every value.
 MAY_BE_REFUSED = {"--plot"} if shutil.which("gnuplot") is None else set()
-# What a refusal asks for.
-REMEDIES = (
-    (r"no tokenizer\.chat_template|no chat template", "--chat-template", "chatml"),
-    (r"a raw prompt has no turns", "--chat", "-"),
-    (r"calibration, and there|no sidecar|no model\.moe-lowbit|there is none for this",
-     "--calibration", "cal.gguf"),
-    (r"no memory of its own|host computing cannot act", "--device", "sim:memory=300M,link=16GB/s"),
-    (r"ranges of .* of a file of", "--range", "64K-128K"),
-    (r"recorded routing with --route-trace", "--route-trace", "trace.jsonl"),
-    (r"below the least that works, the experts", "--expert-cache", "50%"),
-    (r"takes forecasts", "--policy", "lfru"),
-)
-TEMPLATE = '{{ messages[0]["content"] }}'
-
-
-def fail(words, why, done=None):
-    failures.append(words)
-    shown = "" if done is None else f": {done[0]}: {done[2][-600:]!r}"
-    print(f"FAIL {' '.join(words)}: {why}{shown}", flush=True)
 
 
 def listed():
     """Choices of each command: pairs of the option and all that is given for it."""
-    out = subprocess.run([option_runs, "messages"], capture_output=True, text=True)
+    out = subprocess.run([lister, "messages"], capture_output=True, text=True)
     choices = {}
     for line in out.stdout.splitlines():
         words = line.split("\t")
@@ -85,84 +35,6 @@ def listed():
     return choices
 
 
-def arguments(name, options):
-    words = name.split()
-    for option, value in options.items():
-        words += [option] if value == "-" else [option, value]
-    return words
-
-
-def execute(words):
-    """Status, standard output and error; a server is ended as soon as it listens."""
-    with open("stdin", "rb") as stdin, open("stdout", "wb") as out, open("stderr", "wb") as err:
-        process = subprocess.Popen([command] + words, stdin=stdin, stdout=out, stderr=err)
-        end = time.monotonic() + SECONDS
-        asked = False
-        while True:
-            try:
-                status = process.wait(0.005 if words[0] == "serve" else SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                with open("stderr", "rb") as so_far:
-                    listens = b"listening on" in so_far.read()
-                if listens and not asked:
-                    asked = True
-                    process.send_signal(signal.SIGTERM)
-                elif time.monotonic() > end:
-                    process.kill()
-                    status = f"no end after {SECONDS} s, {process.wait()}"
-                    break
-                elif "--quiet" in words and not asked and time.monotonic() > end - SECONDS + 1:
-                    asked = True
-                    process.send_signal(signal.SIGTERM)
-    with open("stdout", "rb") as out, open("stderr", "rb") as err:
-        return status, out.read(), err.read().decode("utf-8", "replace")
-
-
-def with_base(name, options):
-    base = {k: v for k, v in BASE[name].items() if k not in options}
-    if "--synthetic" in options:
-        base = {"-n": "4", **base}
-    return {**base, **options}
-
-
-def run(name, options):
-    """Leaves out of what the command has beside the options what excludes one of them, and adds what
-    a refusal asks for."""
-    given = with_base(name, options)
-    while True:
-        for made in ("out.csv", "made.gguf"):
-            if os.path.exists(made):
-                os.remove(made)
-        done = execute(arguments(name, given))
-        again = [o for o in given if o not in options and done[0] == 2 and
-                 "exclude each other" in done[2] and re.search(f" {re.escape(o)}[ :]", done[2])]
-        asked = [(o, value) for words, o, value in REMEDIES
-                 if done[0] in (1, 2) and re.search(words, done[2]) and o not in options and
-                 given.get(o) != value]
-        if again:
-            del given[again[0]]
-        elif asked:
-            given[asked[0][0]] = asked[0][1]
-        else:
-            return given, done
-
-
-def judge(name, given, done):
-    """True: it succeeded. False: it was refused, in words."""
-    status, _, err = done
-    words = arguments(name, given)
-    if status not in (0, 1, 2):
-        fail(words, "ends otherwise than by a status of 0, 1 or 2", done)
-    elif "Sanitizer" in err or "runtime error:" in err or "assertion failed" in err:
-        fail(words, "a sanitizer or an assertion", done)
-    elif status != 0 and re.search(r"^moe-offload: \S", err, re.M) is None:
-        fail(words, "fails without a word", done)
-    elif verbose and status != 0:
-        print(f"refused: {' '.join(words)}: {err.strip().splitlines()[-1]}", flush=True)
-    return status == 0
-
-
 def try_each(choices):
     n = 0
     for name, listing in choices.items():
@@ -171,7 +43,7 @@ def try_each(choices):
             if good.get(option) and not whole and (small or name not in ("run", "plan")):
                 continue
             begun = time.monotonic()
-            given, done = run(name, options)
+            given, done = run(name, options, option)
             n += 1
             good[option] = judge(name, given, done) or good.get(option, False)
             if verbose and time.monotonic() - begun > 1:
@@ -182,27 +54,6 @@ def try_each(choices):
                     option not in MAY_BE_REFUSED:
                 fail([name, option], "is refused with every value")
     print(f"{n} command lines, {len(failures)} failed")
-
-
-def prepare(folder):
-    os.chdir(folder)
-    shutil.copy(model, "model.gguf")
-    shutil.copy(model, "copy.gguf")
-    words = "the cat and the dog went out, and day {} was good.\n"
-    for name, text in (("text", "".join(words.format(i) for i in range(6))),
-                       ("ids", " ".join(str(3 + i % 20) for i in range(40))),
-                       ("keys", "secret\n"), ("stdin", "hello\nwell\n"),
-                       ("template.jinja", TEMPLATE)):
-        with open(name, "w") as file:
-            file.write(text)
-    os.chmod("keys", 0o600)
-    for line in (["calibrate", "-m", "model.gguf", "-f", "text", "-n", "60", "-o", "cal.gguf",
-                  "--low-bit-type", "Q2_K"],
-                 ["run", "-m", "model.gguf", "-p", "once upon", "-n", "20", "--ignore-eos",
-                  "--speculate", "off", "--trace", "trace.jsonl"]):
-        done = execute(line)
-        if done[0] != 0:
-            fail(line, "cannot begin", done)
 
 
 with tempfile.TemporaryDirectory() as scratch:
