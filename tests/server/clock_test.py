@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The wall clock may jump: no wait's deadline is on it, texts are the same, and SIGTERM ends the server.
+"""The wall clock may jump: no wait's deadline is on it, texts are the same, and SIGTERM ends the server. Neither
+run, simulate nor analyze minds it.
 Arguments: the command, a model, the library that makes it jump."""
 import os
+import subprocess
 import sys
 import tempfile
 
@@ -23,10 +25,26 @@ def texts(*options):
     return out, server.close(), server.log
 
 
+def commands(folder):
+    """What others than serve write, and their statuses."""
+    trace = os.path.join(folder, "trace.jsonl")
+    out = []
+    for words in (["run", "-m", model, "-p", PROMPTS[0], "-n", "24", "--temp", "0.7", "-s", "3", "--quiet",
+                   "--expert-cache", "50%", "--cost", "bytes", "--trace", trace],
+                  ["simulate", "--trace", trace, "--format", "csv"],
+                  ["analyze", "--trace", trace, "--format", "csv"]):
+        done = subprocess.run([command, *words], capture_output=True, timeout=100)
+        out.append((done.returncode, done.stdout))
+    return out
+
+
 wanted, status, log = texts()
 check("status without jumps", status == 0, log)
-os.environ["LD_PRELOAD"] = os.path.abspath(jumps)
 with tempfile.TemporaryDirectory() as folder:
+    plain = commands(folder)
+    check("commands without jumps", all(code == 0 and out for code, out in plain), plain)
+    os.environ["LD_PRELOAD"] = os.path.abspath(jumps)
+    check("commands", commands(folder) == plain)
     cache = os.path.join(folder, "cache")
     os.mkdir(cache, 0o700)
     for options in ([], ["--io", "threads"], ["--cache-dir", cache], ["--cache-dir", cache]):
