@@ -211,6 +211,8 @@ static void choose_faults(world *w, sim_dice *dice)
         const vd_faults *f = &d->faults[i];
         w->may_fail |= f->hard_error > 0 || f->flip > 0;
         w->may_hang |= f->hang > 0;
+        /* Slow answers without bytes, one after the other, are no progress to the mover. */
+        w->may_hang |= f->slow > 0 && f->soft_error > 0;
     }
     w->may_fail |= c->copies.fails > 0 || c->copies.refused > 0;
     w->may_hang |= c->copies.hangs > 0 || c->saves.hangs > 0 || c->deaf_per_mille > 0;
