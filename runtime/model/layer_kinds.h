@@ -119,25 +119,6 @@ static inline size_t moe_recurrence_out_floats(const moe_recurrence *r)
                                                  : (size_t)r->n_head * r->value_dim;
 }
 
-/* A row of projections that are put in order after the product, or, of a selective scan, that
- * follow from the convolution: what time steps are projected from, k, q, time steps. */
-static inline size_t moe_recurrence_part_floats(const moe_recurrence *r)
-{
-    if (r->kind == MOE_RECURRENCE_CONVOLUTION) {
-        return r->conv_channels;
-    }
-    if (r->kind == MOE_RECURRENCE_SPACE) {
-        return 0;
-    }
-    if (r->kind == MOE_RECURRENCE_CHANNELS) {
-        return r->conv_channels + 2 * (size_t)r->key_dim + r->n_head;
-    }
-    if (r->kind == MOE_RECURRENCE_SCAN) {
-        return (size_t)r->step_rank + 2 * (size_t)r->key_dim + r->conv_channels;
-    }
-    return r->in_groups ? r->conv_channels + moe_recurrence_out_floats(r) : r->n_gates;
-}
-
 static inline size_t moe_recurrence_input_floats(const moe_recurrence *r)
 {
     return (size_t)r->conv_channels + r->n_gates;
