@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server_http.h"
+#include "server_page.h"
 
 void server_add_headers(server_exchange *exchange, struct MHD_Response *response, unsigned status,
                         const char *type)
@@ -15,10 +16,7 @@ void server_add_headers(server_exchange *exchange, struct MHD_Response *response
     }
     if (strncmp(type, "text/html", 9) == 0) {
         /* The page is one file, talks to its own server alone, and is shown in no other page. */
-        MHD_add_response_header(response, "Content-Security-Policy",
-                                "default-src 'none'; script-src 'unsafe-inline'; style-src "
-                                "'unsafe-inline'; connect-src 'self'; img-src data:; form-action "
-                                "'none'; base-uri 'none'; frame-ancestors 'none'");
+        MHD_add_response_header(response, "Content-Security-Policy", server_page_policy);
         MHD_add_response_header(response, "Cache-Control", "no-cache");
     }
     if (status == 503) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The page at "/": server_page.html, as the build puts it into the command. */
+/* The page at "/": page/page.html with its style sheet and scripts, as the build puts it into the
+ * command. */
 #ifndef SERVER_PAGE_H
 #define SERVER_PAGE_H
 
@@ -7,5 +8,6 @@
 
 extern const char server_page[];
 extern const size_t server_page_size;
+extern const char server_page_policy[]; /* Content-Security-Policy: its script and style alone */
 
 #endif
