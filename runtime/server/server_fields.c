@@ -61,13 +61,28 @@ static bool read_system(server_reading *r, struct json_object *value)
            server_wrong(r, "a string, or an array of blocks of text");
 }
 
-/* Whether the model reasons is the server's option --think. */
+/* The template is told, if it asks: {"type": "enabled", "budget_tokens": ..}; the budget is not
+ * held. */
 static bool read_thinking(server_reading *r, struct json_object *value)
 {
     struct json_object *type = NULL;
     json_object_object_get_ex(value, "type", &type);
-    return server_is_text(type, "disabled") || server_is_text(type, "adaptive") ||
+    if (server_is_text(type, "adaptive")) {
+        return true;
+    }
+    r->request->thinks = server_is_text(type, "enabled") ? MOE_SWITCH_ON : MOE_SWITCH_OFF;
+    return server_is_text(type, "enabled") || server_is_text(type, "disabled") ||
            server_unsupported(r, value);
+}
+
+/* {"effort": ..}, and what says nothing about the text. */
+static bool read_output_config(server_reading *r, struct json_object *value)
+{
+    struct json_object *effort = NULL;
+    json_object_object_get_ex(value, "effort", &effort);
+    return json_object_is_type(value, json_type_object)
+               ? effort == NULL || server_read_effort(r, effort)
+               : server_wrong(r, "an object");
 }
 
 static bool read_prompt(server_reading *r, struct json_object *value)
@@ -174,6 +189,8 @@ static const struct {
     {"messages", SERVER_CHAT | SERVER_TEMPLATE | MESSAGES, read_messages},
     {"system", MESSAGES, read_system},
     {"thinking", MESSAGES, read_thinking},
+    {"output_config", MESSAGES, read_output_config},
+    {"context_management", MESSAGES, harmless},
     {"stop_sequences", SERVER_MESSAGES, server_read_stop},
     {"chat_template_kwargs", SERVER_CHAT | SERVER_TEMPLATE | SERVER_RESPONSES,
      read_template_arguments},
@@ -205,6 +222,7 @@ static const struct {
     {"top_k", SAMPLES, server_read_top_k},
     {"min_p", SAMPLES, server_read_min_p},
     {"repeat_penalty", GENERATES, server_read_repeat_penalty},
+    {"repetition_penalty", GENERATES, server_read_repeat_penalty},
     {"seed", SAMPLES, server_read_seed},
     {"stop", GENERATES, server_read_stop},
     {"ignore_eos", GENERATES, read_ignore_eos},
@@ -213,6 +231,7 @@ static const struct {
     {"response_format", GENERATES, server_read_response_format},
     {"grammar", GENERATES | SERVER_RESPONSES, server_read_grammar},
     {"json_schema", GENERATES, server_read_json_schema},
+    {"guided_json", GENERATES, server_read_json_schema},
     {"modalities", SERVER_CHAT, read_modalities},
     {"tools", SERVER_CHAT | SERVER_TEMPLATE | MESSAGES | SERVER_RESPONSES, server_read_tools},
     {"tool_choice", SERVER_CHAT | MESSAGES | SERVER_RESPONSES, server_read_tool_choice},
@@ -225,7 +244,7 @@ static const struct {
     {"logit_bias", GENERATES, server_read_logit_bias},
     {"presence_penalty", GENERATES, server_read_presence_penalty},
     {"frequency_penalty", GENERATES, server_read_frequency_penalty},
-    {"reasoning_effort", SERVER_CHAT, only_nothing},
+    {"reasoning_effort", SERVER_CHAT, server_read_effort},
     {"verbosity", SERVER_CHAT, only_nothing},
     {"audio", SERVER_CHAT, only_nothing},
     {"web_search_options", SERVER_CHAT, server_unsupported},
@@ -233,6 +252,9 @@ static const struct {
     {"suffix", SERVER_COMPLETION, only_nothing},
     {"prediction", SERVER_CHAT, harmless},
     {"user", GENERATES | SERVER_RESPONSES, harmless},
+    {"cache_prompt", GENERATES, harmless},
+    {"priority", GENERATES, harmless},
+    {"client_metadata", SERVER_RESPONSES, harmless},
     {"metadata", SAMPLES, harmless},
     {"store", GENERATES | SERVER_RESPONSES, harmless},
     {"service_tier", SAMPLES, harmless},

@@ -57,6 +57,9 @@ typedef struct server_reports {
     size_t sent; /* of the piece */
 } server_reports;
 
+/* Before a model's name. */
+#define SERVER_MODEL_PATH "/v1/models/"
+
 /* One request and its answer. */
 typedef struct server_exchange {
     server *srv;
@@ -70,6 +73,7 @@ typedef struct server_exchange {
     uint64_t charged; /* to srv->memory: the body, then the answer */
     uint64_t kept;    /* likewise: the prompt, and what else the jobs have */
     bool is_post;
+    bool names_model; /* of SERVER_MODEL_PATH: behind it is this server's model */
     server_error error;
     server_request request;
     server_reply reply;

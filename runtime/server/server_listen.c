@@ -225,6 +225,8 @@ static server_exchange *new_exchange(server *srv, struct MHD_Connection *connect
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     exchange->client = exchange->visit == NULL ? 0 : exchange->visit->address;
     exchange->path = server_find_path(url, &exchange->is_post);
+    exchange->names_model = strlen(url) >= sizeof SERVER_MODEL_PATH &&
+                            strcmp(url + sizeof SERVER_MODEL_PATH - 1, srv->options->model) == 0;
     bool has_key = srv->options->n_keys > 0 && find_key(exchange);
     bool has_place =
         exchange->visit == NULL || server_door_admit(&srv->door, exchange->visit, has_key);

@@ -54,9 +54,11 @@ typedef struct server_request {
     struct json_object *system;            /* of SERVER_MESSAGES: a string, or blocks of text */
     struct json_object *input;             /* of SERVER_RESPONSES: a string, or items */
     struct json_object *template_arguments;
-    struct json_object *prompt;         /* a string, or an array of ids */
-    struct json_object *content;        /* of tokenize */
-    struct json_object *tokens;         /* of detokenize */
+    struct json_object *effort;  /* of reasoning: a word for the template; NULL: its own default */
+    moe_switch thinks;           /* likewise whether it reasons */
+    struct json_object *prompt;  /* a string, or an array of ids */
+    struct json_object *content; /* of tokenize */
+    struct json_object *tokens;  /* of detokenize */
     char dropped[SERVER_DROPPED_BYTES]; /* keywords of schemas that the answer is not held to */
     bool stream;
     bool include_usage;

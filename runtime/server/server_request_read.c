@@ -171,6 +171,45 @@ static void add_system(server_request *request)
     }
 }
 
+/* The template's variables: those of the request, and what it says of reasoning. NULL: none, or
+ * memory is short. The caller's. */
+static struct json_object *new_arguments(const server_request *request)
+{
+    struct json_object *arguments = json_object_new_object();
+    if (request->template_arguments != NULL) {
+        json_object_object_foreach(request->template_arguments, key, value)
+        {
+            cli_json_put(arguments, key, json_object_get(value));
+        }
+    }
+    if (request->effort != NULL &&
+        !json_object_object_get_ex(arguments, "reasoning_effort", NULL)) {
+        cli_json_put(arguments, "reasoning_effort", json_object_get(request->effort));
+    }
+    static const char *const switches[] = {"enable_thinking", "thinking"};
+    for (size_t i = 0; i < 2 && request->thinks != MOE_SWITCH_AUTO; i++) {
+        if (!json_object_object_get_ex(arguments, switches[i], NULL)) {
+            cli_json_put(arguments, switches[i],
+                         json_object_new_boolean(request->thinks == MOE_SWITCH_ON));
+        }
+    }
+    return arguments;
+}
+
+/* An answer that the client has begun is gone on with. */
+static bool ends_with_answer(struct json_object *messages)
+{
+    size_t n = json_object_array_length(messages);
+    struct json_object *last = n == 0 ? NULL : json_object_array_get_idx(messages, n - 1);
+    struct json_object *role = NULL, *content = NULL, *calls = NULL;
+    json_object_object_get_ex(last, "role", &role);
+    json_object_object_get_ex(last, "content", &content);
+    json_object_object_get_ex(last, "tool_calls", &calls);
+    return server_is_text(role, "assistant") && calls == NULL &&
+           json_object_is_type(content, json_type_string) &&
+           json_object_get_string_len(content) > 0;
+}
+
 bool server_render(moe_chat_prompt **out, server_request *request, server_tools *tools,
                    const moe_engine *engine, const server_options *options, server_error *error)
 {
@@ -197,13 +236,19 @@ bool server_render(moe_chat_prompt **out, server_request *request, server_tools 
     chat.template_name = options->chat_template_name;
     chat.template_text = options->chat_template_text;
     chat.thinking = options->thinking;
-    if (request->template_arguments != NULL) {
-        chat.template_arguments =
-            json_object_to_json_string_ext(request->template_arguments, plain);
+    struct json_object *arguments = new_arguments(request);
+    if (json_object_object_length(arguments) > 0) {
+        chat.template_arguments = json_object_to_json_string_ext(arguments, plain);
+    }
+    if (request->endpoint != SERVER_TEMPLATE && request->endpoint != SERVER_RESPONSES &&
+        ends_with_answer(request->messages)) {
+        chat.add_generation_prompt = false;
+        chat.continue_final_message = true;
     }
     int status = chat.messages == NULL
                      ? MOE_ERR_MEMORY
                      : moe_chat_render_within(out, engine, &chat, &request->allowance, &err);
+    json_object_put(arguments);
     if (status == MOE_OK) {
         return true;
     }

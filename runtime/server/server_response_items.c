@@ -204,7 +204,7 @@ bool server_read_text_format(server_reading *r, struct json_object *value)
     return true;
 }
 
-/* Whether the model reasons is the server's option --think. */
+/* {"effort": .., "summary": ..}: the reasoning itself is in the answer. */
 bool server_read_reasoning(server_reading *r, struct json_object *value)
 {
     if (!json_object_is_type(value, json_type_object)) {
@@ -212,8 +212,12 @@ bool server_read_reasoning(server_reading *r, struct json_object *value)
     }
     json_object_object_foreach(value, key, member)
     {
-        (void)key;
-        if (!server_is_nothing(member)) {
+        bool is_summary = strcmp(key, "summary") == 0 || strcmp(key, "generate_summary") == 0;
+        if (strcmp(key, "effort") == 0 && member != NULL) {
+            if (!server_read_effort(r, member)) {
+                return false;
+            }
+        } else if (!is_summary && !server_is_nothing(member)) {
             return server_unsupported(r, value);
         }
     }

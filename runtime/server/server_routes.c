@@ -224,17 +224,31 @@ static bool make_prompt(server_exchange *exchange)
 
 /* ---- About the server ---- */
 
-static bool make_models(server_exchange *exchange)
+static struct json_object *new_model(const server *srv)
 {
-    const server *srv = exchange->srv;
-    struct json_object *object = json_object_new_object();
-    struct json_object *data = json_object_new_array();
     struct json_object *model = json_object_new_object();
     cli_json_text(model, "id", srv->options->model);
     cli_json_text(model, "object", "model");
     cli_json_put(model, "created", json_object_new_int64(srv->started));
     cli_json_text(model, "owned_by", "moe-offload");
-    cli_json_append(data, model);
+    return model;
+}
+
+/* /v1/models/NAME */
+static bool make_model(server_exchange *exchange)
+{
+    return exchange->names_model
+               ? put_object(exchange, new_model(exchange->srv))
+               : server_fail(&exchange->error, 404, "model_not_found", "model",
+                             "This server has one model, '%s'.", exchange->srv->options->model);
+}
+
+static bool make_models(server_exchange *exchange)
+{
+    const server *srv = exchange->srv;
+    struct json_object *object = json_object_new_object();
+    struct json_object *data = json_object_new_array();
+    cli_json_append(data, new_model(srv));
     cli_json_text(object, "object", "list");
     cli_json_put(object, "data", data);
     return put_object(exchange, object);
@@ -406,6 +420,7 @@ static const struct {
     {"/v1/messages/count_tokens", true, BY_WORKSHOP, make_count},
     {"/v1/responses", true, BY_ENGINE, prepare_responses},
     {"/v1/models", false, BY_CONNECTION, make_models},
+    {SERVER_MODEL_PATH, false, BY_CONNECTION, make_model},
     {"/tokenize", true, BY_WORKSHOP, make_tokens},
     {"/detokenize", true, BY_WORKSHOP, make_text},
     {"/apply-template", true, BY_WORKSHOP, make_prompt},
@@ -420,7 +435,9 @@ static const struct {
 const char *server_find_path(const char *path, bool *is_post)
 {
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
-        if (strcmp(routes[i].path, path) == 0) {
+        bool is_model = routes[i].make == make_model &&
+                        strncmp(path, SERVER_MODEL_PATH, sizeof SERVER_MODEL_PATH - 1) == 0;
+        if (is_model || strcmp(routes[i].path, path) == 0) {
             *is_post = routes[i].is_post;
             return routes[i].path;
         }

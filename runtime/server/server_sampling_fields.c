@@ -154,9 +154,21 @@ bool server_read_text_logprobs(server_reading *r, struct json_object *value)
     return server_read_top_logprobs(r, value);
 }
 
+/* A word for the template's reasoning_effort, which it may leave unread. */
+bool server_read_effort(server_reading *r, struct json_object *value)
+{
+    r->request->effort = value;
+    return (json_object_is_type(value, json_type_string) &&
+            json_object_get_string_len(value) <= 32) ||
+           server_wrong(r, "a word, such as 'low' or 'high'");
+}
+
 bool server_read_seed(server_reading *r, struct json_object *value)
 {
     int64_t n = 0;
+    if (json_object_is_type(value, json_type_int) && json_object_get_int64(value) == -1) {
+        return true; /* any */
+    }
     if (!server_get_count(r, value, 0, INT64_MAX, "a whole number of at least 0", &n)) {
         return false;
     }

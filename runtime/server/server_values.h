@@ -40,6 +40,7 @@ bool server_read_repeat_penalty(server_reading *reading, struct json_object *val
 bool server_read_presence_penalty(server_reading *reading, struct json_object *value);
 bool server_read_frequency_penalty(server_reading *reading, struct json_object *value);
 bool server_read_logit_bias(server_reading *reading, struct json_object *value);
+bool server_read_effort(server_reading *r, struct json_object *value);
 bool server_read_seed(server_reading *reading, struct json_object *value);
 bool server_read_stop(server_reading *reading, struct json_object *value);
 bool server_read_choices(server_reading *reading, struct json_object *value);

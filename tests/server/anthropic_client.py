@@ -85,7 +85,7 @@ def errors(client, name, base):
                         anthropic.BadRequestError),
                        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]},
                         anthropic.BadRequestError),
-                       ({"thinking": {"type": "enabled", "budget_tokens": 1024}},
+                       ({"thinking": {"type": "sometimes"}},
                         anthropic.BadRequestError)):
         try:
             client.messages.create(**dict(fields, **more))

@@ -191,7 +191,7 @@ def test_refusals(server):
                         ("response_format", {"type": "json_schema"}), ("grammar", "root ::= a"),
                         ("response_format", {"type": "json_schema", "json_schema": {
                             "strict": True, "schema": {"type": "string", "pattern": "(?=a)"}}}),
-                        ("modalities", ["audio"]), ("reasoning_effort", "low"),
+                        ("modalities", ["audio"]), ("reasoning_effort", 3),
                         ("temperature", "hot"), ("temperature", -1), ("temperature", 1e999),
                         ("top_p", 0), ("top_p", 1.5), ("min_p", 1), ("top_k", -1), ("top_k", 1.5),
                         ("seed", -3), ("max_tokens", 0), ("max_tokens", "7"), ("stop", ""),
