@@ -178,8 +178,8 @@ static size_t skip_bare(const server_tool_format *f, server_span text, size_t at
 static size_t match_tags(server_span text, size_t at, server_span literal, server_span *id)
 {
     size_t found = server_match(text, at, literal, id);
-    bool is_short = found == SERVER_TEXT_SHORT;
-    for (size_t i = 1; i < literal.size && found > text.size; i++) {
+    bool is_short = found == SERVER_TEXT_SHORT; /* all of it may still come */
+    for (size_t i = 1; i < literal.size && found > text.size && !is_short; i++) {
         char c = literal.data[i];
         if (c == '<' || c == '[') {
             found = server_match(text, at, server_span_cut(literal, i, literal.size), id);
