@@ -23,49 +23,46 @@ static void propose(const moe_speculation *s, moe_session_draft *d, uint32_t max
     (void)moe_suffix_propose(d->suffix, &options, 0, &d->tree);
 }
 
+/* What is expected of all drafts together. */
+static void note_expected(const moe_speculation *s, moe_session_draft *const *drafts, size_t n)
+{
+    double n_tokens = 0;
+    uint32_t n_rows = 0;
+    for (size_t i = 0; i < n; i++) {
+        for (uint32_t k = 1; drafts[i]->active && k < drafts[i]->tree.n; k++) {
+            n_tokens += drafts[i]->survival[k];
+            n_rows++;
+        }
+    }
+    moe_length_note_drafts(s->control[MOE_DRAFTER_NGRAM], n_tokens, n_rows);
+}
+
 int moe_draft_ngram(const moe_speculation *s, moe_session_draft *const *drafts, size_t n,
-                    moe_error *err)
+                    uint32_t length, moe_error *err)
 {
     int status = MOE_OK;
-    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+    bool hears = moe_length_hears_silent_drafts(s->control[MOE_DRAFTER_NGRAM]);
+    for (size_t i = 0; i < n && status == MOE_OK && (hears || length > 0); i++) {
         moe_session_draft *d = drafts[i];
-        if (!d->active) {
+        if (!d->active || d->max_nodes < 2) {
             continue;
         }
         status = moe_suffix_index_update(d->suffix, d->line.tokens, d->line.n_tokens, err);
         if (status != MOE_OK) {
             return status;
         }
-        propose(s, d, d->max_depth);
+        propose(s, d, length > 0 ? d->max_depth : MOE_SILENT_DRAFT);
         price(s, d);
+        if (hears && !moe_silent_is_pending(&d->silent[MOE_DRAFTER_NGRAM], &d->line)) {
+            moe_silent_note(d, MOE_DRAFTER_NGRAM);
+        }
+        if (length == 0) {
+            moe_token_tree_reset(&d->tree, d->line.tokens[d->line.n_tokens - 1]);
+        }
     }
-    if (status == MOE_OK) {
+    if (length > 0) {
         moe_draft_cut_together(s, drafts, n);
-    }
-    return status;
-}
-
-int moe_draft_ngram_silently(const moe_speculation *s, moe_session_draft *const *drafts, size_t n,
-                             moe_error *err)
-{
-    int status = MOE_OK;
-    if (!moe_length_wants_silent_drafts(s->control[MOE_DRAFTER_NGRAM])) {
-        return MOE_OK;
-    }
-    for (size_t i = 0; i < n && status == MOE_OK; i++) {
-        moe_session_draft *d = drafts[i];
-        bool pending = moe_silent_is_pending(&d->silent[MOE_DRAFTER_NGRAM], &d->line);
-        if (!d->active || d->max_nodes < 2 || pending) {
-            continue;
-        }
-        status = moe_suffix_index_update(d->suffix, d->line.tokens, d->line.n_tokens, err);
-        if (status == MOE_OK) {
-            propose(s, d, MOE_SILENT_DRAFT);
-            for (uint32_t k = 1; k < d->tree.n; k++) {
-                d->confidence[k] = d->tree.nodes[k].q;
-            }
-            moe_silent_keep(d, MOE_DRAFTER_NGRAM);
-        }
+        note_expected(s, drafts, n);
     }
     return status;
 }

@@ -16,18 +16,19 @@ static inline bool moe_draft_is_end(const moe_speculation *speculation, int32_t 
     return tokenizer != NULL && moe_tokenizer_is_end(tokenizer, token);
 }
 
+/* Drafts up to d->max_depth, or nothing with length 0. What was drafted is also kept as a silent
+ * draft, whose tokens are compared with those that then come, so that the length controller knows
+ * what drafts are worth that are not verified. */
 int moe_draft_ngram(const moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
-                    moe_error *err);
-/* Drafts silently: the draft costs no row. It is kept and compared with the tokens that then come,
- * so that the length controller knows the value of drafts before any was paid for. */
-int moe_draft_ngram_silently(const moe_speculation *speculation, moe_session_draft *const *drafts,
-                             size_t n, moe_error *err);
+                    uint32_t length, moe_error *err);
 /* speculation->is_silent: its passes are all that it costs, and it foresees nothing. */
 int moe_draft_self(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
                    moe_error *err);
 /* Whether tokens of a silent draft have still to come. */
 bool moe_silent_is_pending(const moe_silent_draft *silent, const moe_draft_line *line);
-/* Makes the session's tree its silent draft; the root alone remains. */
+/* Copies the session's tree to its silent draft. */
+void moe_silent_note(moe_session_draft *draft, moe_drafter drafter);
+/* Likewise; of the tree the root alone remains. */
 void moe_silent_keep(moe_session_draft *draft, moe_drafter drafter);
 /* Compares the timeline's token at `position` with the silent drafts. */
 void moe_silent_note_token(const moe_speculation *speculation, moe_session_draft *draft,

@@ -3,9 +3,8 @@
  *  static    always K
  *  cascade   the Cascade paper: utility U = ETR / (t_spec / t_base), test and set phases,
  *            hill-climbing with early exits, K = 0 and back-off when U < 1
- *  survival  prices a token before drafting or verifying it: expected tokens per measured cost of
- *            a pass of that width with those misses, K = 0 included. A guard turns it off while it
- *            does not pay, and bounds what it may lose (length_account.h)
+ *  survival  the chain of the greatest expected gain, by how likely its tokens are to survive and
+ *            by what its rows cost, as far as a budget allows to lose it
  *
  * All decisions follow from what the caller reports: the controller reads no clock. Costs are in
  * any unit (nanoseconds, or a model's), the same in all calls. One controller serves the sequences
@@ -23,21 +22,23 @@
 
 typedef struct moe_length_control moe_length_control;
 
+/* What drafts have lost, and what plain decoding would have cost so far. All zero at first. */
+typedef struct moe_length_account {
+    double plain, lost;
+} moe_length_account;
+
 typedef struct moe_length_options {
     moe_length_kind kind;
     uint32_t max_draft; /* K's ceiling (of a tree: its depth); static: K itself */
     /* survival: cost of a draft pass until one was measured, over what a plain pass computes. 0:
      * drafts need no passes. */
     double draft_pass;
-    /* survival: the greatest cost of computing one row more of every sequence before one was
-     * measured, over what a plain pass computes; 0: 1. Only of batches. */
-    double row_compute;
     /* survival: what earlier runs learnt of this drafter, or NULL; only read at creation. */
     const moe_draft_habit *habit;
     moe_draft_tier tier;
     /* survival: what may be lost, shared by all drafters' controllers, which it must outlive; NULL:
      * an account of its own. */
-    struct moe_length_account *account;
+    moe_length_account *account;
     /* Cascade's constants; 0 means the paper's value. For the ablations. */
     uint32_t trial_iterations;    /* t: 4 */
     uint32_t test_trials;         /* 4, so that T = 16 */
@@ -63,8 +64,12 @@ double moe_length_survival(const moe_length_control *control, uint32_t depth, fl
  * cascade: until K. n_sharing: sequences whose drafts share the pass; 0: drafting takes none. */
 bool moe_length_continues(const moe_length_control *control, uint32_t depth, double path_survival,
                           uint32_t n_sharing);
-/* What drafting wins, plain decoding being 1: measured lately, or else expected; 0: not known. */
+/* What this iteration's draft is expected to win, plain decoding being 1; 0: not known, or nothing
+ * is to be drafted. Of drafts that take no passes: after moe_length_note_drafts(). */
 double moe_length_promise(const moe_length_control *control);
+/* Drafts that took no passes, of all sequences together: the tokens of which so many are expected
+ * to be accepted, in so many rows. */
+void moe_length_note_drafts(moe_length_control *control, double n_tokens, uint32_t n_rows);
 /* Whether a node of a branching tree, whose path survives with this probability, is worth its row
  * in the verification, with the experts that a row usually asks for. What holds for a node holds
  * for its parent. static and cascade: always. */
@@ -80,9 +85,9 @@ uint32_t moe_length_cut(const moe_length_control *control, const double *surviva
 void moe_length_note_token(moe_length_control *control, uint32_t depth, float confidence,
                            bool accepted);
 
-/* Whether, when nothing is to be drafted, moe_length_note_token() should still report silent
- * drafts: drafts that were not verified, but compared with what was then written. */
-bool moe_length_wants_silent_drafts(const moe_length_control *control);
+/* Whether moe_length_note_token() should also report silent drafts: drafts that were not verified,
+ * but compared with what was then written. */
+bool moe_length_hears_silent_drafts(const moe_length_control *control);
 
 /* Call when nothing is to be drafted: how many tokens to draft silently with passes of a model, so
  * that their acceptance is known before rows are paid for; 0: none. In batches alone.
@@ -92,8 +97,6 @@ uint32_t moe_length_listen(moe_length_control *control);
 bool moe_length_rests(const moe_length_control *control);
 /* Whether the iteration has to be plain, for no drafter's draft, to measure the baseline. */
 bool moe_length_wants_plain(const moe_length_control *control);
-
-#define MOE_LENGTH_FRESH 4u
 
 typedef struct moe_length_iteration {
     uint32_t n_sequences;
@@ -110,13 +113,9 @@ typedef struct moe_length_iteration {
     bool models_misses;
     bool is_booked; /* another controller that shares the account has booked it */
     double modelled_fetch, plain_fetch;
-    /* Likewise: of these plain passes' misses, the share that the last 1, 2, ... plain
-     * passes had neither asked for nor evicted, 0 to 1; below 0: not known. */
-    double fresh[MOE_LENGTH_FRESH];
-    /* Of the experts that these plain passes used, and of those of them that they missed, the share
-     * that one row alone chose, 0 to 1: what a row that is added alone asks for. Below 0: unknown.
-     */
-    double alone, missed_alone;
+    /* Likewise: of these plain passes' misses, the share that the plain pass before had neither
+     * asked for nor evicted, 0 to 1; below 0: not known. */
+    double fresh;
     /* Of the experts that these plain passes' rows chose, the share in memory, 0 to 1: what a draft
      * restricted to them depends on. Below 0: not known, or no such draft. */
     double resident_share;

@@ -131,9 +131,16 @@ double moe_length_promise(const moe_length_control *control)
     return control->ops->promise != NULL ? control->ops->promise(control) : 0;
 }
 
-bool moe_length_wants_silent_drafts(const moe_length_control *control)
+void moe_length_note_drafts(moe_length_control *control, double n_tokens, uint32_t n_rows)
 {
-    return control->ops->wants_silent_drafts != NULL && control->ops->wants_silent_drafts(control);
+    if (control->ops->note_drafts != NULL) {
+        control->ops->note_drafts(control, n_tokens, n_rows);
+    }
+}
+
+bool moe_length_hears_silent_drafts(const moe_length_control *control)
+{
+    return control->ops->hears_silent_drafts;
 }
 
 uint32_t moe_length_listen(moe_length_control *control)

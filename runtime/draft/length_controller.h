@@ -28,18 +28,19 @@ typedef struct moe_length_ops {
     double (*survival)(const moe_length_control *control, uint32_t depth, float confidence);
     bool (*continues)(const moe_length_control *control, uint32_t depth, double path_survival,
                       uint32_t n_sharing);
-    double (*promise)(const moe_length_control *control);                   /* NULL: not known */
+    double (*promise)(const moe_length_control *control); /* NULL: not known */
+    void (*note_drafts)(moe_length_control *control, double n_tokens, uint32_t n_rows); /* NULL */
     bool (*keeps)(const moe_length_control *control, double path_survival); /* NULL: always */
     uint32_t (*cut)(const moe_length_control *control, const double *survival,
                     const double *fetch_cost, uint32_t n, uint32_t n_sharing);
     void (*note_token)(moe_length_control *control, uint32_t depth, float confidence,
                        bool accepted);
-    bool (*wants_silent_drafts)(const moe_length_control *control);               /* NULL: never */
     uint32_t (*listen)(moe_length_control *control);                              /* NULL: never */
     bool (*rests)(const moe_length_control *control);                             /* NULL: never */
     bool (*wants_plain)(const moe_length_control *control);                       /* NULL: never */
     bool (*get_habit)(const moe_length_control *control, moe_draft_habit *habit); /* NULL: none */
     void (*end)(moe_length_control *control, const moe_length_iteration *iteration);
+    bool hears_silent_drafts;
     /* A baseline serves fewer sequences as well: their tokens cost more, so it hides no loss. */
     bool keeps_base;
 } moe_length_ops;

@@ -1,531 +1,488 @@
 /* SPDX-License-Identifier: MIT */
-/* Prices a token before it is drafted or verified, under a guard with a budget of lost time.
+/* Drafts what is expected to win, and only what may be lost: a conservative bandit over {off,
+ * chains of 1, 2, ... tokens} (Wu, Shariff, Lattimore and Szepesvari, Conservative Bandits, 2016).
  *
- * Prices. A token is worth its row when
- *    P(path is accepted)  >  rate * (cost of one row more, with its misses),
- * where rate is the greater of plain decoding's tokens per cost and of what speculation has reached
- * lately: the stationary optimum of tokens per cost. length_prices.h estimates both sides.
+ * Arms. A chain of K tokens writes 1 + a_1 + a_1 a_2 + ... tokens, a_d being the acceptance at
+ * depth d (length_odds.h), and costs 1 + h(K) + K * pass, where a plain pass costs 1. Its gain is
+ * the quotient; off has 1. A draft tells of all shorter ones, and silent drafts tell while nothing
+ * is verified. So nothing is played to learn of it: the arm of the greatest expected gain is, if
+ * that is PAYS at least. A batch guesses the first acceptance of a self draft: the share of the
+ * experts that plain rows choose which is in memory.
  *
- * Guard. An account (length_account.h) says how much may be lost: a share of what plain decoding of
- * the tokens so far would have cost. A draft is no longer than the account could pay for if every
- * row that is not nearly sure were rejected. Drafts begin short: K doubles when a whole draft was
- * accepted.
+ * Budget. A chain is drafted only while
+ *     lost so far + what it would lose  <=  SHARE * cost of plain decoding so far
+ * where it is accepted a deviation less than expected, by the chance of so few chains and by how
+ * little was seen of them. A batch has LENT of a plain pass before so much was granted. So drafts
+ * lose against plain decoding, as it is accounted for here, at most SHARE of it or LENT of a pass,
+ * and what the last draft lost beyond that deviation. Gains pay for later losses, up to MOST.
  *
- * Silent drafts. While K is 0, a drafter that costs nothing (n-grams) still drafts, and its drafts
- * are compared with what is written. Acceptance is thus known before anything was paid for: a text
- * that promises little is not tried, one that promises much is tried at once and with a larger
- * share. Among several sequences the model's own drafts are listened to as well: the passes cost
- * little beside the misses of all sequences.
- *
- * Batches. Where other sequences' rows ask for the same experts a rejected row costs little, and
- * the row after it less (length_prices.h). So a depth is priced as a whole, and what may be lost is
- * counted with the acceptance that was heard, at its lower end: many sequences are never refused
- * together. A probe's drafts are short there, too, and K grows by one a pass. How many tokens of a
- * self draft will stand is guessed from the share of chosen experts that are in memory; where that
- * promises a gain, one token is verified at once, without listening first. What was heard fades
- * while nothing is drafted.
- *
- * Gains and losses. If misses are modelled, they are counted against what plain decoding would have
- * missed for the very same tokens (miss_model.h). Misses come in bursts and are fewer where drafts
- * are good, so with a t_base measured at another time easy text would look like a gain; also, plain
- * passes pay for experts that rejected drafts have evicted.
- *
- *            plain iterations         wait over or much promised, enough left
- *  WARM_UP -------------------> OFF --------------------------> PROBE
- *                                ^  <-- probe_end(): U < 1 ------ |
- *                                |                                | probe_end(): U >= 1, or the
- *                                |  window's U < 1, nothing left  v prices say that it pays
- *                                +------------------------------ ON
- *
- * The wait doubles with each failure, which keeps hopeless text far below what may be lost. All
- * plain iterations measure t_base. While ON, one iteration in REFRESH_INTERVAL is made plain for
- * this, or one in REFRESH_CLOSE if little is won. */
+ * Costs. h(x), what x more rows of every sequence add to a pass, is c * x^POWER in a batch, whose
+ * rows share experts, and c * x else. At first c is what plain passes show: of their misses, the
+ * share that the pass before had neither asked for nor evicted (miss_model.h). Verifications
+ * correct it. What a pass cost is compared with plain decoding of the very same tokens: misses come
+ * in bursts, and are fewest where drafts are good. What plain passes compute is measured: the
+ * median of the latest. One is made in REFRESH iterations that draft. */
+#include <math.h>
+
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/draft/length_account.h"
 #include "runtime/draft/length_controller.h"
-#include "runtime/draft/length_prices.h"
+#include "runtime/draft/length_odds.h"
 
-#define COST_CLIP 3.0 /* times the expected cost */
+/* What may be lost. */
+#define SHARE     0.006
+#define LENT      0.25 /* plain passes, to 8 sequences and more */
+#define LENT_TO   8.0
+#define WRONG     3.0 /* times what may be lost: cost of a first draft, should none be accepted */
+#define MOST      4.0 /* plain passes */
+#define PAYS      1.02
+#define HOPED_FOR 0.75 /* acceptance of what must be tried to be known */
 
-#define ROW_MISSES   1.5 /* of a rejected row, over a plain token's: it belongs to another text */
-#define EXPLORE_LEFT 3.0 /* in t_base */
+#define SAMPLES       12u /* plain passes */
+#define FIRST         8u  /* sequences' plain tokens before costs are known */
+#define REFRESH       32u
+#define REFRESH_CLOSE 12u /* ... where little is won, and an old base could hide a loss */
+#define CLOSE         1.15
+#define MEMORY        16.0 /* iterations, of running means */
+#define POWER         0.6  /* measured: bench/results/draft-length.md, In batches */
+#define FIRST_FRESH   0.5  /* share of a plain pass's misses, before two passes were compared */
+#define ROW_COMPUTE   0.35 /* most that a row more of every sequence computes, of a plain pass */
+#define REJECTED      2.0  /* of a single sequence, over a plain token's misses */
+#define CLIP          3.0  /* times what is expected: a stalled machine is not a draft's price */
+#define HEARD         8.0  /* tokens that a guess counts for */
+#define KNOWN         4.0  /* tokens that must have been seen, where nothing can be guessed */
+#define LISTEN_SHARE  0.5  /* of what may be lost, for passes of drafts that are not verified */
 
-#define PROBE_ITERATIONS 6u
-#define LEAST_PROBE      2u
-#define FIRST_WAIT       16u
-#define MAX_WAIT         2048u
-#define FIRST_REACH      2u
-#define WINDOW           32u
-#define REFRESH_INTERVAL 32u
-#define REFRESH_CLOSE    12u /* ... where little is won, and an old t_base could hide a loss */
-#define CLOSE            1.15
-#define RATE_MEMORY      64.0
-#define LATE_MEMORY      8.0 /* iterations: what drafting wins now, of a batch */
-#define FIRST_BREADTH    0.4
-#define YOUNG            8u /* iterations ON before what was measured alone counts */
-#define EXPLORE_INTERVAL 16u
-#define PAYS             1.03 /* predicted utility that turns speculation on after a probe */
-#define PROMISING        1.3  /* ... and that allows a probe without waiting */
-#define HEARD            8u   /* tokens of silent drafts needed before they count */
-#define SURE_TOKENS      3.0  /* length of drafts that promises much, whatever rows cost */
-#define SURE_DEPTH       4u   /* the cost of longer drafts is not known before one was verified */
-#define LISTEN_TOKENS    12u  /* heard before a decision */
-#define LISTEN_DEPTH     2u
-#define LISTENS_FROM     0.9  /* predicted utility */
-#define DEAR_PASS        0.25 /* in t_base of all sequences: such drafts gain too little */
-#define LISTEN_SHARE     0.7  /* of what may be lost: the rest is for the first rows */
-#define ADVANCE                                                                                    \
-    0.15                      /* in t_base of all sequences: what many may lose before that much   \
-                               * was granted */
-#define ADVANCE_SEQUENCES 8.0 /* ... from so many on */
-
-typedef enum survival_mode { MODE_OFF, MODE_PROBE, MODE_ON } survival_mode;
+typedef struct mean {
+    double value;
+    uint32_t n;
+} mean;
 
 typedef struct survival_state {
-    moe_length_prices prices;
-    double rate_tokens, rate_cost; /* running means while ON, of an iteration */
-    double late_tokens, late_cost; /* likewise, over fewer of them */
-    double breadth;                /* rows that drafts add, for each sequence, 0 to 1; of a batch */
-    survival_mode mode;
-    moe_length_account own;
-    moe_length_account *account; /* `own`, or one that is shared */
-    uint32_t n_heard;            /* tokens of silent drafts, up to HEARD */
-    uint32_t n_listened;         /* ... whose draft took passes, since the last decision */
-    bool listens;                /* its drafts take passes, and are listened to */
-    bool promising;
-    uint32_t wait, waited; /* plain iterations before a probe */
-    uint32_t probe_depth, n_probes;
-    /* ON: K's ceiling, which grows as whole drafts are accepted; in a batch with every pass that
-     * has won. */
-    uint32_t reach;
-    /* The probe, or the window while ON. */
-    uint32_t n_done;
-    double tokens, cost;
-    uint32_t n_on; /* iterations since speculation went ON */
-    bool refreshing, exploring;
+    moe_length_odds odds;
+    double plain[SAMPLES]; /* ring: what the latest plain passes computed for a sequence */
+    uint32_t n_plain;
+    double compute, fetch; /* of a plain token of one sequence */
+    mean fresh, resident, pass;
+    double extra, expected; /* fading sums: what verified rows added, and what h() said of them */
+    double row;             /* habit: what a row of a single sequence adds; 0: not known */
+    double tokens, cost;    /* running means of iterations with drafts, in plain passes */
+    double promise;
+    uint32_t longest;                 /* chain that was verified */
+    moe_length_account own, *account; /* own, or one that is shared */
+    bool refreshing;
 } survival_state;
 
-static double survival_of(const moe_length_control *control, uint32_t depth, float confidence)
+static bool is_batch(const moe_length_control *c)
 {
-    const survival_state *s = control->state;
-    return moe_length_prices_survival(&s->prices, depth, confidence);
+    return c->n_sequences >= MOE_LENGTH_BATCH;
 }
 
-static void survival_note(moe_length_control *control, uint32_t depth, float confidence,
-                          bool accepted)
+/* Drafting takes no pass. */
+static bool is_free(const moe_length_control *c)
 {
-    survival_state *s = control->state;
-    moe_length_prices_note(&s->prices, depth, confidence, accepted);
-    s->n_heard += control->draft_length == 0 && s->n_heard < HEARD;
-    s->n_listened += control->draft_length == 0 && s->listens;
+    return c->options.draft_pass <= 0;
 }
 
-static bool survival_wants_silent_drafts(const moe_length_control *control)
+static void mean_add(mean *m, double value)
 {
-    return control->draft_length == 0;
+    m->n += m->n < MEMORY;
+    m->value += (value - m->value) / m->n;
 }
 
-static bool survival_rests(const moe_length_control *control)
+/* ---- Costs, in plain passes ---- */
+
+/* Of a plain pass: what it waits for experts. */
+static double fetch_share(const moe_length_control *c)
 {
-    const survival_state *s = control->state;
-    return s->mode == MODE_OFF;
+    const survival_state *s = c->state;
+    return c->base->cost > 0 ? s->fetch / c->base->cost : 0;
 }
 
-static bool survival_wants_plain(const moe_length_control *control)
+/* Of a row more of every sequence, before one was verified. */
+static double first_row(const moe_length_control *c)
 {
-    const survival_state *s = control->state;
-    return s->refreshing;
+    const survival_state *s = c->state;
+    double fetch = fetch_share(c);
+    double fresh = !is_batch(c) ? 1 : s->fresh.n > 0 ? s->fresh.value : FIRST_FRESH;
+    return s->row > 0 && !is_batch(c) ? s->row : fresh * fetch + ROW_COMPUTE * (1 - fetch);
 }
 
-static bool survival_get_habit(const moe_length_control *control, moe_draft_habit *habit)
+static double shape(const moe_length_control *c, double rows)
 {
-    const survival_state *s = control->state;
-    return moe_length_prices_get_habit(&s->prices, control->options.tier, habit);
+    return first_row(c) * (is_batch(c) ? pow(rows, POWER) : rows);
 }
 
-static double rate_in_use(const survival_state *s)
+/* What so many rows more of every sequence add. */
+static double added(const moe_length_control *c, double rows)
 {
-    bool faster = s->mode == MODE_ON && s->rate_tokens > s->rate_cost && s->rate_cost > 0;
-    return faster ? s->rate_tokens / s->rate_cost : 1;
+    const survival_state *s = c->state;
+    double prior = 2 * shape(c, 1);
+    return shape(c, rows) * (s->extra + prior) / (s->expected + prior);
 }
 
-static double predicted_utility(const moe_length_control *control)
+/* What they add if they are rejected: of a single sequence they then belong to another text, and
+ * miss more than a plain token does. */
+static double at_risk(const moe_length_control *c, double rows)
 {
-    const survival_state *s = control->state;
-    return moe_length_prices_utility(&s->prices, control->options.max_draft);
+    double usual = added(c, rows), fetch = fetch_share(c);
+    double other = rows * (ROW_COMPUTE * (1 - fetch) + REJECTED * fetch);
+    return is_batch(c) || usual > other ? usual : other;
 }
 
-static double survival_promise(const moe_length_control *control)
+static double pass_cost(const moe_length_control *c)
 {
-    const survival_state *s = control->state;
-    if (s->mode == MODE_ON && s->rate_cost > 0) {
-        bool many = control->n_sequences >= MOE_LENGTH_BATCH;
-        double rate = many ? s->late_tokens / s->late_cost : s->rate_tokens / s->rate_cost;
-        /* A probe's drafts are short; of all sequences' drafts the prices promise what is more. */
-        bool young = s->listens && s->n_on < YOUNG && many;
-        double predicted = young ? predicted_utility(control) : 0;
-        return predicted > rate ? predicted : rate;
+    const survival_state *s = c->state;
+    double compute = c->base->cost > 0 ? s->compute / c->base->cost : 1;
+    double used =
+        s->resident.n > 0 ? s->resident.value : 1; /* of the experts, if it is restricted */
+    return s->pass.n > 0 ? s->pass.value : c->options.draft_pass * compute * used;
+}
+
+/* What it is worth trying for: of a single sequence one pass may show that it costs next to
+ * nothing.
+ */
+static double hoped_pass(const moe_length_control *c)
+{
+    const survival_state *s = c->state;
+    return s->pass.n > 0 || is_batch(c) ? pass_cost(c) : 0;
+}
+
+/* ---- Acceptance ---- */
+
+static double first_odds(const moe_length_control *c)
+{
+    const survival_state *s = c->state;
+    bool guesses = is_batch(c) && s->resident.n > 0;
+    return guesses ? s->resident.value : is_batch(c) || is_free(c) ? 0.5 : HOPED_FOR;
+}
+
+/* Whether anything is known of drafts that take passes. */
+static bool is_known(const moe_length_control *c)
+{
+    const survival_state *s = c->state;
+    return s->resident.n > 0 || moe_length_odds_seen(&s->odds, 1) >= KNOWN;
+}
+
+static double odds_at(const moe_length_control *c, uint32_t depth)
+{
+    const survival_state *s = c->state;
+    return moe_length_odds_at(&s->odds, depth, first_odds(c));
+}
+
+/* The number of tokens that are accepted of a chain. */
+typedef struct luck {
+    double path, tokens, squares;
+} luck;
+
+/* Adds a token at this depth. Returns how few may be accepted by bad luck: a deviation below what
+ * is expected, by the chance of so few chains and by how little was seen of them. */
+static double luck_add(const moe_length_control *c, luck *l, double p, uint32_t depth,
+                       uint32_t n_chains)
+{
+    const survival_state *s = c->state;
+    l->path *= p;
+    l->tokens += l->path;
+    l->squares += (2 * depth - 1) * l->path;
+    double variance = l->squares - l->tokens * l->tokens;
+    double known = HEARD + moe_length_odds_seen(&s->odds, depth);
+    return l->tokens - sqrt((variance > 0 ? variance : 0) * (1.0 / n_chains + 1 / known));
+}
+
+static double survival_of(const moe_length_control *c, uint32_t depth, float confidence)
+{
+    const survival_state *s = c->state;
+    /* Of a sampled token of the model's own draft the confidence says little. */
+    bool guesses = !is_free(c) && is_batch(c);
+    double prior = guesses ? odds_at(c, depth) : 0.05 + 0.85 * (double)confidence;
+    return moe_length_odds_of(&s->odds, depth, confidence, prior);
+}
+
+static void survival_note(moe_length_control *c, uint32_t depth, float confidence, bool accepted)
+{
+    survival_state *s = c->state;
+    moe_length_odds_note(&s->odds, depth, confidence, accepted);
+}
+
+/* ---- What may be lost, and what is won ---- */
+
+/* In plain passes of all sequences. */
+static double left(const moe_length_control *c)
+{
+    const survival_state *s = c->state;
+    double part = c->n_sequences / LENT_TO;
+    double unit = c->base->cost * c->n_sequences;
+    double lent = is_batch(c) && !is_free(c) ? LENT * unit * (part < 1 ? part : 1) : 0;
+    double granted = SHARE * s->account->plain;
+    return ((granted > lent ? granted : lent) - s->account->lost) / unit;
+}
+
+static void book(survival_state *s, double plain, double cost, double unit)
+{
+    moe_length_account *a = s->account;
+    a->plain += plain;
+    a->lost += cost - plain;
+    a->lost = a->lost < -MOST * unit ? -MOST * unit : a->lost;
+}
+
+/* Tokens a plain pass of late, or 1 if that is less: what a draft's time could have won. */
+static double rate(const moe_length_control *c)
+{
+    const survival_state *s = c->state;
+    return s->cost > 0 && s->tokens > s->cost ? s->tokens / s->cost : 1;
+}
+
+/* The chain of the greatest gain, and that gain. */
+static uint32_t best_chain(const moe_length_control *c, double *gain)
+{
+    uint32_t best = 0;
+    double path = 1, tokens = 1;
+    *gain = 1;
+    for (uint32_t k = 1; k <= c->options.max_draft; k++) {
+        path *= odds_at(c, k);
+        tokens += path;
+        double now = tokens / (1 + added(c, k) + k * hoped_pass(c));
+        best = now > *gain ? k : best;
+        *gain = now > *gain ? now : *gain;
     }
-    bool is_known = s->n_heard >= HEARD || moe_length_prices_guesses(&s->prices);
-    bool has_base = control->base != NULL && control->base->cost > 0;
-    double promise = is_known && has_base ? predicted_utility(control) : 0;
-    bool some = !s->listens && control->n_sequences >= MOE_LENGTH_BATCH && promise > 1;
-    return some ? 1 + s->breadth * (promise - 1) : promise;
+    return best;
 }
 
-static bool survival_continues(const moe_length_control *control, uint32_t depth,
-                               double path_survival, uint32_t n_sharing)
+/* The longest chain that may be tried: at first one token, then twice as many as were verified. */
+static uint32_t reach(const moe_length_control *c)
 {
-    const survival_state *s = control->state;
-    if (s->mode == MODE_PROBE || (s->exploring && depth < 2)) {
-        return true; /* up to K */
-    }
-    double path = (s->exploring ? 1.5 : 1) * path_survival;
-    return moe_length_prices_pays_on(&s->prices, depth, path, rate_in_use(s),
-                                     control->options.max_draft - depth, n_sharing);
+    const survival_state *s = c->state;
+    uint32_t most = s->longest > 0 ? 2 * s->longest : 1;
+    return most < c->options.max_draft ? most : c->options.max_draft;
 }
 
-/* Rows of a tree are priced alike: the line through the widths seen has a row's experts in it. A
- * batch that tries drafts verifies no branches: all sequences' together cost as much as a pass. */
-static bool survival_keeps(const moe_length_control *control, double path_survival)
+/* The longest chain up to this length that may be lost. */
+static uint32_t affordable(const moe_length_control *c, uint32_t most)
 {
-    const survival_state *s = control->state;
-    double row =
-        moe_length_prices_verify(&s->prices, 1, -1) - moe_length_prices_verify(&s->prices, 0, -1);
-    bool tries = s->mode == MODE_PROBE || s->exploring;
-    bool few = control->n_sequences < MOE_LENGTH_BATCH;
-    return (tries && few) || path_survival > rate_in_use(s) * row;
-}
-
-static void turn_off(moe_length_control *control, bool failed)
-{
-    survival_state *s = control->state;
-    if (s->mode == MODE_ON) {
-        control->report.n_disabled++;
-    }
-    if (failed && s->wait < MAX_WAIT) {
-        s->wait *= 2;
-    }
-    s->mode = MODE_OFF;
-    s->waited = 0;
-}
-
-static void part_reset(survival_state *s)
-{
-    s->n_done = 0;
-    s->tokens = s->cost = 0;
-}
-
-/* What may be lost now, in t_base of all sequences. */
-static double may_lose(const moe_length_control *control)
-{
-    const survival_state *s = control->state;
-    double unit = control->base->cost * control->n_sequences;
-    double part = control->n_sequences / ADVANCE_SEQUENCES;
-    double advance =
-        control->n_sequences < MOE_LENGTH_BATCH ? 0 : ADVANCE * (part < 1 ? part * part : 1);
-    advance -= moe_length_account_granted(s->account) / unit; /* by what was lent */
-    advance = advance > 0 ? advance : 0;
-    return moe_length_account_left(s->account, s->promising, unit) / unit + advance;
-}
-
-/* The longest draft, up to this length, whose loss the account covers: of all its rows, or, if
- * silent drafts have told their acceptance, without those that are nearly sure. */
-static uint32_t affordable(const moe_length_control *control, uint32_t length, uint32_t n_drafting)
-{
-    const survival_state *s = control->state;
-    double base = control->base->cost, left = may_lose(control);
-    if (control->n_sequences >= MOE_LENGTH_BATCH && left <= 0) {
-        return 0;
-    }
-    if (control->n_sequences >= MOE_LENGTH_BATCH) {
-        return moe_length_prices_affordable(&s->prices, length, left, s->n_heard >= HEARD,
-                                            n_drafting);
-    }
-    double pass = moe_length_prices_draft(&s->prices);
-    /* A rejected row asks for another text's experts; the first may have cost even more lately. */
-    double rejected = s->prices.slope + pass + ROW_MISSES * s->prices.plain_fetch / base;
-    double row = moe_length_prices_verify(&s->prices, 1, -1) -
-                 moe_length_prices_verify(&s->prices, 0, -1) + pass;
-    row = row > rejected ? row : rejected;
-    double path = 1, loss = 0;
-    for (uint32_t n = 0; n < length; n++) {
-        path *= moe_length_prices_at_depth(&s->prices, n + 1);
-        /* A calibration from few tokens is trusted only where it is nearly sure. */
-        double stands = s->n_heard >= HEARD ? path * path * path * path : 0;
-        loss += row * (1 - stands);
-        if (loss > left) {
-            return n;
-        }
-        row = rejected;
+    const survival_state *s = c->state;
+    luck bad = {.path = 1};
+    double room = left(c);
+    uint32_t length = 0;
+    for (uint32_t k = 1; k <= most && k <= reach(c); k++) {
+        double tokens = luck_add(c, &bad, odds_at(c, k), k, c->n_sequences);
+        double cost = at_risk(c, k) + k * pass_cost(c);
+        bool guessed = moe_length_odds_seen(&s->odds, 1) <= 0;
+        bool may = cost - tokens <= room && (!guessed || cost <= WRONG * room);
+        length = may ? k : length;
     }
     return length;
 }
 
-/* Cuts what is already drafted: the length with the greatest tokens - rate * cost, ties to the
- * shorter. */
-static uint32_t survival_cut(const moe_length_control *control, const double *survival,
+static uint32_t survival_begin(moe_length_control *c)
+{
+    survival_state *s = c->state;
+    s->promise = 0;
+    s->refreshing =
+        c->base->cost > 0 && c->base->age >= (rate(c) < CLOSE ? REFRESH_CLOSE : REFRESH);
+    if (c->base->cost <= 0 || s->refreshing || left(c) <= 0) {
+        return 0;
+    }
+    if (is_free(c) && is_batch(c)) {
+        return reach(c); /* each draft is priced by what it is */
+    }
+    if ((is_free(c) || is_batch(c)) && !is_known(c)) {
+        return 0; /* hears silent drafts first */
+    }
+    double gain;
+    uint32_t best = best_chain(c, &gain);
+    s->promise = is_free(c) ? 0 : gain;
+    return gain < PAYS ? 0 : is_free(c) ? reach(c) : affordable(c, best);
+}
+
+/* Whether one token more, or as many as may follow, are worth their rows and passes. */
+static bool survival_continues(const moe_length_control *c, uint32_t depth, double path,
+                               uint32_t n_sharing)
+{
+    double tokens = 0, before = added(c, depth);
+    double pass = hoped_pass(c) * (n_sharing > 0 ? (double)c->n_sequences / n_sharing : 1);
+    for (uint32_t k = depth + 1; k <= c->draft_length; k++) {
+        path *= odds_at(c, k);
+        tokens += path;
+        if (tokens > rate(c) * (added(c, k) - before + (k - depth) * pass)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool survival_keeps(const moe_length_control *c, double path)
+{
+    return path > rate(c) * added(c, 1);
+}
+
+/* Of a chain that is drafted: the length of the greatest value, if that may be lost. */
+static uint32_t survival_cut(const moe_length_control *c, const double *survival,
                              const double *fetch_cost, uint32_t n, uint32_t n_sharing)
 {
-    const survival_state *s = control->state;
-    n = n < control->draft_length ? n : control->draft_length;
-    bool few = n_sharing > 0 && control->n_sequences >= MOE_LENGTH_BATCH;
-    n = few && n > 0 ? affordable(control, n, n_sharing) : n;
-    if (s->mode == MODE_PROBE || n == 0) {
-        return n;
-    }
-    double base = control->base->cost, rate = rate_in_use(s);
-    double tokens = 0, best = 0;
-    uint32_t best_length = 0;
-    for (uint32_t i = 0; i <= n; i++) {
-        double unit = base * control->n_sequences;
-        double fetch = fetch_cost != NULL && unit > 0 ? fetch_cost[i] / unit : -1;
-        double cost = moe_length_prices_verify(&s->prices, i, fetch);
-        if (few) { /* what each of these few pays for what they add */
-            double each = (double)control->n_sequences / n_sharing;
-            cost = each * moe_length_prices_added(&s->prices, i, n_sharing);
+    uint32_t m = n_sharing > 0 ? n_sharing : c->n_sequences, best = 0;
+    double part = (double)m / c->n_sequences, unit = c->base->cost * c->n_sequences;
+    double tokens = 0, greatest = 0, room = left(c);
+    luck bad = {.path = 1};
+    n = n < c->draft_length ? n : c->draft_length;
+    for (uint32_t k = 1; k <= n; k++) {
+        tokens += survival[k - 1];
+        double before = k > 1 ? survival[k - 2] : 1;
+        double low = luck_add(c, &bad, before > 0 ? survival[k - 1] / before : 0, k, m);
+        double cost = added(c, k * part) / part;
+        if (fetch_cost != NULL && unit > 0) { /* its misses are foreseen */
+            cost = ROW_COMPUTE * k + (fetch_cost[k] - fetch_cost[0]) / unit;
         }
-        double value = tokens - rate * cost;
-        if (i == 0 || value > best) {
-            best = value;
-            best_length = i;
+        double value = tokens - rate(c) * cost;
+        bool may = !is_free(c) || at_risk(c, k * part) - part * low <= room;
+        if (may && value > greatest) {
+            greatest = value;
+            best = k;
         }
-        tokens += i < n ? survival[i] : 0;
     }
-    uint32_t explore = best_length + 2 < n ? best_length + 2 : n;
-    return s->exploring ? explore : best_length;
+    return best;
 }
 
-static bool is_priced(const moe_length_control *control)
+/* ---- Drafts that are not verified ---- */
+
+static uint32_t survival_listen(moe_length_control *c)
 {
-    const moe_length_base *base = control->base;
-    uint32_t least = moe_length_prices_first_samples(control->n_sequences);
-    return base->n_samples >= least && base->cost > 0;
+    const survival_state *s = c->state;
+    bool may = is_batch(c) && c->base->cost > 0 && !s->refreshing && !is_known(c);
+    return may && pass_cost(c) <= LISTEN_SHARE * left(c) ? 1 : 0;
 }
 
-static uint32_t survival_listen(moe_length_control *control)
+static bool survival_rests(const moe_length_control *c)
 {
-    survival_state *s = control->state;
-    bool many = control->n_sequences >= MOE_LENGTH_BATCH;
-    if (!many || s->mode != MODE_OFF || s->waited < s->wait || !is_priced(control)) {
-        return 0;
-    }
-    s->listens = true;
-    double pass = moe_length_prices_draft(&s->prices);
-    uint32_t most = s->prices.draft_pass.n > 0 ? LISTEN_DEPTH : 1;
-    most = control->options.max_draft < most ? control->options.max_draft : most;
-    bool hopeless =
-        moe_length_prices_guesses(&s->prices) && predicted_utility(control) < LISTENS_FROM;
-    double room = LISTEN_SHARE * may_lose(control);
-    most = most * pass <= room ? most : 1;
-    return !hopeless && pass <= DEAR_PASS && most * pass <= room ? most : 0;
+    return c->draft_length == 0;
 }
 
-static bool should_probe(const moe_length_control *control, double promise)
+static bool survival_wants_plain(const moe_length_control *c)
 {
-    const survival_state *s = control->state;
-    bool waited = s->waited >= s->wait && (s->n_heard < HEARD || promise >= 1);
-    if (moe_length_prices_guesses(&s->prices)) {
-        bool cheap = moe_length_prices_draft(&s->prices) <= DEAR_PASS;
-        return cheap && s->waited >= s->wait && promise >= PAYS &&
-               affordable(control, 1, control->n_sequences) > 0;
-    }
-    if (s->listens && (s->n_heard < HEARD || promise < PAYS)) {
-        return false;
-    }
-    return (waited || s->promising) && affordable(control, 1, control->n_sequences) > 0;
+    const survival_state *s = c->state;
+    return s->refreshing;
 }
 
-static uint32_t survival_begin(moe_length_control *control)
+static double survival_promise(const moe_length_control *c)
 {
-    static const uint32_t depths[] = {1, 2};
-    survival_state *s = control->state;
-    const moe_length_base *base = control->base;
-    s->refreshing = s->exploring = false;
-    if (control->n_sequences_changed) {
-        s->prices.n_plain = 0;
+    const survival_state *s = c->state;
+    return s->promise;
+}
+
+static void survival_note_drafts(moe_length_control *c, double n_tokens, uint32_t n_rows)
+{
+    survival_state *s = c->state;
+    double n = c->n_sequences;
+    s->promise = n_rows > 0 ? (1 + n_tokens / n) / (1 + added(c, n_rows / n)) : 0;
+}
+
+static bool survival_get_habit(const moe_length_control *c, moe_draft_habit *habit)
+{
+    const survival_state *s = c->state;
+    if (s->expected > 0 && !is_batch(c)) {
+        habit->costs[c->options.tier] =
+            (moe_draft_costs){.n = 1, .row = (float)added(c, 1), .pass = (float)s->pass.value};
     }
-    if (!is_priced(control)) {
-        return 0;
-    }
-    double promise = predicted_utility(control);
-    bool is_sure =
-        s->n_heard >= HEARD && moe_length_prices_tokens(&s->prices, SURE_DEPTH) >= SURE_TOKENS;
-    s->promising = is_sure || (s->n_heard >= HEARD && promise >= PROMISING);
-    if (s->mode == MODE_OFF && should_probe(control, promise)) {
-        s->mode = MODE_PROBE;
-        uint32_t depth = depths[s->n_probes++ % (sizeof depths / sizeof *depths)];
-        depth = is_sure ? SURE_DEPTH : depth;
-        uint32_t max = control->options.max_draft;
-        s->listens |= moe_length_prices_guesses(&s->prices);
-        if (s->listens) {
-            depth = moe_length_prices_best_depth(&s->prices, max < FIRST_REACH ? max : FIRST_REACH);
+    return moe_length_odds_keep(&s->odds, habit);
+}
+
+/* ---- What an iteration shows ---- */
+
+static double median(const double *values, uint32_t n)
+{
+    double sorted[SAMPLES];
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = i;
+        for (; at > 0 && sorted[at - 1] > values[i]; at--) {
+            sorted[at] = sorted[at - 1];
         }
-        bool only_guessed =
-            moe_length_prices_guesses(&s->prices) && s->prices.depths[0].seen < HEARD;
-        depth = only_guessed ? 1 : depth; /* should the guess be wrong */
-        s->probe_depth = depth < max ? depth : max;
-        part_reset(s);
+        sorted[at] = values[i];
     }
-    if (s->mode == MODE_OFF && s->n_listened >= LISTEN_TOKENS) {
-        turn_off(control, promise < LISTENS_FROM); /* heard, and not worth it */
+    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+}
+
+static void learn_plain(moe_length_control *c, const moe_length_iteration *it)
+{
+    survival_state *s = c->state;
+    uint32_t first = FIRST / it->n_sequences;
+    double fetch = it->models_misses ? it->fetch_cost : 0;
+    s->plain[s->n_plain++ % SAMPLES] = (it->verify_cost - fetch) / it->n_sequences;
+    if (s->n_plain >= first) {
+        s->compute = median(s->plain, s->n_plain < SAMPLES ? s->n_plain : SAMPLES);
     }
-    s->n_listened = s->n_listened < LISTEN_TOKENS ? s->n_listened : 0;
-    if (s->mode == MODE_OFF) {
-        return 0;
+    c->base->age = 0;
+}
+
+static void learn_rows(moe_length_control *c, const moe_length_iteration *it, double unit)
+{
+    survival_state *s = c->state;
+    double rows = (double)(it->n_rows - it->n_sequences) / it->n_sequences;
+    double expected = shape(c, rows), most = CLIP * (1 + added(c, rows));
+    double cost = it->verify_cost / unit;
+    s->extra += (cost < most ? cost : most) - 1 - s->extra / MEMORY;
+    s->extra = s->extra > 0 ? s->extra : 0;
+    s->expected += expected - s->expected / MEMORY;
+}
+
+static void survival_end(moe_length_control *c, const moe_length_iteration *it)
+{
+    survival_state *s = c->state;
+    double n = it->n_sequences, tokens = it->n_emitted > 0 ? it->n_emitted : 1;
+    bool plain = moe_length_is_plain(it), may_begin = c->base->cost <= 0;
+    if (it->models_misses) {
+        double weight = s->fetch <= 0 ? 1 : tokens / n / 64;
+        s->fetch += (weight < 1 ? weight : 1) * (it->plain_fetch / tokens - s->fetch);
     }
-    bool is_in_doubt = base->age == 0 && moe_length_prices_in_doubt(&s->prices);
-    if (is_in_doubt || base->age >= (rate_in_use(s) < CLOSE ? REFRESH_CLOSE : REFRESH_INTERVAL)) {
-        s->refreshing = true;
-        return 0;
+    if (plain) {
+        learn_plain(c, it);
     }
-    s->exploring = s->mode == MODE_ON && s->n_on % EXPLORE_INTERVAL == EXPLORE_INTERVAL - 1 &&
-                   s->account->left > EXPLORE_LEFT * base->cost * control->n_sequences;
-    uint32_t max = control->options.max_draft;
-    uint32_t wanted = s->mode == MODE_PROBE ? s->probe_depth : s->reach < max ? s->reach : max;
-    return affordable(control, wanted, control->n_sequences);
-}
-
-static void part_end(moe_length_control *control)
-{
-    survival_state *s = control->state;
-    double utility = s->cost > 0 ? s->tokens / s->cost : 1;
-    if (s->mode == MODE_PROBE) {
-        bool measured = utility >= 1;
-        if (measured || predicted_utility(control) >= PAYS) {
-            s->mode = MODE_ON;
-            s->n_on = 0;
-            s->reach = FIRST_REACH;
-            s->rate_tokens = s->tokens / s->n_done;
-            s->rate_cost = s->cost / s->n_done;
-            s->late_tokens = s->rate_tokens;
-            s->late_cost = s->rate_cost;
-        } else {
-            turn_off(control, true);
-        }
-    } else if (utility < 1) {
-        turn_off(control, true);
-    } else {
-        s->wait = FIRST_WAIT;
+    c->base->cost = s->compute > 0 ? s->compute + s->fetch : 0;
+    if (it->fresh >= 0) {
+        mean_add(&s->fresh, it->fresh);
     }
-    part_reset(s);
-}
-
-/* Many sequences show more in an iteration. */
-static uint32_t probe_iterations(const moe_length_control *control)
-{
-    uint32_t n = PROBE_ITERATIONS * MOE_LENGTH_BATCH / control->n_sequences;
-    return n < LEAST_PROBE ? LEAST_PROBE : n < PROBE_ITERATIONS ? n : PROBE_ITERATIONS;
-}
-
-/* What plain decoding of the iteration's tokens would have cost, in t_base. */
-static double plain_value(const survival_state *s, const moe_length_iteration *it, double unit)
-{
-    return it->models_misses ? (it->n_emitted * s->prices.compute_base + it->plain_fetch) / unit
-                             : (double)it->n_emitted / it->n_sequences;
-}
-
-/* The misses of this pass that earlier drafts caused (below 0: that they spared). */
-static double aftermath(const moe_length_iteration *it, double unit)
-{
-    return it->models_misses ? (it->modelled_fetch - it->plain_fetch) / unit : 0;
-}
-
-/* In t_base. Clips noise, but not known misses. */
-static double clipped_verify(const survival_state *s, const moe_length_iteration *it, double unit)
-{
-    uint32_t extra = it->n_rows > it->n_sequences ? it->n_rows - it->n_sequences : 0;
-    double fetch = it->models_misses ? it->modelled_fetch / unit : -1;
-    double expected = moe_length_prices_verify(
-        &s->prices, (extra + it->n_sequences - 1) / it->n_sequences, fetch);
-    double verify = it->verify_cost / unit;
-    return verify > COST_CLIP * expected ? COST_CLIP * expected : verify;
-}
-
-static void book(survival_state *s, const moe_length_iteration *it, double plain_cost, double cost,
-                 double unit)
-{
+    if (it->resident_share >= 0) {
+        mean_add(&s->resident, it->resident_share);
+    }
+    /* What plain decoding of these tokens would have cost, and of one token of each sequence. */
+    double value = s->compute * tokens + (it->models_misses ? it->plain_fetch : s->fetch * tokens);
+    double unit = value * n / tokens, cost = it->verify_cost + it->draft_cost;
+    if (plain) { /* has lost what earlier drafts evicted */
+        value = cost - (it->models_misses ? it->modelled_fetch - it->plain_fetch : 0);
+    }
     if (!it->is_booked) {
-        moe_length_account_add(s->account, plain_cost, cost, unit);
+        book(s, value, cost, c->base->cost * n);
+    }
+    if (may_begin || unit <= 0) {
+        return;
+    }
+    if (it->n_draft_passes > 0) {
+        mean_add(&s->pass, it->draft_cost / it->n_draft_passes / unit);
+    }
+    if (it->n_rows > it->n_sequences) {
+        uint32_t length = (it->n_rows - 1) / it->n_sequences; /* the least that one of them had */
+        s->longest = length > s->longest ? length : s->longest > 0 ? s->longest : 1;
+        learn_rows(c, it, unit);
+        s->tokens += (value / unit - s->tokens) / MEMORY;
+        s->cost += (cost / unit - s->cost) / MEMORY;
+    } else if (c->draft_length == 0 && !is_free(c)) {
+        moe_length_odds_fade(&s->odds);
     }
 }
 
-/* Books an iteration in t_base, and handles the end of a probe or window. */
-static void account(moe_length_control *control, const moe_length_iteration *it, bool plain)
-{
-    survival_state *s = control->state;
-    double unit = control->base->cost * it->n_sequences;
-    if (unit <= 0) {
-        book(s, it, it->verify_cost, it->verify_cost, 0);
-        return;
-    }
-    /* A plain iteration has lost what drafting and its aftermath cost, whatever the noise. */
-    double value = plain ? it->verify_cost / unit - aftermath(it, unit) : plain_value(s, it, unit);
-    double cost = plain ? it->verify_cost / unit : clipped_verify(s, it, unit);
-    cost += it->draft_cost / unit;
-    book(s, it, value * unit, cost * unit, unit);
-    if (control->draft_length == 0) {
-        return;
-    }
-    s->tokens += value;
-    s->cost += cost;
-    s->rate_tokens += (value - s->rate_tokens) / RATE_MEMORY;
-    s->rate_cost += (cost - s->rate_cost) / RATE_MEMORY;
-    double rows = it->n_rows > it->n_sequences ? it->n_rows - it->n_sequences : 0;
-    rows = rows < it->n_sequences ? rows / it->n_sequences : 1;
-    s->breadth += (rows - s->breadth) / LATE_MEMORY;
-    s->late_tokens += (value - s->late_tokens) / LATE_MEMORY;
-    s->late_cost += (cost - s->late_cost) / LATE_MEMORY;
-    s->n_on += s->mode == MODE_ON;
-    bool many = it->n_sequences >= MOE_LENGTH_BATCH;
-    if (s->mode == MODE_ON && !many && it->n_emitted > it->n_sequences * s->reach) {
-        s->reach *= 2; /* the whole draft was accepted */
-    } else if (s->mode == MODE_ON && many && !plain && value > cost) {
-        s->reach++;
-    }
-    if (may_lose(control) <= 0) {
-        part_reset(s);
-        turn_off(control, true);
-        return;
-    }
-    /* If the drafter proposed nothing, a probe has learnt nothing. */
-    s->n_done += !plain;
-    if (s->n_done >= (s->mode == MODE_PROBE ? probe_iterations(control) : WINDOW)) {
-        part_end(control);
-    }
-}
-
-static void survival_end(moe_length_control *control, const moe_length_iteration *it)
-{
-    survival_state *s = control->state;
-    bool plain = moe_length_is_plain(it);
-    /* Priced before it is learnt from: an outlier must not raise its own limit. */
-    account(control, it, plain);
-    moe_length_prices_learn(&s->prices, control->base, it);
-    if (s->mode == MODE_OFF && moe_length_prices_guesses(&s->prices)) {
-        moe_length_prices_rest(&s->prices);
-    }
-    s->waited += s->mode != MODE_OFF                  ? 0
-                 : it->n_sequences < MOE_LENGTH_BATCH ? 1
-                                                      : MOE_LENGTH_BATCH;
-}
-
-static int survival_create(moe_length_control *control, moe_error *err)
+static int survival_create(moe_length_control *c, moe_error *err)
 {
     survival_state *s = moe_calloc(1, sizeof *s);
     if (s == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "length control: no memory for its state");
     }
-    control->state = s;
-    moe_length_account_init(&s->own);
-    s->account = control->options.account != NULL ? control->options.account : &s->own;
-    moe_length_prices_init(&s->prices, &control->options);
-    double heard = s->prices.depths[0].seen;
-    s->n_heard = heard < HEARD ? (uint32_t)heard : HEARD;
-    s->breadth = FIRST_BREADTH;
-    s->wait = FIRST_WAIT;
-    s->waited = FIRST_WAIT; /* so that the first probe follows the first baseline */
+    c->state = s;
+    s->account = c->options.account != NULL ? c->options.account : &s->own;
+    const moe_draft_habit *habit = c->options.habit;
+    if (habit != NULL) {
+        const moe_draft_costs *costs = &habit->costs[c->options.tier];
+        moe_length_odds_carry(&s->odds, habit);
+        s->row = costs->n > 0 ? (double)(costs->row + costs->row_fetch) : 0;
+        s->pass = (mean){(double)costs->pass, costs->n > 0 && costs->pass > 0};
+    }
     return MOE_OK;
 }
 
@@ -534,10 +491,11 @@ const moe_length_ops moe_length_survival_ops = {.create = survival_create,
                                                 .survival = survival_of,
                                                 .continues = survival_continues,
                                                 .promise = survival_promise,
+                                                .note_drafts = survival_note_drafts,
                                                 .keeps = survival_keeps,
                                                 .cut = survival_cut,
                                                 .note_token = survival_note,
-                                                .wants_silent_drafts = survival_wants_silent_drafts,
+                                                .hears_silent_drafts = true,
                                                 .listen = survival_listen,
                                                 .get_habit = survival_get_habit,
                                                 .rests = survival_rests,

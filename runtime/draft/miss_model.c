@@ -135,12 +135,8 @@ static void plain_access(moe_miss_model *m, uint32_t key, const moe_policy_acces
     uint32_t evicted = MOE_KEY_NONE;
     (void)moe_expert_cache_access(m->plain, key, access, &hit, &evicted);
     uint64_t now = m->n_plain_passes + 1;
-    for (uint32_t d = 0; d < MOE_FRESH_PASSES; d++) {
-        m->counts.plain_fresh[d] += !hit && now - m->known_at[key] > d + 1;
-    }
+    m->counts.plain_fresh += !hit && now - m->known_at[key] > 1;
     m->counts.plain_missed += !hit;
-    m->counts.plain_alone += access->n_rows == 1;
-    m->counts.plain_missed_alone += access->n_rows == 1 && !hit;
     m->counts.plain_choices += access->n_rows;
     m->counts.plain_resident += hit ? access->n_rows : 0;
     m->known_at[key] = now;
@@ -173,9 +169,7 @@ static void plain_layer(moe_miss_model *m, uint32_t layer)
 static void end_plain_pass(moe_miss_model *m, uint32_t n_rows)
 {
     moe_expert_cache_end_pass(m->plain, m->n_plain_passes++);
-    for (uint32_t d = 0; d < MOE_FRESH_PASSES; d++) {
-        m->counts.plain_compared[d] += m->n_plain_passes > m->first_compared + d + 1;
-    }
+    m->counts.plain_compared += m->n_plain_passes > m->first_compared + 1;
     m->counts.plain_passes++;
     m->counts.plain_rows += n_rows;
 }

@@ -16,8 +16,6 @@
 #include "offload/expert_store.h"
 #include "runtime/model/tensor_map.h"
 
-#define MOE_FRESH_PASSES 4u
-
 typedef struct moe_miss_model moe_miss_model;
 
 typedef struct moe_miss_model_options {
@@ -36,11 +34,9 @@ typedef struct moe_miss_counts {
     uint64_t plain_passes, plain_rows, plain_used, plain_missed;
     /* What their rows chose, each row by itself, and how many of these were in the directory. */
     uint64_t plain_choices, plain_resident;
-    /* Of plain_missed, those that the last 1, 2, ... plain passes neither used nor evicted, and how
-     * many of the passes could be compared with so many since moe_miss_model_begin(). */
-    uint64_t plain_fresh[MOE_FRESH_PASSES], plain_compared[MOE_FRESH_PASSES];
-    /* Of plain_used and of plain_missed, those that one row alone chose. */
-    uint64_t plain_alone, plain_missed_alone;
+    /* Of plain_missed, those that the plain pass before neither used nor evicted, and how many of
+     * the passes could be compared with one since moe_miss_model_begin(). */
+    uint64_t plain_fresh, plain_compared;
 } moe_miss_counts;
 
 int moe_miss_model_open(moe_miss_model **out, const moe_miss_model_options *options,

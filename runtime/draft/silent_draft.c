@@ -9,7 +9,7 @@ bool moe_silent_is_pending(const moe_silent_draft *silent, const moe_draft_line 
 }
 
 /* The first child of each node is the likeliest. */
-void moe_silent_keep(moe_session_draft *d, moe_drafter drafter)
+void moe_silent_note(moe_session_draft *d, moe_drafter drafter)
 {
     moe_silent_draft *silent = &d->silent[drafter];
     *silent = (moe_silent_draft){.at = d->line.n_tokens};
@@ -19,6 +19,11 @@ void moe_silent_keep(moe_session_draft *d, moe_drafter drafter)
         silent->tokens[silent->n] = d->tree.nodes[node].token;
         silent->confidence[silent->n++] = d->confidence[node];
     }
+}
+
+void moe_silent_keep(moe_session_draft *d, moe_drafter drafter)
+{
+    moe_silent_note(d, drafter);
     moe_token_tree_reset(&d->tree, d->line.tokens[d->line.n_tokens - 1]);
 }
 

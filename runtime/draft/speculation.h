@@ -24,7 +24,6 @@
 #include "runtime/draft/byte_cost.h"
 #include "runtime/draft/draft_route.h"
 #include "runtime/draft/foresight.h"
-#include "runtime/draft/length_account.h"
 #include "runtime/draft/length_control.h"
 #include "runtime/draft/suffix_draft.h"
 #include "runtime/draft/token_tree.h"
@@ -188,7 +187,6 @@ struct moe_speculation {
     uint32_t *pass_logit_rows;
     moe_state_run *pass_states;
     moe_drafter drafter; /* of this step */
-    bool own_was_first;  /* the model's own draft went before n-grams in this or the last step */
     bool is_silent;      /* the draft under way will not be verified */
     uint32_t n_sharing;  /* sequences whose chains share the draft pass under way; 0: not known */
     moe_speculation_stats stats;

@@ -18,9 +18,6 @@
 #define DEFAULT_DRAFT_MAX 8u
 #define SHUFFLE_SEED      0x5eedu
 #define MOST_ITERATIONS   1000000u
-/* A row of every sequence more, in modelled bytes, over what a plain pass of a batch computes: even
- * of a large one it is not more. */
-#define BYTES_ROW_COMPUTE 0.25
 
 bool moe_speculation_by_bytes(const moe_engine_options *o)
 {
@@ -328,12 +325,10 @@ static int open_control(moe_speculation *s, const moe_engine_options *o, moe_err
     options.tier = all_fit                   ? MOE_DRAFT_TIER_NONE
                    : s->parts.is_behind_link ? MOE_DRAFT_TIER_LINK
                                              : MOE_DRAFT_TIER_DISK;
-    moe_length_account_init(&s->account);
     for (int d = 0; d < MOE_DRAFTERS && status == MOE_OK; d++) {
         if (s->use[d]) {
             options.draft_pass = draft_pass_cost(s, (moe_drafter)d);
             options.account = &s->account;
-            options.row_compute = s->by_bytes ? BYTES_ROW_COMPUTE : 1;
             options.habit = known != NULL ? &known->of[d] : NULL;
             status = moe_length_control_create(&s->control[d], &options, err);
         }

@@ -5,7 +5,6 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/draft/draft_head.h"
-#include "runtime/draft/draft_order.h"
 #include "runtime/draft/drafters.h"
 #include "runtime/draft/lookahead.h"
 #include "runtime/draft/miss_model.h"
@@ -14,6 +13,10 @@
 /* Weight of the newest sample in the average cost of a missing expert. */
 #define PLAIN_MEMORY     0.98 /* decay of the sums over plain passes */
 #define MISS_COST_WEIGHT 0.1
+
+/* `auto` drafts with the model itself for so many sessions at least: with a cache it has not paid
+ * for fewer (bench/results/speculation.md). */
+#define SELF_LEAST_SESSIONS 4u
 
 /* Rows that drafts may take, divided evenly among the sessions that write. */
 static uint32_t rows_for_drafts(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
@@ -79,8 +82,7 @@ static uint32_t n_drafted(moe_session_draft *const *drafts, size_t n)
 /* Asks a kind's controller for a length; 0: not now. */
 static uint32_t begin_drafter(moe_speculation *s, moe_drafter kind)
 {
-    bool left_out =
-        kind == MOE_DRAFTER_SELF && s->is_auto && s->n_writing < MOE_SELF_LEAST_SESSIONS;
+    bool left_out = kind == MOE_DRAFTER_SELF && s->is_auto && s->n_writing < SELF_LEAST_SESSIONS;
     if (!s->use[kind] || left_out) {
         return 0;
     }
@@ -94,6 +96,16 @@ static void limit_depth(moe_session_draft *const *drafts, size_t n, uint32_t len
         moe_session_draft *d = drafts[i];
         d->max_depth = min_u32(d->room, length);
     }
+}
+
+/* Whether a drafter's costs need a plain pass to be compared with. */
+static bool wants_plain(const moe_speculation *s)
+{
+    bool wants = false;
+    for (int d = 0; d < MOE_DRAFTERS; d++) {
+        wants |= s->begun[d] && moe_length_wants_plain(s->control[d]);
+    }
+    return wants;
 }
 
 /* Drawn drafts are not listened to: whether one is accepted is drawn as well. */
@@ -112,8 +124,7 @@ static int draft_with(moe_speculation *s, moe_drafter kind, moe_session_draft *c
                       size_t n, bool silent, moe_error *err)
 {
     s->is_silent = silent;
-    int status = kind == MOE_DRAFTER_NGRAM  ? moe_draft_ngram(s, drafts, n, err)
-                 : kind == MOE_DRAFTER_HEAD ? moe_draft_by_head(s, drafts, n, err)
+    int status = kind == MOE_DRAFTER_HEAD   ? moe_draft_by_head(s, drafts, n, err)
                  : kind == MOE_DRAFTER_SELF ? moe_draft_self(s, drafts, n, err)
                                             : s->parts.run_model(s->parts.model, s, drafts, n, err);
     s->is_silent = false;
@@ -125,47 +136,91 @@ static int draft_with(moe_speculation *s, moe_drafter kind, moe_session_draft *c
     return status;
 }
 
-static int run_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *const *drafts,
-                       size_t n, moe_error *err)
+static void take_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft *const *drafts,
+                         size_t n, uint32_t length)
 {
-    uint32_t length = begin_drafter(s, kind);
-    uint64_t begin = moe_now_ns();
-    if (length == 0 && kind == MOE_DRAFTER_NGRAM && s->use[kind]) {
-        int status = moe_draft_ngram_silently(s, drafts, n, err);
-        s->stats.draft_ns += moe_now_ns() - begin;
-        return status;
-    }
-    bool free = n_drafted(drafts, n) == 0;
-    bool listens = kind == MOE_DRAFTER_SELF || kind == MOE_DRAFTER_HEAD;
-    bool silent = free && length == 0 && listens && s->begun[kind];
-    length = silent ? listen_length(s, kind, drafts, n) : length;
-    if (length == 0 || !free) {
-        return MOE_OK;
-    }
     s->drafter = kind;
     for (size_t i = 0; i < n; i++) {
         drafts[i]->drafter = kind;
     }
     limit_depth(drafts, n, length);
-    int status = draft_with(s, kind, drafts, n, silent, err);
-    uint64_t ns = moe_now_ns() - begin;
-    s->stats.draft_ns += ns;
-    if (!s->by_bytes) {
-        s->draft_cost += (double)ns;
-    }
-    return status;
 }
 
-static bool choose_order(moe_speculation *s, moe_drafter order[MOE_DRAFTERS])
+/* From the text: it costs no pass, so what others promise is compared with what it has found. */
+static int draft_from_text(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                           moe_error *err)
 {
-    moe_draft_promises p = {
-        .is_auto = s->is_auto, .n_writing = s->n_writing, .own_was_first = s->own_was_first};
-    for (int d = 0; d < MOE_DRAFTERS; d++) {
-        p.promise[d] = s->use[d] ? moe_length_promise(s->control[d]) : 0;
+    if (!s->use[MOE_DRAFTER_NGRAM]) {
+        return MOE_OK;
     }
-    p.ngram_rests = !s->use[MOE_DRAFTER_NGRAM] || moe_length_rests(s->control[MOE_DRAFTER_NGRAM]);
-    s->own_was_first = moe_draft_order(&p, order);
-    return s->own_was_first;
+    uint32_t length = begin_drafter(s, MOE_DRAFTER_NGRAM);
+    take_drafter(s, MOE_DRAFTER_NGRAM, drafts, n, length);
+    return moe_draft_ngram(s, drafts, n, length, err);
+}
+
+static void drop_drafts(moe_session_draft *const *drafts, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        moe_session_draft *d = drafts[i];
+        if (d->active) {
+            moe_token_tree_reset(&d->tree, d->line.tokens[d->line.n_tokens - 1]);
+        }
+    }
+}
+
+/* By the drafter that takes passes and promises most, if that is more than what the text's drafts
+ * promise; where nothing is drafted it may listen. */
+static int draft_by_passes(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
+                           moe_error *err)
+{
+    static const moe_drafter own[] = {MOE_DRAFTER_HEAD, MOE_DRAFTER_SELF, MOE_DRAFTER_MODEL};
+    moe_drafter best = MOE_DRAFTER_NONE;
+    uint32_t length = 0;
+    bool found = n_drafted(drafts, n) > 0;
+    double most = found ? moe_length_promise(s->control[MOE_DRAFTER_NGRAM]) : 0;
+    for (int i = 0; i < 3; i++) {
+        uint32_t now = begin_drafter(s, own[i]);
+        double promise = now > 0 ? moe_length_promise(s->control[own[i]]) : 0;
+        bool first = best == MOE_DRAFTER_NONE && !found;
+        if (now > 0 && (first || promise > most)) {
+            best = own[i];
+            length = now;
+            most = promise;
+        }
+    }
+    bool silent = best == MOE_DRAFTER_NONE && !found;
+    for (int i = 0; i < 2 && silent && length == 0; i++) {
+        length = s->begun[own[i]] ? listen_length(s, own[i], drafts, n) : 0;
+        best = length > 0 ? own[i] : best;
+    }
+    if (length == 0 || wants_plain(s)) {
+        return MOE_OK;
+    }
+    drop_drafts(drafts, n);
+    take_drafter(s, best, drafts, n, length);
+    return draft_with(s, best, drafts, n, silent, err);
+}
+
+static int draft_all(moe_speculation *s, moe_session_draft *const *drafts, size_t n, moe_error *err)
+{
+    uint64_t begin = moe_now_ns();
+    int status = draft_from_text(s, drafts, n, err);
+    status = status == MOE_OK ? draft_by_passes(s, drafts, n, err) : status;
+    uint64_t ns = moe_now_ns() - begin;
+    s->stats.draft_ns += ns;
+    if (!s->by_bytes && n_drafted(drafts, n) + s->n_draft_passes > 0) {
+        s->draft_cost += (double)ns;
+    }
+    if (wants_plain(s)) {
+        drop_drafts(drafts, n);
+    }
+    for (size_t i = 0; i < n; i++) { /* what is verified need not be heard */
+        moe_session_draft *d = drafts[i];
+        if (d->active && d->tree.n > 1 && d->drafter == MOE_DRAFTER_NGRAM) {
+            d->silent[MOE_DRAFTER_NGRAM].n = d->silent[MOE_DRAFTER_NGRAM].n_right;
+        }
+    }
+    return status;
 }
 
 int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
@@ -184,14 +239,8 @@ int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, 
     moe_foresight_reset(&s->foresees);
     int status = s->ahead != NULL ? moe_lookahead_run(s, drafts, n, err) : MOE_OK;
     reset_trees(s, drafts, n, rows);
-    moe_drafter order[MOE_DRAFTERS];
-    bool own_first = choose_order(s, order);
-    bool ends = false;
-    for (int i = 0; i < MOE_DRAFTERS && rows > 0 && status == MOE_OK && !ends; i++) {
-        status = run_drafter(s, order[i], drafts, n, err);
-        bool none = n_drafted(drafts, n) == 0;
-        bool plain = s->begun[order[i]] && none && moe_length_wants_plain(s->control[order[i]]);
-        ends = plain || (own_first && s->n_draft_passes > 0);
+    if (rows > 0 && status == MOE_OK) {
+        status = draft_all(s, drafts, n, err);
     }
     for (size_t i = 0; i < n && status == MOE_OK; i++) {
         if (drafts[i]->active) {
@@ -301,10 +350,10 @@ static double resident_share(const moe_miss_counts *counts, int drafter)
     return known ? (double)counts->plain_resident / (double)counts->plain_choices : -1;
 }
 
-/* Below 0: of nothing. */
-static double share_of(uint64_t part, uint64_t whole)
+static double fresh_share(const moe_miss_counts *counts)
 {
-    return whole > 0 ? (double)part / (double)whole : -1;
+    bool known = counts->plain_missed > 0 && counts->plain_compared == counts->plain_passes;
+    return known ? (double)counts->plain_fresh / (double)counts->plain_missed : -1;
 }
 
 /* Returns what plain decoding of the tokens would have waited for experts. Rows that still wait for
@@ -380,20 +429,13 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
                                           .models_misses = s->misses != NULL && miss_cost > 0,
                                           .modelled_fetch = (double)counts.missed * miss_cost,
                                           .plain_fetch = plain_fetch,
+                                          .fresh = fresh_share(&counts),
                                           .resident_share = resident_share(&counts, d)};
-        for (uint32_t f = 0; f < MOE_FRESH_PASSES; f++) {
-            bool known = counts.plain_missed > 0 && counts.plain_compared[f] == counts.plain_passes;
-            iteration.fresh[f] =
-                known ? (double)counts.plain_fresh[f] / (double)counts.plain_missed : -1;
-        }
-        iteration.alone = share_of(counts.plain_alone, counts.plain_used);
-        iteration.missed_alone = share_of(counts.plain_missed_alone, counts.plain_missed);
         moe_length_end(s->control[d], &iteration);
         is_booked = true;
     }
 }
 
-_Static_assert(MOE_FRESH_PASSES == MOE_LENGTH_FRESH, "a share for each");
 _Static_assert(MOE_HABIT_DRAFTERS == MOE_DRAFTERS, "a habit for each drafter");
 
 bool moe_speculation_get_habits(const moe_speculation *s, moe_draft_habits *habits)

@@ -70,7 +70,7 @@ void length_process_run(const length_process *p, moe_length_control *control,
         draft d;
         double accept = other ? p->accept_other : p->accept;
         make_draft(p, control, accept, limit, &random, &d);
-        if (limit == 0 && silently && moe_length_wants_silent_drafts(control)) {
+        if (d.n_verified == 0 && silently && moe_length_hears_silent_drafts(control)) {
             hear_silent_draft(p, control, accept, &random);
         }
         uint32_t n_passes = p->draft > 0 ? d.n : 0;
@@ -86,7 +86,9 @@ void length_process_run(const length_process *p, moe_length_control *control,
                                           .n_rows = 1 + d.n_verified,
                                           .n_emitted = 1 + accepted,
                                           .draft_cost = exact_draft * noise,
-                                          .verify_cost = exact_verify * noise};
+                                          .verify_cost = exact_verify * noise,
+                                          .fresh = -1,
+                                          .resident_share = -1};
         moe_length_end(control, &iteration);
         outcome->tokens += 1 + accepted;
         outcome->cost += (exact_draft + exact_verify) * noise;

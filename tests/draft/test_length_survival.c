@@ -10,7 +10,6 @@
 
 #include <string.h>
 
-#include "runtime/draft/length_prices.h"
 #include "tests/draft/length_process.h"
 
 static bool verbose;
@@ -24,7 +23,7 @@ static void run_of(moe_length_kind kind, uint32_t max, const length_process *pro
     moe_length_control_free(&control);
 }
 
-static void survival_never_costs_more_than_two_per_cent(void **state)
+static void survival_costs_little_at_worst(void **state)
 {
     (void)state;
     double worst[2] = {0, 0};
@@ -39,7 +38,7 @@ static void survival_never_costs_more_than_two_per_cent(void **state)
     }
     print_message("worst slow-down of 600 processes: survival %.2f %%, cascade %.2f %%\n",
                   100 * worst[0], 100 * worst[1]);
-    assert_true(worst[0] <= 0.02);
+    assert_true(worst[0] <= 0.015);
 }
 
 /* Short runs, where the first probe is much of the whole: all but one in a hundred of them. */
@@ -65,12 +64,25 @@ static void survival_begins_with_care(void **state)
     }
 }
 
+#define SURE 0.95f /* confidence */
+
+/* How many tokens of such a draft are verified. */
+static uint32_t cut_draft(const moe_length_control *control, uint32_t k)
+{
+    double survival[UINT8_MAX], path = 1;
+    for (uint32_t i = 0; i < k; i++) {
+        path *= moe_length_survival(control, i + 1, SURE);
+        survival[i] = path;
+    }
+    return k > 0 ? moe_length_cut(control, survival, NULL, k, 1) : 0;
+}
+
 /* One iteration of a sequence; all of the draft stands, or nothing does. Of a plain token's cost
- * `misses` is for experts, and of a row's as much of its own. Returns K. */
+ * `misses` is for experts, and of a row's as much of its own. Returns how much was verified. */
 static uint32_t draft_once(moe_length_control *control, double plain, double misses, double row,
                            bool stands)
 {
-    uint32_t k = moe_length_begin(control, 1);
+    uint32_t k = cut_draft(control, moe_length_begin(control, 1));
     moe_length_iteration iteration = {.n_sequences = 1,
                                       .n_drafted = k,
                                       .n_rows = 1 + k,
@@ -79,9 +91,11 @@ static uint32_t draft_once(moe_length_control *control, double plain, double mis
                                       .fetch_cost = misses * (1 + k * row / plain),
                                       .models_misses = misses > 0,
                                       .modelled_fetch = misses * (1 + k * row / plain),
-                                      .plain_fetch = misses * (stands ? 1 + k : 1)};
+                                      .plain_fetch = misses * (stands ? 1 + k : 1),
+                                      .fresh = -1,
+                                      .resident_share = -1};
     for (uint32_t i = 0; i < (stands ? k : k > 0); i++) {
-        moe_length_note_token(control, i + 1, 0.5f, stands);
+        moe_length_note_token(control, i + 1, SURE, stands);
     }
     moe_length_end(control, &iteration);
     return k;
@@ -101,9 +115,11 @@ static void lose_early(double row, bool models_misses)
         plain += cost;
         lost += k * row * cost;
         n_drafts += k > 0;
+        moe_length_note_token(control, 1, SURE,
+                              true); /* silent drafts promise what is never kept */
         assert_true(t < 128 || lost <= 0.02 * plain);
     }
-    assert_true(n_drafts > 0); /* or nothing would ever be learnt */
+    assert_true(n_drafts > 0);
     moe_length_control_free(&control);
 }
 
@@ -146,7 +162,7 @@ static batch_outcome decode_batch_of(const batch_case *c)
                                           .models_misses = true,
                                           .modelled_fetch = fetch,
                                           .plain_fetch = 900 * tokens,
-                                          .fresh = {fresh, fresh, fresh, fresh},
+                                          .fresh = fresh,
                                           .resident_share = resident};
         for (uint32_t i = 0; i < n * (k + heard) && (stands || i < n); i++) {
             moe_length_note_token(control, 1 + i / n, 0.5f, stands);
@@ -197,14 +213,14 @@ static double worst_of_32_tokens(double resident, uint32_t *n_tried)
 {
     static const uint32_t sequences[] = {1, 8, 32};
     static const double freshes[] = {0.05, 0.1, 0.2, 0.3, 0.5, 1};
-    static const double passes[] = {5, 30, 60, 100, 240};
+    static const double passes[] = {5, 30, 60, 100}; /* no more than a plain pass computes */
     double worst = 0;
-    for (uint32_t i = 0; i < 3 * 6 * 5; i++) {
-        batch_case c = {.n = sequences[i / 30],
+    for (uint32_t i = 0; i < 3 * 6 * 4; i++) {
+        batch_case c = {.n = sequences[i / 24],
                         .n_tokens = 32,
                         .fresh = freshes[i % 6],
                         .resident = resident,
-                        .pass = passes[i / 6 % 5]};
+                        .pass = passes[i / 6 % 4]};
         batch_outcome outcome = decode_batch_of(&c);
         double lost = outcome.cost / outcome.plain - 1;
         *n_tried += outcome.n_listened + outcome.n_drafted > 0;
@@ -222,69 +238,10 @@ static void survival_loses_little_of_32_tokens(void **state)
     double heard = worst_of_32_tokens(-1, &n_heard);
     double hopeless = worst_of_32_tokens(0.3, &n_hopeless);
     double wrong = worst_of_32_tokens(0.95, &n_guessed);
-    print_message("worst of 32 tokens: heard %.2f %%, guessed wrong %.2f %%\n", 100 * heard,
-                  100 * wrong);
-    assert_true(n_heard > 45 && n_guessed > 45 && n_hopeless <= 30);
-    assert_true(heard <= 0.01 && hopeless <= 0.01 && wrong <= 0.025);
-}
-
-/* Prices of 8 sequences after plain passes alone, whose experts are chosen by one row alone this
- * often, in which 40 % of the drafts that were heard stood. */
-static moe_length_prices prices_of_batch(double alone)
-{
-    moe_length_options options = {.row_compute = 0.25};
-    moe_length_prices prices = {0};
-    moe_length_base base = {0};
-    moe_length_prices_init(&prices, &options);
-    for (uint32_t i = 0; i < 10; i++) {
-        moe_length_iteration it = {.n_sequences = 8,
-                                   .n_rows = 8,
-                                   .n_emitted = 8,
-                                   .verify_cost = 1000,
-                                   .models_misses = true,
-                                   .fresh = {-1, -1, -1, -1},
-                                   .alone = alone,
-                                   .missed_alone = -1,
-                                   .resident_share = -1};
-        moe_length_prices_learn(&prices, &base, &it);
-        moe_length_prices_note(&prices, 1, 0.5f, i % 5 < 2);
-    }
-    return prices;
-}
-
-/* Of the experts that a row more asks for, most are its own if few rows are added, and few if every
- * sequence has one. */
-static void survival_prices_rows_of_few_sequences(void **state)
-{
-    (void)state;
-    moe_length_prices prices = prices_of_batch(0.6);
-    double all = moe_length_prices_added(&prices, 1, 8);
-    double each = moe_length_prices_added(&prices, 1, 1);
-    assert_true(each > 1.5 * all / 8 && each < 0.6 / 8);
-    for (uint32_t m = 2; m <= 8; m++) {
-        double now = moe_length_prices_added(&prices, 1, m);
-        assert_true(now > moe_length_prices_added(&prices, 1, m - 1));
-        assert_true(now / m <= each);
-        each = now / m;
-    }
-    assert_true(moe_length_prices_added(&prices, 2, 4) == all); /* as many rows */
-    assert_true(moe_length_prices_added(&prices, 2, 6) > all);
-    moe_length_prices shared = prices_of_batch(0.1);
-    assert_true(moe_length_prices_added(&shared, 1, 1) ==
-                moe_length_prices_added(&shared, 1, 8) / 8);
-    /* Three may all be refused, though eight hardly are. */
-    double three = moe_length_prices_added(&prices, 1, 3);
-    assert_int_equal(moe_length_prices_affordable(&prices, 1, 0.9 * three, true, 3), 0);
-    assert_int_equal(moe_length_prices_affordable(&prices, 1, three, true, 3), 1);
-    assert_int_equal(moe_length_prices_affordable(&prices, 1, all, true, 8), 1);
-    /* Of a self draft more are refused in one pass, by chance, than in many. */
-    prices.resident = (moe_running_mean){.mean = 0.5, .n = 4};
-    for (uint32_t i = 0; i < 100; i++) {
-        moe_length_prices_note(&prices, 1, 0.5f, i % 5 < 2);
-    }
-    double left = all - moe_length_prices_at_depth(&prices, 1);
-    assert_int_equal(moe_length_prices_affordable(&prices, 1, left + 0.20, true, 8), 1);
-    assert_int_equal(moe_length_prices_affordable(&prices, 1, left + 0.16, true, 8), 0);
+    print_message("worst of 32 tokens: heard %.2f %%, hopeless %.2f %%, guessed wrong %.2f %%\n",
+                  100 * heard, 100 * hopeless, 100 * wrong);
+    assert_true(n_heard > 35 && n_guessed > 35 && n_hopeless <= 30);
+    assert_true(heard <= 0.01 && hopeless <= 0.01 && wrong <= 0.02);
 }
 
 static void survival_takes_what_batches_share(void **state)
@@ -309,7 +266,9 @@ static void survival_counts_its_debts_in_costs(void **state)
     static const double rows[] = {0.2, 0.5, 1.0, 1.5, 2.0};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         lose_early(rows[r], true);
-        lose_early(rows[r], false);
+        if (rows[r] <= 1) { /* without misses a row costs at most a pass of its own */
+            lose_early(rows[r], false);
+        }
     }
 }
 
@@ -323,9 +282,9 @@ static uint32_t first_draft(bool heard, bool stands)
         if (k > 0) {
             break;
         }
-        assert_true(moe_length_wants_silent_drafts(control));
+        assert_true(moe_length_hears_silent_drafts(control));
         if (heard) {
-            moe_length_note_token(control, 1, 0.5f, stands);
+            moe_length_note_token(control, 1, SURE, stands);
         }
     }
     moe_length_control_free(&control);
@@ -335,12 +294,11 @@ static uint32_t first_draft(bool heard, bool stands)
 static void survival_hears_silent_drafts(void **state)
 {
     (void)state;
-    uint32_t unheard = first_draft(false, true);
-    assert_true(unheard < 100);
-    assert_true(first_draft(true, true) < unheard);
+    assert_int_equal(first_draft(false, true), 500);
+    assert_true(first_draft(true, true) < 40);
     assert_int_equal(first_draft(true, false), 500); /* nothing was lost */
     moe_length_control *cascade = length_control_of(MOE_LENGTH_CASCADE, 3);
-    assert_false(moe_length_wants_silent_drafts(cascade));
+    assert_false(moe_length_hears_silent_drafts(cascade));
     moe_length_control_free(&cascade);
 }
 
@@ -375,8 +333,8 @@ static void controllers_reach_the_best_static_length(void **state)
                               "cascade %.3f\n",
                               accepts[i], (unsigned)seed, best, s, c);
             }
-            assert_true(s >= 0.9);
-            assert_true(c >= 0.9);
+            assert_true(s >= 0.91);
+            assert_true(c >= 0.91);
         }
     }
 }
@@ -409,11 +367,10 @@ int main(int argc, char **argv)
 {
     verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(survival_never_costs_more_than_two_per_cent),
+        cmocka_unit_test(survival_costs_little_at_worst),
         cmocka_unit_test(survival_begins_with_care),
         cmocka_unit_test(survival_takes_what_batches_share),
         cmocka_unit_test(survival_loses_little_of_32_tokens),
-        cmocka_unit_test(survival_prices_rows_of_few_sequences),
         cmocka_unit_test(survival_guesses_from_what_is_in_memory),
         cmocka_unit_test(survival_counts_its_debts_in_costs),
         cmocka_unit_test(survival_hears_silent_drafts),
