@@ -23,6 +23,7 @@ static const struct {
     {"--tokens", ~0u, "3 4 5"},
     {"--output", CLI_LOGITS, "out.npy"},
     {"--output", ~0u, "out"},
+    {"--program", ~0u, "all|0"},
     {"--predict", CLI_CALIBRATE | TRACES, "40"},
     {"--predict", SWEEPS | CLI_BENCH_SPECULATE, "3"},
     {"--predict", ~0u, "0|3"},
