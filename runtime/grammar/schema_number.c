@@ -259,10 +259,11 @@ static bool write_integers(moe_schema_writer *w, const bounds *b, int64_t factor
 
 /* ---- Fractions ---- */
 
-static void put(moe_schema_writer *w, moe_schema_piece *out, const char *format, char a, char b)
+/* "[a-b]", behind a bar where another alternative stands before it. */
+static void put_digits(moe_schema_writer *w, moe_schema_piece *out, bool any, char a, char b)
 {
     char text[64];
-    snprintf(text, sizeof text, format, a, b);
+    snprintf(text, sizeof text, "%s[%c-%c]", any ? " | " : "", a, b);
     moe_schema_add(w, out, text);
 }
 
@@ -297,15 +298,16 @@ static bool add_digits(moe_schema_writer *w, moe_schema_piece *out, fraction f, 
     for (size_t i = 0; i < (a == b ? 1 : 2) && moe_schema_step(w, 1); i++) {
         moe_schema_piece rest = {NULL, 0, 0};
         if (add_digits(w, &rest, edges[i].rest, false)) {
-            put(w, out, any ? " | \"%c\" " : "\"%c\" ", edges[i].digit, 0);
+            put_digits(w, out, any, edges[i].digit, edges[i].digit);
+            moe_schema_add(w, out, " ");
             moe_schema_add_bytes(w, out, rest.data, rest.size);
             any = true;
         }
         moe_schema_drop(w, &rest);
     }
     if (b - a > 1) {
-        put(w, out, any ? " | [%c-%c] [0-9]{0,15}" : "[%c-%c] [0-9]{0,15}", (char)(a + 1),
-            (char)(b - 1));
+        put_digits(w, out, any, (char)(a + 1), (char)(b - 1));
+        moe_schema_add(w, out, " [0-9]{0,15}");
         any = true;
     }
     moe_schema_add(w, out, ")");

@@ -59,7 +59,7 @@ static int find_row(moe_runner *runner, const moe_op_written *in, uint32_t n_row
 /* ---- Where it began ---- */
 
 typedef struct origin {
-    const moe_pass *pass;
+    uint32_t n_rows;
     const moe_op *op; /* the first with such values since the stream was finite; or NULL */
     uint32_t layer;
     uint32_t row;
@@ -72,7 +72,7 @@ static int look(void *context, moe_runner *runner, uint32_t layer, const moe_op 
     origin *o = context;
     moe_op_written written[MOE_MOST_OUTPUTS];
     const uint32_t n = moe_op_written_by(op, written);
-    const uint32_t n_rows = o->pass->n_rows;
+    const uint32_t n_rows = o->n_rows;
     int status = MOE_OK;
     for (uint32_t i = 0; i < n && status == MOE_OK && !o->found; i++) {
         const moe_value value = written[i].to.value;
@@ -125,7 +125,7 @@ static int find_origin(moe_runner *runner, const moe_pass *pass, origin *o, moe_
     again.rehearses = true;
     again.after_op = look;
     again.after_user = o;
-    o->pass = &again;
+    o->n_rows = pass->n_rows;
     runner->prefetches = false;
     int status = make_again(runner, &again, o, err);
     runner->prefetches = prefetches;

@@ -26,6 +26,9 @@ const moe_weight *moe_op_weight(const moe_run *run, int tensor)
 {
     static const moe_weight none;
     const moe_weights *w = run->runner->weights;
+    if (tensor >= 0 && tensor < MOE_LAYER_TENSOR_COUNT) {
+        return moe_layer_weight(run->runner, run->layer, tensor);
+    }
     switch (tensor) {
     case MOE_TENSOR_NONE:
         return &none;
@@ -40,8 +43,7 @@ const moe_weight *moe_op_weight(const moe_run *run, int tensor)
     case MOE_TENSOR_OUTPUT_BIAS:
         return &w->output_bias;
     default:
-        return tensor >= MOE_TENSOR_DRAFT ? &w->draft[tensor - MOE_TENSOR_DRAFT]
-                                          : moe_layer_weight(run->runner, run->layer, tensor);
+        return &w->draft[tensor - MOE_TENSOR_DRAFT];
     }
 }
 

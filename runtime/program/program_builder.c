@@ -14,6 +14,9 @@
 static const moe_tensor_ref *find_ref(const moe_program_builder *b, int tensor)
 {
     const moe_tensor_map *map = b->map;
+    if (tensor >= 0 && tensor < MOE_LAYER_TENSOR_COUNT) {
+        return &map->layers[b->layer].tensors[tensor];
+    }
     switch (tensor) {
     case MOE_TENSOR_NONE:
     case MOE_TENSOR_ONES:
@@ -29,8 +32,7 @@ static const moe_tensor_ref *find_ref(const moe_program_builder *b, int tensor)
     case MOE_TENSOR_OUTPUT_BIAS:
         return &map->output_bias;
     default:
-        return tensor >= MOE_TENSOR_DRAFT ? &map->draft[tensor - MOE_TENSOR_DRAFT]
-                                          : &map->layers[b->layer].tensors[tensor];
+        return &map->draft[tensor - MOE_TENSOR_DRAFT];
     }
 }
 
