@@ -320,9 +320,9 @@ typedef struct moe_step_inputs {
     uint32_t n_other_groups; /* of the rows' tables of pages: that of every layer's layout */
 } moe_step_inputs;
 
-/* What operations can be: a device says which of these it carries out (moe_device.forms), and which
- * of them in a recording (moe_recording_ops.forms). A model whose program needs another one is
- * refused when it is opened. */
+/* The forms that operations have. A device lists those that it carries out (moe_device.forms) and
+ * those that it can also record (moe_recording_ops.forms). A model is refused when it is opened if
+ * its program needs a form that the device does not list. */
 typedef enum moe_form {
     MOE_FORM_EMBED,
     MOE_FORM_GATHER,
@@ -338,8 +338,8 @@ typedef enum moe_form {
     MOE_FORM_ADD,
     MOE_FORM_COPY,
     MOE_FORM_GATE,          /* gate() by sigmoid or SiLU */
-    MOE_FORM_GATE_PLAIN,    /* ... by MOE_GATING_PLAIN */
-    MOE_FORM_GATE_SOFTPLUS, /* ... by MOE_GATING_SOFTPLUS */
+    MOE_FORM_GATE_PLAIN,    /* gate() with MOE_GATING_PLAIN */
+    MOE_FORM_GATE_SOFTPLUS, /* gate() with MOE_GATING_SOFTPLUS */
     MOE_FORM_GATE_ROW,      /* sigmoid_scale() */
     MOE_FORM_KV_STORE,
     MOE_FORM_CHOOSE, /* of positions: choose(), or by the host if it reads the device's memory */

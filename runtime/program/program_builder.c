@@ -124,7 +124,7 @@ static void check_linear(moe_program_builder *b, moe_op *op)
     }
 }
 
-/* Its tensors, and what it reads besides x. */
+/* Checks the operation's tensors, and the operands that it reads besides x. */
 static void check_operands(moe_program_builder *b, moe_op *op)
 {
     drop_absent(b, &op->bias);

@@ -35,7 +35,7 @@ typedef enum sw_fault {
     SW_FAULTS
 } sw_fault;
 
-/* A request, and what is to come of it. */
+/* A request of the script: what it asks for, how it is sent, and what was counted on its way. */
 typedef struct sw_request {
     bool made;   /* it is on its way, or was */
     bool let_go; /* the server has forgotten it */
