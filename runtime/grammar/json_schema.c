@@ -33,13 +33,6 @@ static const char basics[] =
     "array ::= \"[\" ws (value (ws \",\" ws value)* ws)? \"]\"\n"
     "value ::= object | array | string | number | boolean | null\n";
 
-static struct json_object *get(struct json_object *schema, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(schema, key, &value);
-    return value;
-}
-
 /* ---- References ---- */
 
 /* The rule of what the reference points to, written once. False: nothing is valid. */
@@ -190,7 +183,7 @@ static void check_one_of(moe_schema_writer *w, struct json_object *list)
 static bool write_alternatives(moe_schema_writer *w, struct json_object *plain,
                                moe_schema_piece *out)
 {
-    struct json_object *list = get(plain, "anyOf");
+    struct json_object *list = json_object_object_get(plain, "anyOf");
     bool others = moe_schema_has_others(plain), any = false;
     size_t n = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
     if (n == 0) {
@@ -217,11 +210,11 @@ static bool write_alternatives(moe_schema_writer *w, struct json_object *plain,
 
 static bool write_plain(moe_schema_writer *w, struct json_object *plain, moe_schema_piece *out)
 {
-    struct json_object *type = get(plain, "type");
-    if (get(plain, "anyOf") != NULL) {
+    struct json_object *type = json_object_object_get(plain, "type");
+    if (json_object_object_get(plain, "anyOf") != NULL) {
         return write_alternatives(w, plain, out);
     }
-    if (get(plain, "enum") != NULL) {
+    if (json_object_object_get(plain, "enum") != NULL) {
         return moe_schema_write_choices(w, plain, out);
     }
     if (json_object_is_type(type, json_type_array)) {
@@ -242,7 +235,7 @@ static bool is_reference(struct json_object *schema)
                                        "examples", "example",   "$comment",    "deprecated",
                                        "readOnly", "writeOnly", "$defs",       "definitions",
                                        "$schema",  "$id",       NULL};
-    bool only = get(schema, "$ref") != NULL;
+    bool only = json_object_object_get(schema, "$ref") != NULL;
     if (only) {
         json_object_object_foreach(schema, key, value)
         {
@@ -266,14 +259,14 @@ static bool write_rule(moe_schema_writer *w, struct json_object *schema, char na
     }
     bool valid;
     if (json_object_is_type(schema, json_type_object) && is_reference(schema)) {
-        const char *text = json_object_get_string(get(schema, "$ref"));
+        const char *text = json_object_get_string(json_object_object_get(schema, "$ref"));
         valid = write_ref(w, text == NULL ? "" : text, name);
         w->depth--;
         return valid;
     }
     if (json_object_is_type(schema, json_type_object)) {
-        if (get(schema, "oneOf") != NULL) {
-            check_one_of(w, get(schema, "oneOf"));
+        if (json_object_object_get(schema, "oneOf") != NULL) {
+            check_one_of(w, json_object_object_get(schema, "oneOf"));
         }
     }
     uint32_t number = w->n_rules++;

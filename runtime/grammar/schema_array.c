@@ -11,13 +11,6 @@
 
 enum { MOST_UNIQUE = 8, MOST_COUNTED = 32 };
 
-static struct json_object *get(struct json_object *schema, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(schema, key, &value);
-    return value;
-}
-
 /* least to most items of the rule; most < 0: any number. */
 static void add_items(moe_schema_writer *w, moe_schema_piece *out, const char *rule, int64_t least,
                       int64_t most)
@@ -171,7 +164,7 @@ static bool add_containing(moe_schema_writer *w, moe_schema_piece *out, const ch
 static struct json_object *finite_items(moe_schema_writer *w, struct json_object *items)
 {
     struct json_object *plain = items == NULL ? NULL : moe_schema_plain(w, items);
-    struct json_object *choices = get(plain, "enum");
+    struct json_object *choices = json_object_object_get(plain, "enum");
     return json_object_is_type(choices, json_type_array) &&
                    json_object_array_length(choices) <= MOST_UNIQUE
                ? choices
@@ -181,7 +174,8 @@ static struct json_object *finite_items(moe_schema_writer *w, struct json_object
 static bool write_containing(moe_schema_writer *w, struct json_object *plain, moe_schema_piece *out,
                              const char *item, int64_t least, int64_t most, bool *any)
 {
-    struct json_object *contains = get(plain, "contains"), *items = get(plain, "items");
+    struct json_object *contains = json_object_object_get(plain, "contains"),
+                       *items = json_object_object_get(plain, "items");
     int64_t at_least = moe_schema_count(w, plain, "minContains", 1);
     char hit[16];
     if (contains == NULL || at_least == 0) {
@@ -192,8 +186,8 @@ static bool write_containing(moe_schema_writer *w, struct json_object *plain, mo
         struct json_object *a = moe_schema_plain(w, items), *b = moe_schema_plain(w, contains);
         all = a == NULL || b == NULL ? NULL : moe_schema_both(w, a, b);
     }
-    if (at_least > 1 || get(plain, "maxContains") != NULL || least > MOST_COUNTED ||
-        most > MOST_COUNTED) {
+    if (at_least > 1 || json_object_object_get(plain, "maxContains") != NULL ||
+        least > MOST_COUNTED || most > MOST_COUNTED) {
         moe_schema_note(w, "contains");
         return false;
     }
@@ -205,12 +199,13 @@ static bool write_containing(moe_schema_writer *w, struct json_object *plain, mo
 bool moe_schema_write_array(moe_schema_writer *w, struct json_object *plain, moe_schema_piece *out)
 {
     char item[16] = "value";
-    struct json_object *front = get(plain, "prefixItems"), *items = get(plain, "items");
+    struct json_object *front = json_object_object_get(plain, "prefixItems"),
+                       *items = json_object_object_get(plain, "items");
     int64_t least = moe_schema_count(w, plain, "minItems", 0);
     int64_t most = moe_schema_count(w, plain, "maxItems", -1);
     bool any = true, has_front = json_object_is_type(front, json_type_array) &&
                                  json_object_array_length(front) > 0;
-    bool unique = json_object_get_boolean(get(plain, "uniqueItems"));
+    bool unique = json_object_get_boolean(json_object_object_get(plain, "uniqueItems"));
     struct json_object *choices = unique && !has_front ? finite_items(w, items) : NULL;
     bool has_items = items == NULL || moe_schema_write_rule(w, items, item);
     if (!has_items && !has_front) {
@@ -218,7 +213,7 @@ bool moe_schema_write_array(moe_schema_writer *w, struct json_object *plain, moe
     }
     moe_schema_add(w, out, "\"[\" ws ");
     if (has_front) {
-        if (get(plain, "contains") != NULL) {
+        if (json_object_object_get(plain, "contains") != NULL) {
             moe_schema_note(w, "contains");
         }
         /* Without a word about further items none come. */

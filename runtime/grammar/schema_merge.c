@@ -15,13 +15,6 @@ enum {
     STEPS_OF_KEYWORD = 16
 };
 
-static struct json_object *get(struct json_object *schema, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(schema, key, &value);
-    return value;
-}
-
 static bool has(struct json_object *schema, const char *key)
 {
     return json_object_object_get_ex(schema, key, NULL);
@@ -117,7 +110,7 @@ struct json_object *moe_schema_find(moe_schema_writer *w, const char *ref)
             key[n++] = c;
         }
         key[n] = '\0';
-        at = json_object_is_type(at, json_type_object) ? get(at, key)
+        at = json_object_is_type(at, json_type_object) ? json_object_object_get(at, key)
              : json_object_is_type(at, json_type_array)
                  ? json_object_array_get_idx(at, strtoul(key, NULL, 10))
                  : NULL;
@@ -203,7 +196,7 @@ static struct json_object *all_of(moe_schema_writer *w, struct json_object *a,
 static struct json_object *unlisted(moe_schema_writer *w, struct json_object *schema,
                                     const char *key)
 {
-    struct json_object *patterns = get(schema, "patternProperties");
+    struct json_object *patterns = json_object_object_get(schema, "patternProperties");
     if (json_object_is_type(patterns, json_type_object)) {
         json_object_object_foreach(patterns, pattern, value)
         {
@@ -213,7 +206,7 @@ static struct json_object *unlisted(moe_schema_writer *w, struct json_object *sc
             }
         }
     }
-    return get(schema, "additionalProperties");
+    return json_object_object_get(schema, "additionalProperties");
 }
 
 static struct json_object *both_properties(moe_schema_writer *w, struct json_object *a,
@@ -222,16 +215,16 @@ static struct json_object *both_properties(moe_schema_writer *w, struct json_obj
     struct json_object *out = new_object(w);
     struct json_object *const sides[] = {a, b};
     for (size_t i = 0; i < 2; i++) {
-        struct json_object *mine = get(sides[i], "properties");
-        struct json_object *theirs = get(sides[1 - i], "properties");
+        struct json_object *mine = json_object_object_get(sides[i], "properties");
+        struct json_object *theirs = json_object_object_get(sides[1 - i], "properties");
         if (!json_object_is_type(mine, json_type_object)) {
             continue;
         }
         json_object_object_foreach(mine, key, value)
         {
             if (!has(out, key) && w->status == MOE_OK) {
-                struct json_object *other =
-                    has(theirs, key) ? get(theirs, key) : unlisted(w, sides[1 - i], key);
+                struct json_object *other = has(theirs, key) ? json_object_object_get(theirs, key)
+                                                             : unlisted(w, sides[1 - i], key);
                 put(w, out, key, all_of(w, value, other));
             }
         }
@@ -248,7 +241,7 @@ static struct json_object *both_patterns(moe_schema_writer *w, struct json_objec
         if (json_object_is_type(sides[i], json_type_object)) {
             json_object_object_foreach(sides[i], key, value)
             {
-                put(w, out, key, all_of(w, get(out, key), value));
+                put(w, out, key, all_of(w, json_object_object_get(out, key), value));
             }
         }
     }
@@ -328,14 +321,15 @@ static struct json_object *both_values(moe_schema_writer *w, const char *key, st
 static struct json_object *both_fronts(moe_schema_writer *w, struct json_object *a,
                                        struct json_object *b)
 {
-    struct json_object *first = get(a, "prefixItems"), *second = get(b, "prefixItems");
+    struct json_object *first = json_object_object_get(a, "prefixItems"),
+                       *second = json_object_object_get(b, "prefixItems");
     struct json_object *out = new_array(w);
     size_t n = length_of(first) > length_of(second) ? length_of(first) : length_of(second);
     for (size_t i = 0; i < n && w->status == MOE_OK; i++) {
-        struct json_object *x =
-            i < length_of(first) ? json_object_array_get_idx(first, i) : get(a, "items");
-        struct json_object *y =
-            i < length_of(second) ? json_object_array_get_idx(second, i) : get(b, "items");
+        struct json_object *x = i < length_of(first) ? json_object_array_get_idx(first, i)
+                                                     : json_object_object_get(a, "items");
+        struct json_object *y = i < length_of(second) ? json_object_array_get_idx(second, i)
+                                                      : json_object_object_get(b, "items");
         append(w, out, all_of(w, x, y));
     }
     return out;
@@ -346,9 +340,11 @@ static bool is_empty(struct json_object *s)
 {
     static const char *const pairs[][2] = {
         {"minLength", "maxLength"}, {"minItems", "maxItems"}, {"minProperties", "maxProperties"}};
-    struct json_object *types = get(s, "type"), *choices = get(s, "enum");
+    struct json_object *types = json_object_object_get(s, "type"),
+                       *choices = json_object_object_get(s, "enum");
     for (size_t i = 0; i < 3; i++) {
-        struct json_object *least = get(s, pairs[i][0]), *most = get(s, pairs[i][1]);
+        struct json_object *least = json_object_object_get(s, pairs[i][0]),
+                           *most = json_object_object_get(s, pairs[i][1]);
         if (least != NULL && most != NULL &&
             json_object_get_int64(least) > json_object_get_int64(most)) {
             return true;
@@ -374,7 +370,7 @@ struct json_object *moe_schema_both(moe_schema_writer *w, struct json_object *a,
             }
             if (has(sides[1 - i], key)) {
                 if (i == 0) {
-                    put(w, out, key, both_values(w, key, value, get(b, key)));
+                    put(w, out, key, both_values(w, key, value, json_object_object_get(b, key)));
                 }
             } else {
                 put(w, out, key, value);
@@ -423,7 +419,7 @@ static struct json_object *add_schema(moe_schema_writer *w, struct json_object *
 static const char *condition_of(struct json_object *condition, struct json_object **values)
 {
     const char *name = NULL;
-    struct json_object *properties = get(condition, "properties");
+    struct json_object *properties = json_object_object_get(condition, "properties");
     bool only = json_object_is_type(properties, json_type_object) &&
                 json_object_object_length(properties) == 1;
     json_object_object_foreach(condition, keyword, given)
@@ -436,7 +432,8 @@ static const char *condition_of(struct json_object *condition, struct json_objec
         json_object_object_foreach(properties, key, value)
         {
             name = json_object_object_length(value) == 1 ? key : NULL;
-            *values = has(value, "const") ? get(value, "const") : get(value, "enum");
+            *values = has(value, "const") ? json_object_object_get(value, "const")
+                                          : json_object_object_get(value, "enum");
             name = has(value, "const") || has(value, "enum") ? name : NULL;
             only = has(value, "const");
         }
@@ -446,7 +443,7 @@ static const char *condition_of(struct json_object *condition, struct json_objec
 
 static bool is_required(struct json_object *schema, const char *name)
 {
-    struct json_object *list = get(schema, "required");
+    struct json_object *list = json_object_object_get(schema, "required");
     for (size_t i = 0; i < length_of(list); i++) {
         if (is_word(json_object_array_get_idx(list, i), name)) {
             return true;
@@ -459,13 +456,15 @@ static bool is_required(struct json_object *schema, const char *name)
 static struct json_object *choices_of(moe_schema_writer *w, struct json_object *base,
                                       const char *name, unsigned depth)
 {
-    struct json_object *property = get(get(base, "properties"), name);
+    struct json_object *property =
+        json_object_object_get(json_object_object_get(base, "properties"), name);
     struct json_object *plain = property == NULL ? NULL : plain_at(w, property, depth + 1);
-    if (plain != NULL && is_word(get(plain, "type"), "boolean") && !has(plain, "enum")) {
+    if (plain != NULL && is_word(json_object_object_get(plain, "type"), "boolean") &&
+        !has(plain, "enum")) {
         return pair(w, keep(w, json_object_new_boolean(false), 0),
                     keep(w, json_object_new_boolean(true), 0));
     }
-    return get(plain, "enum");
+    return json_object_object_get(plain, "enum");
 }
 
 /* What is valid where the condition does not hold; NULL: that cannot be said. */
@@ -475,7 +474,9 @@ static struct json_object *negation(moe_schema_writer *w, struct json_object *ba
     struct json_object *values = NULL, *rest = new_array(w), *out;
     const char *name = condition_of(condition, &values);
     struct json_object *choices = name == NULL ? NULL : choices_of(w, base, name, depth);
-    bool is_list = name != NULL && has(get(get(condition, "properties"), name), "enum");
+    bool is_list =
+        name != NULL &&
+        has(json_object_object_get(json_object_object_get(condition, "properties"), name), "enum");
     if (!json_object_is_type(choices, json_type_array) || w->status != MOE_OK) {
         return NULL;
     }
@@ -506,8 +507,9 @@ static struct json_object *negation(moe_schema_writer *w, struct json_object *ba
 static struct json_object *add_condition(moe_schema_writer *w, struct json_object *out,
                                          struct json_object *schema, unsigned depth)
 {
-    struct json_object *condition = get(schema, "if");
-    struct json_object *then = get(schema, "then"), *other = get(schema, "else");
+    struct json_object *condition = json_object_object_get(schema, "if");
+    struct json_object *then = json_object_object_get(schema, "then"),
+                       *other = json_object_object_get(schema, "else");
     if (out == NULL || condition == NULL || (then == NULL && other == NULL)) {
         return out;
     }
@@ -577,13 +579,13 @@ static struct json_object *copy_members(moe_schema_writer *w, struct json_object
         if (strcmp(key, "items") == 0 && json_object_is_type(value, json_type_array)) {
             put(w, out, "prefixItems", value);
         } else if (strcmp(key, "additionalItems") == 0) {
-            if (json_object_is_type(get(schema, "items"), json_type_array)) {
+            if (json_object_is_type(json_object_object_get(schema, "items"), json_type_array)) {
                 put(w, out, "items", value);
             }
         } else if (strncmp(key, "exclusiveM", 10) == 0 && is_flag) {
             const char *bound = strcmp(key, "exclusiveMinimum") == 0 ? "minimum" : "maximum";
-            if (json_object_get_boolean(value) && get(schema, bound) != NULL) {
-                put(w, out, key, get(schema, bound));
+            if (json_object_get_boolean(value) && json_object_object_get(schema, bound) != NULL) {
+                put(w, out, key, json_object_object_get(schema, bound));
             }
         } else if (strcmp(key, "unevaluatedProperties") == 0) {
             continue; /* below */
@@ -593,7 +595,7 @@ static struct json_object *copy_members(moe_schema_writer *w, struct json_object
     }
     if (has(schema, "const")) {
         struct json_object *list = new_array(w);
-        append(w, list, get(schema, "const"));
+        append(w, list, json_object_object_get(schema, "const"));
         out = moe_schema_both(w, out, wrap(w, "enum", list));
     }
     return out;
@@ -616,31 +618,33 @@ static struct json_object *plain_at(moe_schema_writer *w, struct json_object *sc
         return NULL;
     }
     check_keywords(w, schema);
-    struct json_object *out = copy_members(w, schema), *ref = get(schema, "$ref");
+    struct json_object *out = copy_members(w, schema),
+                       *ref = json_object_object_get(schema, "$ref");
     if (ref != NULL && out != NULL) {
         const char *text = json_object_get_string(ref);
         struct json_object *target = moe_schema_find(w, text == NULL ? "" : text);
         out = target == NULL ? NULL : add_schema(w, out, target, depth);
     }
-    struct json_object *all = get(schema, "allOf");
+    struct json_object *all = json_object_object_get(schema, "allOf");
     for (size_t i = 0; i < length_of(all) && out != NULL; i++) {
         out = add_schema(w, out, json_object_array_get_idx(all, i), depth);
     }
     if (has(schema, "oneOf") && out != NULL) {
-        out = moe_schema_both(w, out, wrap(w, "anyOf", get(schema, "oneOf")));
+        out = moe_schema_both(w, out, wrap(w, "anyOf", json_object_object_get(schema, "oneOf")));
     }
     out = add_condition(w, out, schema, depth);
-    out = add_dependents(w, out, get(schema, "dependentRequired"), depth);
-    out = add_dependents(w, out, get(schema, "dependentSchemas"), depth);
-    out = add_dependents(w, out, get(schema, "dependencies"), depth);
+    out = add_dependents(w, out, json_object_object_get(schema, "dependentRequired"), depth);
+    out = add_dependents(w, out, json_object_object_get(schema, "dependentSchemas"), depth);
+    out = add_dependents(w, out, json_object_object_get(schema, "dependencies"), depth);
     if (out != NULL && has(schema, "unevaluatedProperties") && !has(out, "additionalProperties")) {
         if (has(out, "anyOf")) { /* properties of alternatives may come, others not */
             moe_schema_note(w, "unevaluatedProperties");
         } else {
-            put(w, out, "additionalProperties", get(schema, "unevaluatedProperties"));
+            put(w, out, "additionalProperties",
+                json_object_object_get(schema, "unevaluatedProperties"));
         }
     }
-    bool nullable = json_object_get_boolean(get(schema, "nullable"));
+    bool nullable = json_object_get_boolean(json_object_object_get(schema, "nullable"));
     if (nullable && out != NULL && has(out, "type")) {
         struct json_object *null = wrap(w, "type", keep(w, json_object_new_string("null"), 0));
         out = wrap(w, "anyOf", pair(w, out, null));
@@ -705,14 +709,15 @@ struct json_object *moe_schema_without(moe_schema_writer *w, struct json_object 
 
 bool moe_schema_key_differs(moe_schema_writer *w, struct json_object *a, struct json_object *b)
 {
-    struct json_object *mine = get(a, "properties"), *theirs = get(b, "properties");
+    struct json_object *mine = json_object_object_get(a, "properties"),
+                       *theirs = json_object_object_get(b, "properties");
     bool differs = false;
     if (!json_object_is_type(mine, json_type_object)) {
         return false;
     }
     json_object_object_foreach(mine, key, value)
     {
-        struct json_object *other = get(theirs, key);
+        struct json_object *other = json_object_object_get(theirs, key);
         if (other != NULL && is_required(a, key) && is_required(b, key) && w->status == MOE_OK) {
             struct json_object *x = plain_at(w, value, 1), *y = plain_at(w, other, 1);
             differs |= x == NULL || y == NULL || moe_schema_both(w, x, y) == NULL;

@@ -14,11 +14,11 @@ struct json_object *moe_schema_both(moe_schema_writer *w, struct json_object *a,
                                     struct json_object *b);
 struct json_object *moe_schema_without(moe_schema_writer *w, struct json_object *plain,
                                        const char *keyword);
-/* Whether a property that both need cannot be as both say. */
+/* Whether both schemas require a property for which no value is valid by both. */
 bool moe_schema_key_differs(moe_schema_writer *w, struct json_object *a, struct json_object *b);
 /* Whether other keywords than anyOf and annotations say what is valid. */
 bool moe_schema_has_others(struct json_object *plain);
-/* What "#/a/b" points to; NULL, with an error. */
+/* Follows a reference such as "#/a/b". NULL, with an error in w, if nothing is there. */
 struct json_object *moe_schema_find(moe_schema_writer *w, const char *ref);
 
 #endif

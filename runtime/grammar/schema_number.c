@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Integers from LEAST to MOST are a few ranges of digits for each length, as 7..23 is
+/* Writes numbers between two bounds as a grammar. Integers become a few ranges of digits for each
+ * length; 7 to 23, for example, becomes
  *   [7-9] | "1" [0-9] | "2" [0-3]
- * and multiples follow the remainder from digit to digit. Fractions are compared digit by digit. */
+ * Multiples of a number follow the remainder from digit to digit. The digits of fractions are
+ * compared with those of the bounds, one by one. */
 #include "runtime/grammar/schema_number.h"
 
 #include <inttypes.h>
@@ -9,16 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "runtime/grammar/schema_value.h"
+
 enum { MOST_DIGITS = 18, MOST_FACTOR = 100, MOST_FRACTION = 15 };
 
 #define LARGEST INT64_C(999999999999999999)
-
-static struct json_object *get(struct json_object *schema, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(schema, key, &value);
-    return value;
-}
 
 /* ---- Digits ---- */
 
@@ -196,25 +193,20 @@ typedef struct bounds {
     bool over, under; /* the bound itself is out */
 } bounds;
 
-static bool is_number(struct json_object *value)
-{
-    return json_object_is_type(value, json_type_int) ||
-           json_object_is_type(value, json_type_double);
-}
-
 static bounds find_bounds(struct json_object *plain)
 {
-    struct json_object *least = get(plain, "minimum"), *most = get(plain, "maximum");
-    struct json_object *over = get(plain, "exclusiveMinimum");
-    struct json_object *under = get(plain, "exclusiveMaximum");
-    bounds b = {.has_least = is_number(least), .has_most = is_number(most)};
+    struct json_object *least = json_object_object_get(plain, "minimum"),
+                       *most = json_object_object_get(plain, "maximum");
+    struct json_object *over = json_object_object_get(plain, "exclusiveMinimum");
+    struct json_object *under = json_object_object_get(plain, "exclusiveMaximum");
+    bounds b = {.has_least = moe_schema_is_number(least), .has_most = moe_schema_is_number(most)};
     b.least = b.has_least ? json_object_get_double(least) : 0;
     b.most = b.has_most ? json_object_get_double(most) : 0;
-    if (is_number(over) && (!b.has_least || json_object_get_double(over) >= b.least)) {
+    if (moe_schema_is_number(over) && (!b.has_least || json_object_get_double(over) >= b.least)) {
         b.least = json_object_get_double(over);
         b.has_least = b.over = true;
     }
-    if (is_number(under) && (!b.has_most || json_object_get_double(under) <= b.most)) {
+    if (moe_schema_is_number(under) && (!b.has_most || json_object_get_double(under) <= b.most)) {
         b.most = json_object_get_double(under);
         b.has_most = b.under = true;
     }
@@ -429,8 +421,8 @@ static unsigned decimals(double factor)
 bool moe_schema_write_number(moe_schema_writer *w, struct json_object *plain, bool integer,
                              moe_schema_piece *out)
 {
-    struct json_object *times = get(plain, "multipleOf");
-    double factor = is_number(times) ? json_object_get_double(times) : 0;
+    struct json_object *times = json_object_object_get(plain, "multipleOf");
+    double factor = moe_schema_is_number(times) ? json_object_get_double(times) : 0;
     bounds b = find_bounds(plain);
     bool is_bounded = b.has_least || b.has_most;
     bool is_whole = factor >= 1 && factor == floor(factor) && factor < 1e9;

@@ -13,13 +13,6 @@
 
 enum { STEPS_OF_NAME = 16, MOST_COUNTED = 2000 };
 
-static struct json_object *get(struct json_object *schema, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(schema, key, &value);
-    return value;
-}
-
 typedef struct member {
     char rule[16]; /* with its key; "": it cannot be there */
     bool required;
@@ -38,7 +31,8 @@ typedef struct members {
 /* All properties, those that are only required among them. The writer's. */
 static struct json_object *all_properties(moe_schema_writer *w, struct json_object *plain)
 {
-    struct json_object *given = get(plain, "properties"), *required = get(plain, "required");
+    struct json_object *given = json_object_object_get(plain, "properties"),
+                       *required = json_object_object_get(plain, "required");
     struct json_object *all = json_object_new_object();
     if (all == NULL || json_object_array_add(w->kept, all) != 0) {
         moe_schema_fail(w, MOE_ERR_MEMORY, "out of memory", "");
@@ -58,7 +52,7 @@ static struct json_object *all_properties(moe_schema_writer *w, struct json_obje
         json_object_is_type(required, json_type_array) ? json_object_array_length(required) : 0;
     for (size_t i = 0; i < n && moe_schema_step(w, STEPS_OF_NAME); i++) {
         const char *name = json_object_get_string(json_object_array_get_idx(required, i));
-        struct json_object *more = get(plain, "additionalProperties");
+        struct json_object *more = json_object_object_get(plain, "additionalProperties");
         if (name != NULL && !json_object_object_get_ex(all, name, NULL)) {
             json_object_object_add(all, name,
                                    more != NULL ? json_object_get(more) : json_object_new_object());
@@ -76,7 +70,8 @@ static bool is_required(moe_schema_writer *w, struct json_object *names, const c
 /* The names of required as keys. */
 static struct json_object *required_names(moe_schema_writer *w, struct json_object *plain)
 {
-    struct json_object *required = get(plain, "required"), *names = json_object_new_object();
+    struct json_object *required = json_object_object_get(plain, "required"),
+                       *names = json_object_new_object();
     size_t n =
         json_object_is_type(required, json_type_array) ? json_object_array_length(required) : 0;
     for (size_t i = 0; i < n && moe_schema_step(w, STEPS_OF_NAME); i++) {
@@ -93,8 +88,8 @@ static struct json_object *required_names(moe_schema_writer *w, struct json_obje
 static struct json_object *schema_of(moe_schema_writer *w, struct json_object *plain,
                                      const char *key, struct json_object *schema)
 {
-    struct json_object *patterns = get(plain, "patternProperties");
-    struct json_object *names = get(plain, "propertyNames");
+    struct json_object *patterns = json_object_object_get(plain, "patternProperties");
+    struct json_object *names = json_object_object_get(plain, "propertyNames");
     struct json_object *out = schema;
     if (names != NULL) {
         struct json_object *allowed = moe_schema_plain(w, names);
@@ -200,7 +195,7 @@ static bool add_named(moe_schema_writer *w, moe_schema_piece *out, struct json_o
 {
     bool any = false;
     struct json_object *plain = moe_schema_plain(w, names);
-    struct json_object *choices = get(plain, "enum");
+    struct json_object *choices = json_object_object_get(plain, "enum");
     moe_schema_piece key = {NULL, 0, 0};
     if (plain == NULL || !moe_schema_has_type(plain, "string")) {
         return false;
@@ -234,9 +229,9 @@ static bool add_named(moe_schema_writer *w, moe_schema_piece *out, struct json_o
 static void write_extra(moe_schema_writer *w, struct json_object *plain,
                         struct json_object *properties, char rule[16])
 {
-    struct json_object *more = get(plain, "additionalProperties");
-    struct json_object *patterns = get(plain, "patternProperties");
-    struct json_object *names = get(plain, "propertyNames");
+    struct json_object *more = json_object_object_get(plain, "additionalProperties");
+    struct json_object *patterns = json_object_object_get(plain, "patternProperties");
+    struct json_object *names = json_object_object_get(plain, "propertyNames");
     bool has_patterns =
         json_object_is_type(patterns, json_type_object) && json_object_object_length(patterns) > 0;
     bool is_open = more == NULL ? json_object_object_length(properties) == 0

@@ -10,17 +10,10 @@
 #include "runtime/grammar/schema_regex.h"
 #include "runtime/grammar/schema_value.h"
 
-static struct json_object *get(struct json_object *schema, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(schema, key, &value);
-    return value;
-}
-
 int64_t moe_schema_count(moe_schema_writer *w, struct json_object *schema, const char *key,
                          int64_t missing)
 {
-    struct json_object *value = get(schema, key);
+    struct json_object *value = json_object_object_get(schema, key);
     if (value == NULL) {
         return missing;
     }
@@ -57,7 +50,8 @@ void moe_schema_write_string(moe_schema_writer *w, struct json_object *plain, mo
 {
     int64_t least = moe_schema_count(w, plain, "minLength", 0);
     int64_t most = moe_schema_count(w, plain, "maxLength", -1);
-    struct json_object *pattern = get(plain, "pattern"), *format = get(plain, "format");
+    struct json_object *pattern = json_object_object_get(plain, "pattern"),
+                       *format = json_object_object_get(plain, "format");
     const char *regex =
         json_object_is_type(pattern, json_type_string) ? json_object_get_string(pattern) : NULL;
     const char *named = json_object_is_type(format, json_type_string)
@@ -132,7 +126,8 @@ static void add_spaced(moe_schema_writer *w, moe_schema_piece *out, struct json_
 bool moe_schema_write_choices(moe_schema_writer *w, struct json_object *plain,
                               moe_schema_piece *out)
 {
-    struct json_object *choices = get(plain, "enum"), *scalars = json_object_new_array();
+    struct json_object *choices = json_object_object_get(plain, "enum"),
+                       *scalars = json_object_new_array();
     size_t n =
         json_object_is_type(choices, json_type_array) ? json_object_array_length(choices) : 0;
     struct json_object *rest = moe_schema_without(w, plain, "enum");

@@ -5,13 +5,6 @@
 
 #include "runtime/grammar/schema_regex.h"
 
-static struct json_object *get(struct json_object *schema, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(schema, key, &value);
-    return value;
-}
-
 static size_t length_of(struct json_object *array)
 {
     return json_object_is_type(array, json_type_array) ? json_object_array_length(array) : 0;
@@ -46,7 +39,7 @@ static bool is_word(struct json_object *value, const char *word)
 
 bool moe_schema_has_type(struct json_object *plain, const char *type)
 {
-    struct json_object *types = get(plain, "type");
+    struct json_object *types = json_object_object_get(plain, "type");
     bool is_integer = strcmp(type, "integer") == 0;
     bool found = types == NULL || is_word(types, type) || (is_integer && is_word(types, "number"));
     for (size_t i = 0; i < length_of(types) && !found; i++) {
@@ -56,7 +49,7 @@ bool moe_schema_has_type(struct json_object *plain, const char *type)
     return found;
 }
 
-static bool is_number(struct json_object *value)
+bool moe_schema_is_number(struct json_object *value)
 {
     return json_object_is_type(value, json_type_int) ||
            json_object_is_type(value, json_type_double);
@@ -73,15 +66,16 @@ static bool within(struct json_object *plain, double value)
                   {"maximum", -1, false},
                   {"exclusiveMaximum", -1, true}};
     for (size_t i = 0; i < 4; i++) {
-        struct json_object *bound = get(plain, bounds[i].key);
-        double over =
-            is_number(bound) ? (value - json_object_get_double(bound)) * bounds[i].sign : 1;
+        struct json_object *bound = json_object_object_get(plain, bounds[i].key);
+        double over = moe_schema_is_number(bound)
+                          ? (value - json_object_get_double(bound)) * bounds[i].sign
+                          : 1;
         if (over < 0 || (over == 0 && bounds[i].exclusive)) {
             return false;
         }
     }
-    struct json_object *factor = get(plain, "multipleOf");
-    double times = is_number(factor) ? value / json_object_get_double(factor) : 1;
+    struct json_object *factor = json_object_object_get(plain, "multipleOf");
+    double times = moe_schema_is_number(factor) ? value / json_object_get_double(factor) : 1;
     return fabs(times - round(times)) < 1e-9;
 }
 
@@ -96,7 +90,7 @@ static size_t characters(const char *text)
 
 bool moe_schema_allows(moe_schema_writer *w, struct json_object *plain, struct json_object *value)
 {
-    struct json_object *choices = get(plain, "enum");
+    struct json_object *choices = json_object_object_get(plain, "enum");
     bool found = choices == NULL;
     for (size_t i = 0; i < length_of(choices) && !found && moe_schema_step(w, 8); i++) {
         found = json_object_equal(json_object_array_get_idx(choices, i), value);
@@ -104,15 +98,16 @@ bool moe_schema_allows(moe_schema_writer *w, struct json_object *plain, struct j
     if (!found || !moe_schema_has_type(plain, type_of(value))) {
         return false;
     }
-    if (is_number(value)) {
+    if (moe_schema_is_number(value)) {
         return within(plain, json_object_get_double(value));
     }
     if (!json_object_is_type(value, json_type_string)) {
         return true;
     }
     const char *text = json_object_get_string(value);
-    struct json_object *least = get(plain, "minLength"), *most = get(plain, "maxLength");
-    struct json_object *pattern = get(plain, "pattern");
+    struct json_object *least = json_object_object_get(plain, "minLength"),
+                       *most = json_object_object_get(plain, "maxLength");
+    struct json_object *pattern = json_object_object_get(plain, "pattern");
     size_t n = characters(text);
     return (least == NULL || (int64_t)n >= json_object_get_int64(least)) &&
            (most == NULL || (int64_t)n <= json_object_get_int64(most)) &&

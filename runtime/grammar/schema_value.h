@@ -9,5 +9,7 @@
 bool moe_schema_allows(moe_schema_writer *w, struct json_object *plain, struct json_object *value);
 /* Whether it allows values of the type, by its keyword type. */
 bool moe_schema_has_type(struct json_object *plain, const char *type);
+/* Whether a value is an integer or a fraction. */
+bool moe_schema_is_number(struct json_object *value);
 
 #endif

@@ -8,16 +8,9 @@
 #include "server_reply.h"
 #include "server_request.h"
 
-static struct json_object *get(struct json_object *object, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(object, key, &value);
-    return value;
-}
-
 static bool is_type(struct json_object *block, const char *type)
 {
-    struct json_object *value = get(block, "type");
+    struct json_object *value = json_object_object_get(block, "type");
     return json_object_is_type(value, json_type_string) &&
            strcmp(json_object_get_string(value), type) == 0;
 }
@@ -45,7 +38,7 @@ static bool append_text(cli_buffer *out, struct json_object *content)
     bool is_array = json_object_is_type(content, json_type_array);
     for (size_t i = 0; is_array && i < json_object_array_length(content); i++) {
         struct json_object *block = json_object_array_get_idx(content, i);
-        if (!is_type(block, "text") || !append_text(out, get(block, "text"))) {
+        if (!is_type(block, "text") || !append_text(out, json_object_object_get(block, "text"))) {
             return false;
         }
     }
@@ -63,15 +56,16 @@ static struct json_object *take_text(cli_buffer *text)
 static bool add_result(struct json_object *messages, struct json_object *block, server_error *error)
 {
     cli_buffer text = {NULL, 0, 0};
-    if (!json_object_is_type(get(block, "tool_use_id"), json_type_string)) {
+    if (!json_object_is_type(json_object_object_get(block, "tool_use_id"), json_type_string)) {
         return refuse(error, "a tool_result needs 'tool_use_id'.");
     }
-    if (!append_text(&text, get(block, "content"))) {
+    if (!append_text(&text, json_object_object_get(block, "content"))) {
         cli_buffer_free(&text);
         return refuse(error, "the content of a tool_result must be text.");
     }
     struct json_object *message = new_message("tool", take_text(&text));
-    cli_json_put(message, "tool_call_id", json_object_get(get(block, "tool_use_id")));
+    cli_json_put(message, "tool_call_id",
+                 json_object_get(json_object_object_get(block, "tool_use_id")));
     cli_json_append(messages, message);
     return true;
 }
@@ -81,15 +75,17 @@ static bool add_use(struct json_object *calls, struct json_object *block, server
 {
     struct json_object *call = json_object_new_object();
     struct json_object *function = json_object_new_object();
-    const char *input = json_object_to_json_string_ext(
-        get(block, "input"), JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
-    bool whole = json_object_is_type(get(block, "id"), json_type_string) &&
-                 json_object_is_type(get(block, "name"), json_type_string) &&
-                 json_object_is_type(get(block, "input"), json_type_object) && input != NULL;
+    const char *input =
+        json_object_to_json_string_ext(json_object_object_get(block, "input"),
+                                       JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+    bool whole = json_object_is_type(json_object_object_get(block, "id"), json_type_string) &&
+                 json_object_is_type(json_object_object_get(block, "name"), json_type_string) &&
+                 json_object_is_type(json_object_object_get(block, "input"), json_type_object) &&
+                 input != NULL;
     if (whole) {
-        cli_json_put(call, "id", json_object_get(get(block, "id")));
+        cli_json_put(call, "id", json_object_get(json_object_object_get(block, "id")));
         server_put_text(function, "arguments", input);
-        cli_json_put(function, "name", json_object_get(get(block, "name")));
+        cli_json_put(function, "name", json_object_get(json_object_object_get(block, "name")));
     }
     server_put_text(call, "type", "function");
     cli_json_put(call, "function", function);
@@ -107,9 +103,9 @@ static bool add_blocks(struct json_object *messages, const char *role, struct js
     for (size_t i = 0; goes_on && i < json_object_array_length(blocks); i++) {
         struct json_object *block = json_object_array_get_idx(blocks, i);
         if (is_type(block, "text")) {
-            goes_on = append_text(&text, get(block, "text"));
+            goes_on = append_text(&text, json_object_object_get(block, "text"));
         } else if (is_type(block, "thinking")) {
-            goes_on = append_text(&thoughts, get(block, "thinking"));
+            goes_on = append_text(&thoughts, json_object_object_get(block, "thinking"));
         } else if (is_type(block, "tool_result")) {
             goes_on = add_result(messages, block, error);
         } else if (is_type(block, "tool_use")) {
@@ -142,7 +138,8 @@ bool server_convert_blocks(server_request *request, server_error *error)
     bool goes_on = true;
     for (size_t i = 0; goes_on && i < json_object_array_length(request->messages); i++) {
         struct json_object *message = json_object_array_get_idx(request->messages, i);
-        struct json_object *role = get(message, "role"), *content = get(message, "content");
+        struct json_object *role = json_object_object_get(message, "role"),
+                           *content = json_object_object_get(message, "content");
         if (json_object_is_type(content, json_type_array) &&
             json_object_is_type(role, json_type_string)) {
             goes_on = add_blocks(converted, json_object_get_string(role), content, error);

@@ -109,13 +109,6 @@ bool server_request_read(server_request *request, const server_options *options,
 
 /* ---- Tokens ---- */
 
-static struct json_object *get(struct json_object *object, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(object, key, &value);
-    return value;
-}
-
 /* Two texts with an empty line between them; takes the first. */
 static struct json_object *join_texts(struct json_object *first, struct json_object *second)
 {
@@ -141,11 +134,12 @@ static struct json_object *prepend_system(const server_request *request,
     struct json_object *all = json_object_new_array();
     struct json_object *first = json_object_new_object();
     struct json_object *head = json_object_array_get_idx(request->messages, 0);
-    bool joins = server_is_text(get(head, "role"), "system") &&
-                 json_object_is_type(get(head, "content"), json_type_string) &&
+    bool joins = server_is_text(json_object_object_get(head, "role"), "system") &&
+                 json_object_is_type(json_object_object_get(head, "content"), json_type_string) &&
                  json_object_is_type(content, json_type_string);
     cli_json_put(first, "role", json_object_new_string("system"));
-    cli_json_put(first, "content", joins ? join_texts(content, get(head, "content")) : content);
+    cli_json_put(first, "content",
+                 joins ? join_texts(content, json_object_object_get(head, "content")) : content);
     cli_json_append(all, first);
     for (size_t i = joins; i < json_object_array_length(request->messages); i++) {
         cli_json_append(all, json_object_get(json_object_array_get_idx(request->messages, i)));

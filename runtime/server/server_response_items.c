@@ -6,13 +6,6 @@
 #include "server_reply.h"
 #include "server_values.h"
 
-static struct json_object *get(struct json_object *object, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(object, key, &value);
-    return value;
-}
-
 static bool is_text(struct json_object *value)
 {
     return json_object_is_type(value, json_type_string);
@@ -37,10 +30,10 @@ static bool append_content(cli_buffer *out, struct json_object *content, server_
     }
     for (size_t i = 0; i < json_object_array_length(content); i++) {
         struct json_object *part = json_object_array_get_idx(content, i);
-        struct json_object *text = get(part, "text");
+        struct json_object *text = json_object_object_get(part, "text");
         bool known = false;
         for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-            known |= server_is_text(get(part, "type"), kinds[k]);
+            known |= server_is_text(json_object_object_get(part, "type"), kinds[k]);
         }
         if (!known || !is_text(text)) {
             return refuse(error, "parts of a content must be text (input_text, output_text).");
@@ -66,8 +59,9 @@ static struct json_object *assistant_turn(struct json_object *messages)
 {
     size_t n = json_object_array_length(messages);
     struct json_object *last = n == 0 ? NULL : json_object_array_get_idx(messages, n - 1);
-    return server_is_text(get(last, "role"), "assistant") ? last
-                                                          : new_message(messages, "assistant");
+    return server_is_text(json_object_object_get(last, "role"), "assistant")
+               ? last
+               : new_message(messages, "assistant");
 }
 
 static bool put_content(struct json_object *message, const char *key, struct json_object *content,
@@ -84,7 +78,7 @@ static bool put_content(struct json_object *message, const char *key, struct jso
 
 static bool add_message(struct json_object *messages, struct json_object *item, server_error *error)
 {
-    struct json_object *role = get(item, "role");
+    struct json_object *role = json_object_object_get(item, "role");
     if (!is_text(role)) {
         return refuse(error, "a message needs 'role'.");
     }
@@ -93,21 +87,22 @@ static bool add_message(struct json_object *messages, struct json_object *item, 
     struct json_object *message =
         answers ? assistant_turn(messages)
                 : new_message(messages, directs ? "system" : json_object_get_string(role));
-    if (answers && json_object_get_string_len(get(message, "content")) > 0) {
+    if (answers && json_object_get_string_len(json_object_object_get(message, "content")) > 0) {
         message = new_message(messages, "assistant");
     }
-    return put_content(message, "content", get(item, "content"), error);
+    return put_content(message, "content", json_object_object_get(item, "content"), error);
 }
 
 static bool add_call(struct json_object *messages, struct json_object *item, server_error *error)
 {
-    struct json_object *id = get(item, "call_id"), *name = get(item, "name");
-    struct json_object *arguments = get(item, "arguments");
+    struct json_object *id = json_object_object_get(item, "call_id"),
+                       *name = json_object_object_get(item, "name");
+    struct json_object *arguments = json_object_object_get(item, "arguments");
     if (!is_text(id) || !is_text(name) || !is_text(arguments)) {
         return refuse(error, "a function_call needs 'call_id', 'name' and 'arguments'.");
     }
     struct json_object *message = assistant_turn(messages);
-    struct json_object *calls = get(message, "tool_calls");
+    struct json_object *calls = json_object_object_get(message, "tool_calls");
     if (calls == NULL) {
         calls = json_object_new_array();
         cli_json_put(message, "tool_calls", calls);
@@ -125,7 +120,7 @@ static bool add_call(struct json_object *messages, struct json_object *item, ser
 
 static bool add_item(struct json_object *messages, struct json_object *item, server_error *error)
 {
-    struct json_object *type = get(item, "type");
+    struct json_object *type = json_object_object_get(item, "type");
     if (type == NULL || server_is_text(type, "message")) {
         return add_message(messages, item, error);
     }
@@ -134,14 +129,15 @@ static bool add_item(struct json_object *messages, struct json_object *item, ser
     }
     if (server_is_text(type, "function_call_output")) {
         struct json_object *message = new_message(messages, "tool");
-        if (!is_text(get(item, "call_id"))) {
+        if (!is_text(json_object_object_get(item, "call_id"))) {
             return refuse(error, "a function_call_output needs 'call_id'.");
         }
-        cli_json_put(message, "tool_call_id", json_object_get(get(item, "call_id")));
-        return put_content(message, "content", get(item, "output"), error);
+        cli_json_put(message, "tool_call_id",
+                     json_object_get(json_object_object_get(item, "call_id")));
+        return put_content(message, "content", json_object_object_get(item, "output"), error);
     }
     if (server_is_text(type, "reasoning")) {
-        struct json_object *content = get(item, "content");
+        struct json_object *content = json_object_object_get(item, "content");
         return content == NULL ||
                put_content(new_message(messages, "assistant"), "reasoning_content", content, error);
     }

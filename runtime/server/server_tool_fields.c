@@ -10,13 +10,6 @@
 
 enum { MOST_TOOLS = 512 };
 
-static struct json_object *get(struct json_object *object, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(object, key, &value);
-    return value;
-}
-
 /* Names that templates, grammars and clients agree on. */
 static bool is_name(struct json_object *name)
 {
@@ -34,12 +27,13 @@ static struct json_object *new_function(struct json_object *from, const char *pa
     static const char *const kept[] = {"name", "description", "strict"};
     struct json_object *function = json_object_new_object();
     for (size_t i = 0; i < 3; i++) {
-        if (get(from, kept[i]) != NULL) {
-            cli_json_put(function, kept[i], json_object_get(get(from, kept[i])));
+        if (json_object_object_get(from, kept[i]) != NULL) {
+            cli_json_put(function, kept[i], json_object_get(json_object_object_get(from, kept[i])));
         }
     }
-    if (get(from, parameters) != NULL) {
-        cli_json_put(function, "parameters", json_object_get(get(from, parameters)));
+    if (json_object_object_get(from, parameters) != NULL) {
+        cli_json_put(function, "parameters",
+                     json_object_get(json_object_object_get(from, parameters)));
     } else {
         struct json_object *none = json_object_new_object();
         server_put_text(none, "type", "object");
@@ -55,8 +49,10 @@ static struct json_object *new_function(struct json_object *from, const char *pa
 static bool add_tool(server_reading *r, struct json_object *value, const char *parameters)
 {
     bool is_message = (r->request->endpoint & (SERVER_MESSAGES | SERVER_COUNT)) != 0;
-    struct json_object *type = get(value, "type");
-    struct json_object *function = get(value, "function") == NULL ? value : get(value, "function");
+    struct json_object *type = json_object_object_get(value, "type");
+    struct json_object *function = json_object_object_get(value, "function") == NULL
+                                       ? value
+                                       : json_object_object_get(value, "function");
     bool is_function = is_message ? type == NULL || server_is_text(type, "custom")
                                   : server_is_text(type, "function");
     if (!is_function) {
@@ -65,8 +61,8 @@ static bool add_tool(server_reading *r, struct json_object *value, const char *p
                            "are not supported.",
                            r->name);
     }
-    struct json_object *schema = get(function, parameters);
-    if (!is_name(get(function, "name")) ||
+    struct json_object *schema = json_object_object_get(function, parameters);
+    if (!is_name(json_object_object_get(function, "name")) ||
         (schema != NULL && !json_object_is_type(schema, json_type_object))) {
         return server_wrong(r, "functions with a 'name' of letters, digits and _ - . / and "
                                "with parameters that are a JSON schema");
@@ -110,8 +106,8 @@ bool server_read_tool_choice(server_reading *r, struct json_object *value)
                  {"required", SERVER_TOOL_REQUIRED},
                  {"any", SERVER_TOOL_REQUIRED}};
     bool is_object = json_object_is_type(value, json_type_object);
-    struct json_object *type = is_object ? get(value, "type") : value;
-    struct json_object *disabled = get(value, "disable_parallel_tool_use");
+    struct json_object *type = is_object ? json_object_object_get(value, "type") : value;
+    struct json_object *disabled = json_object_object_get(value, "disable_parallel_tool_use");
     r->request->one_call |= json_object_get_boolean(disabled);
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (server_is_text(type, words[i].word)) {
@@ -119,8 +115,9 @@ bool server_read_tool_choice(server_reading *r, struct json_object *value)
         }
     }
     if (is_object && (server_is_text(type, "function") || server_is_text(type, "tool"))) {
-        struct json_object *function = get(value, "function");
-        struct json_object *name = get(function == NULL ? value : function, "name");
+        struct json_object *function = json_object_object_get(value, "function");
+        struct json_object *name =
+            json_object_object_get(function == NULL ? value : function, "name");
         return choose(r, SERVER_TOOL_REQUIRED, name) && (name != NULL || choose(r, 0, value));
     }
     return server_wrong(r, "'auto', 'none', 'required', or an object that names one function");
@@ -142,8 +139,9 @@ bool server_check_tools(const server_request *request, server_error *error)
                            "'tool_choice' asks for a call, and there are no 'tools'.");
     }
     for (size_t i = 0; !found && i < json_object_array_length(request->tools); i++) {
-        struct json_object *tool = get(json_object_array_get_idx(request->tools, i), "function");
-        found = strcmp(json_object_get_string(get(tool, "name")),
+        struct json_object *tool =
+            json_object_object_get(json_object_array_get_idx(request->tools, i), "function");
+        found = strcmp(json_object_get_string(json_object_object_get(tool, "name")),
                        json_object_get_string(request->tool_name)) == 0;
     }
     return found || server_fail(error, 400, "invalid_value", "tool_choice",

@@ -19,17 +19,11 @@ enum { MOST_CALLS = 16 };
 
 /* ---- Arguments by tags ---- */
 
-static struct json_object *get(struct json_object *object, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(object, key, &value);
-    return value;
-}
-
 static bool is_text(struct json_object *schema)
 {
-    struct json_object *type = get(schema, "type");
-    return type == NULL ? get(schema, "$ref") == NULL && get(schema, "anyOf") == NULL
+    struct json_object *type = json_object_object_get(schema, "type");
+    return type == NULL ? json_object_object_get(schema, "$ref") == NULL &&
+                              json_object_object_get(schema, "anyOf") == NULL
                         : json_object_is_type(type, json_type_string) &&
                               strcmp(json_object_get_string(type), "string") == 0;
 }
@@ -39,7 +33,7 @@ static bool add_value_rule(server_rules_text *g, struct json_object *parameters,
                            struct json_object *schema, const char *prefix, bool strict,
                            char name[64])
 {
-    struct json_object *choices = get(schema, "enum");
+    struct json_object *choices = json_object_object_get(schema, "enum");
     if (is_text(schema) && json_object_is_type(choices, json_type_array)) {
         snprintf(name, 64, "%.40s-choice", prefix);
         server_rules_add(g, name);
@@ -68,7 +62,7 @@ static bool add_tagged(server_rules_text *g, struct json_object *parameters, siz
                        bool strict)
 {
     const server_tool_format *f = g->rules->format;
-    struct json_object *properties = get(parameters, "properties");
+    struct json_object *properties = json_object_object_get(parameters, "properties");
     char prefix[48], name[64], rule[64];
     size_t n = 0;
     if (json_object_is_type(properties, json_type_object)) {
@@ -91,9 +85,10 @@ static bool add_tagged(server_rules_text *g, struct json_object *parameters, siz
             server_rules_add(g, "\n");
         }
     }
-    size_t n_required = json_object_is_type(get(parameters, "required"), json_type_array)
-                            ? json_object_array_length(get(parameters, "required"))
-                            : 0;
+    size_t n_required =
+        json_object_is_type(json_object_object_get(parameters, "required"), json_type_array)
+            ? json_object_array_length(json_object_object_get(parameters, "required"))
+            : 0;
     if (!server_work_step(g->rules->allowance, (uint64_t)n * n_required, g->error)) {
         return false;
     }
@@ -118,11 +113,11 @@ static bool add_tagged(server_rules_text *g, struct json_object *parameters, siz
 static bool add_call(server_rules_text *g, struct json_object *function, size_t number)
 {
     const server_tool_format *f = g->rules->format;
-    struct json_object *parameters = get(function, "parameters");
-    bool strict = json_object_get_boolean(get(function, "strict"));
+    struct json_object *parameters = json_object_object_get(function, "parameters");
+    bool strict = json_object_get_boolean(json_object_object_get(function, "strict"));
     char prefix[32];
     snprintf(prefix, sizeof prefix, "t%zu", number);
-    g->tool = json_object_get_string(get(function, "name"));
+    g->tool = json_object_get_string(json_object_object_get(function, "name"));
     bool by_parts = f->kind == SERVER_TOOLS_TAGGED || f->kind == SERVER_TOOLS_LITERALS;
     bool added = f->kind == SERVER_TOOLS_TAGGED ? add_tagged(g, parameters, number, strict)
                  : by_parts ? server_rules_add_literals(g, parameters, number, strict)
@@ -135,7 +130,8 @@ static bool add_call(server_rules_text *g, struct json_object *function, size_t 
     server_rules_add_literal(g, f->call_open);
     server_rules_add_literal(g, f->object_open);
     server_rules_add_literal(g, f->name_prefix);
-    server_rules_add_quoted(g, server_span_of(json_object_get_string(get(function, "name"))));
+    server_rules_add_quoted(
+        g, server_span_of(json_object_get_string(json_object_object_get(function, "name"))));
     server_rules_add_literal(g, f->after_name);
     if (by_parts) {
         server_rules_add_name(g, "arguments", number);
@@ -208,8 +204,9 @@ bool server_tool_grammar(const server_tool_rules *rules, cli_buffer *out, server
     bool added = true;
     size_t n = 0;
     for (size_t i = 0; i < json_object_array_length(rules->tools) && added; i++) {
-        struct json_object *function = get(json_object_array_get_idx(rules->tools, i), "function");
-        const char *name = json_object_get_string(get(function, "name"));
+        struct json_object *function =
+            json_object_object_get(json_object_array_get_idx(rules->tools, i), "function");
+        const char *name = json_object_get_string(json_object_object_get(function, "name"));
         if (rules->name == NULL || strcmp(name, rules->name) == 0) {
             char rule[32];
             snprintf(rule, sizeof rule, "%scall-%zu", n++ > 0 ? " | " : "", i);

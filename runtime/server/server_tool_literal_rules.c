@@ -10,16 +10,9 @@
 
 enum { DEEPEST = 5, MOST_NAME = 64 };
 
-static struct json_object *get(struct json_object *object, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(object, key, &value);
-    return value;
-}
-
 static bool has_type(struct json_object *schema, const char *type)
 {
-    struct json_object *given = get(schema, "type");
+    struct json_object *given = json_object_object_get(schema, "type");
     return json_object_is_type(given, json_type_string) &&
            strcmp(json_object_get_string(given), type) == 0;
 }
@@ -85,7 +78,7 @@ static bool add_value(server_rules_text *g, struct json_object *parameters,
 static bool add_members(server_rules_text *g, struct json_object *parameters,
                         struct json_object *schema, const char *name, unsigned depth, bool strict)
 {
-    struct json_object *properties = get(schema, "properties");
+    struct json_object *properties = json_object_object_get(schema, "properties");
     char text[4 * MOST_NAME];
     size_t n = 0, i = 0;
     if (json_object_is_type(properties, json_type_object)) {
@@ -108,7 +101,7 @@ static bool add_members(server_rules_text *g, struct json_object *parameters,
     snprintf(text, sizeof text, "%.48s-first-%zu ::= \"\"\n%.48s-more-%zu ::= \"\"\n", name, n,
              name, n);
     server_rules_add(g, text);
-    struct json_object *required = get(schema, "required");
+    struct json_object *required = json_object_object_get(schema, "required");
     size_t n_required =
         json_object_is_type(required, json_type_array) ? json_object_array_length(required) : 0;
     if (!server_work_step(g->rules->allowance, (uint64_t)n * (n_required + 1), g->error)) {
@@ -153,7 +146,8 @@ static bool add_list(server_rules_text *g, struct json_object *parameters,
 {
     char item[MOST_NAME];
     snprintf(item, sizeof item, "%.48s-i", name);
-    bool added = add_value(g, parameters, get(schema, "items"), item, depth + 1, strict);
+    bool added =
+        add_value(g, parameters, json_object_object_get(schema, "items"), item, depth + 1, strict);
     char text[4 * MOST_NAME];
     snprintf(text, sizeof text, "%.48s ::= \"[\" (%.48s (\",\" \" \"? %.48s)*)? \"]\"\n", name,
              item, item);
@@ -165,11 +159,11 @@ static bool add_list(server_rules_text *g, struct json_object *parameters,
 static bool add_value(server_rules_text *g, struct json_object *parameters,
                       struct json_object *schema, const char *name, unsigned depth, bool strict)
 {
-    struct json_object *choices = get(schema, "enum");
+    struct json_object *choices = json_object_object_get(schema, "enum");
     bool has_choices =
         json_object_is_type(choices, json_type_array) && json_object_array_length(choices) > 0;
     bool is_scalar = has_type(schema, "integer") || has_type(schema, "number");
-    bool is_plain = !has_choices && get(schema, "const") == NULL;
+    bool is_plain = !has_choices && json_object_object_get(schema, "const") == NULL;
     char text[2 * MOST_NAME];
     add_any(g);
     if (has_type(schema, "string") && has_choices) {
@@ -179,7 +173,7 @@ static bool add_value(server_rules_text *g, struct json_object *parameters,
         return add_list(g, parameters, schema, name, depth, strict);
     }
     if (is_plain && depth <= DEEPEST && !is_python(g) && has_type(schema, "object") &&
-        get(schema, "properties") != NULL) {
+        json_object_object_get(schema, "properties") != NULL) {
         snprintf(text, MOST_NAME, "%.48s-o", name);
         bool added = add_members(g, parameters, schema, text, depth, strict);
         server_rules_add(g, name);
@@ -188,7 +182,7 @@ static bool add_value(server_rules_text *g, struct json_object *parameters,
         server_rules_add(g, " \"}\"\n");
         return added;
     }
-    bool by_schema = is_scalar || (is_python(g) && get(schema, "type") != NULL &&
+    bool by_schema = is_scalar || (is_python(g) && json_object_object_get(schema, "type") != NULL &&
                                    !has_type(schema, "boolean") && !has_type(schema, "null"));
     if (by_schema) {
         struct json_object *whole = server_rules_whole(parameters, schema);

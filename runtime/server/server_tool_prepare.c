@@ -10,16 +10,9 @@
 #include "server_tool_grammar.h"
 #include "server_tool_literals.h"
 
-static struct json_object *get(struct json_object *object, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(object, key, &value);
-    return value;
-}
-
 static bool has_calls(struct json_object *message)
 {
-    struct json_object *calls = get(message, "tool_calls");
+    struct json_object *calls = json_object_object_get(message, "tool_calls");
     return json_object_is_type(calls, json_type_array) && json_object_array_length(calls) > 0;
 }
 
@@ -28,9 +21,9 @@ static struct json_object *write_content(const server_tool_format *format,
                                          struct json_object *message)
 {
     cli_buffer text = {NULL, 0, 0};
-    const char *content = json_object_get_string(get(message, "content"));
+    const char *content = json_object_get_string(json_object_object_get(message, "content"));
     bool stored = (content == NULL || cli_buffer_append(&text, content, strlen(content))) &&
-                  server_write_calls(format, get(message, "tool_calls"), &text);
+                  server_write_calls(format, json_object_object_get(message, "tool_calls"), &text);
     struct json_object *written = stored ? cli_json_new_text(text.data, text.size) : NULL;
     cli_buffer_free(&text);
     return written;
@@ -42,7 +35,7 @@ static void adapt_contents(server_request *request, const server_tool_format *fo
     struct json_object *adapted = json_object_new_array();
     for (size_t i = 0; i < json_object_array_length(request->messages); i++) {
         struct json_object *message = json_object_array_get_idx(request->messages, i);
-        struct json_object *content = get(message, "content");
+        struct json_object *content = json_object_object_get(message, "content");
         bool is_empty = content == NULL || (json_object_is_type(content, json_type_string) &&
                                             json_object_get_string_len(content) == 0);
         struct json_object *copy = NULL;
@@ -86,7 +79,7 @@ struct json_object *server_describe_tools(const server_request *request)
     append(&text, server_span_of("You can call these functions, described in JSON:\n"));
     for (size_t i = 0; i < json_object_array_length(request->tools); i++) {
         struct json_object *function =
-            get(json_object_array_get_idx(request->tools, i), "function");
+            json_object_object_get(json_object_array_get_idx(request->tools, i), "function");
         append(&text, server_span_of(json_object_to_json_string_ext(function, plain)));
         append(&text, server_span_of("\n"));
     }

@@ -162,8 +162,8 @@ static unsigned add_until(server_rules_text *g, server_span word)
     return number;
 }
 
-/* A rule for any text up to the mark; its name goes to name[]. A mark that is no plain text cannot
- * be written as text. */
+/* Adds a rule for any text up to the mark, and puts its name in name[]. If the mark is a control
+ * token, empty, or not ASCII, the rule is any text. */
 void server_rules_add_text(server_rules_text *g, server_span mark, char name[32])
 {
     bool plain = mark.size > 0 && control_token(g->rules->engine, mark) < 0;
@@ -254,13 +254,6 @@ bool server_rules_add_schema(server_rules_text *g, struct json_object *schema, c
 
 /* ---- Parts of schemas ---- */
 
-static struct json_object *get(struct json_object *object, const char *key)
-{
-    struct json_object *value = NULL;
-    json_object_object_get_ex(object, key, &value);
-    return value;
-}
-
 struct json_object *server_rules_whole(struct json_object *parameters, struct json_object *schema)
 {
     static const char *const shared[] = {"$defs", "definitions"};
@@ -272,8 +265,10 @@ struct json_object *server_rules_whole(struct json_object *parameters, struct js
         }
     }
     for (size_t i = 0; i < 2; i++) {
-        if (get(parameters, shared[i]) != NULL && get(schema, shared[i]) == NULL) {
-            json_object_object_add(whole, shared[i], json_object_get(get(parameters, shared[i])));
+        if (json_object_object_get(parameters, shared[i]) != NULL &&
+            json_object_object_get(schema, shared[i]) == NULL) {
+            json_object_object_add(whole, shared[i],
+                                   json_object_get(json_object_object_get(parameters, shared[i])));
         }
     }
     return whole;
@@ -281,7 +276,7 @@ struct json_object *server_rules_whole(struct json_object *parameters, struct js
 
 bool server_rules_is_required(struct json_object *parameters, const char *key)
 {
-    struct json_object *list = get(parameters, "required");
+    struct json_object *list = json_object_object_get(parameters, "required");
     for (size_t i = 0;
          json_object_is_type(list, json_type_array) && i < json_object_array_length(list); i++) {
         const char *text = json_object_get_string(json_object_array_get_idx(list, i));
