@@ -7,6 +7,10 @@
 
 #include "tests/simulation/virtual_memory.h"
 
+/* What closing a mover grants copies under way after a cancelled wait, all together (mover.h): two
+ * slow ones may take longer. */
+#define CLOSING_NS 500000000u
+
 /* ---- More operations ---- */
 
 static uint32_t choose_keys(script *s, uint32_t *keys)
@@ -237,7 +241,7 @@ static bool open_store(script *s)
 static void close_store(script *s)
 {
     world *w = s->w;
-    uint64_t begin = sim_now_ns();
+    uint64_t begin = w->close_ns = sim_now_ns();
     sim_trace("close");
     script_enter(s);
     moe_expert_store_close(&w->store);
@@ -262,7 +266,9 @@ static void check_end(script *s)
     } else {
         world_close_cards(w);
     }
-    if (w->told_left && !w->may_hang) {
+    bool late = virtual_card_ended_after(&w->card, w->close_ns + CLOSING_NS) ||
+                virtual_card_ended_after(&w->second_card, w->close_ns + CLOSING_NS);
+    if (w->told_left && !w->may_hang && !late) {
         sim_fail("memory stays allocated though nothing hangs");
     }
     if (!w->told_left && (vm_n_live() > 0 || heap->n_live != 0)) {

@@ -64,8 +64,9 @@ typedef struct world {
     moe_expert_store *store;
     moe_memory_border border;
     bool has_border;
-    uint32_t n_slots; /* of the device */
-    bool told_left;   /* the log said that memory stays allocated */
+    uint32_t n_slots;  /* of the device */
+    bool told_left;    /* the log said that memory stays allocated */
+    uint64_t close_ns; /* when its closing began */
     /* The script's (store_script.c). */
     bool between_calls; /* the store can be looked at */
     uint64_t n_checks;

@@ -87,6 +87,7 @@ static void end_copy(void *user, uint32_t argument)
     }
     queue->n_done++;
     queue->moving = false;
+    card->last_end_ns = sim_now_ns();
     sim_trace("link: copy %llu %s the device has ended: %d", (unsigned long long)queue->n_done - 1,
               queue->to_host ? "from" : "to", copy->state);
     start_oldest(queue);
@@ -286,4 +287,10 @@ void virtual_card_open(virtual_card *card, bool has_link)
         card->base.simulated = true;
         card->notifier = sim_start(notify_main, card);
     }
+}
+
+bool virtual_card_ended_after(const virtual_card *card, uint64_t ns)
+{
+    const vc_queue *to = &card->to_device, *from = &card->from_device;
+    return to->n_done == to->n_begun && from->n_done == from->n_begun && card->last_end_ns > ns;
 }

@@ -48,6 +48,7 @@ typedef struct virtual_card {
     bool news, notifying;
     uint32_t notifier; /* a fiber */
     uint64_t n_hung, n_failed;
+    uint64_t last_end_ns; /* when the last copy ended */
 } virtual_card;
 
 /* Kinds of memory; that of further cards behind them. */
@@ -55,5 +56,7 @@ enum { VC_DEVICE_MEMORY, VC_HOST_MEMORY, VC_FURTHER_MEMORY };
 
 /* Inside a run. */
 void virtual_card_open(virtual_card *card, bool has_link);
+/* All copies have ended, the last of them after a time. */
+bool virtual_card_ended_after(const virtual_card *card, uint64_t ns);
 
 #endif
