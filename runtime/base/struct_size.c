@@ -40,7 +40,7 @@
     _Static_assert(sizeof(moe_##name) == (size),                                                   \
                    "moe_" #name ": new fields take the place of its reserved words")
 
-WITH_RESERVED(engine_options, model_path);
+WHOLE(engine_options, model_path, pass_progress);
 WHOLE(lossy_options, budget_order, last_reserved);
 WHOLE(lab_options, kernels, read_in_place);
 WITH_RESERVED(session_options, sampling);

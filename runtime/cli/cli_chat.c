@@ -424,11 +424,6 @@ static int open_conversation(conversation *c)
     if (code == CLI_EXIT_OK && c->messages == NULL) {
         code = cli_fail(CLI_EXIT_FAILURE, "out of memory for the conversation");
     }
-    if (code == CLI_EXIT_OK && !info.has_chat_template && c->options.chat_template == NULL) {
-        code = cli_fail(CLI_EXIT_FAILURE,
-                        "this model has no chat template: name one with --chat-template (chatml, "
-                        "llama3, ...), or give a prompt with -p, or --raw and standard input");
-    }
     if (code != CLI_EXIT_OK) {
         return code;
     }

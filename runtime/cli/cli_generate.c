@@ -196,6 +196,7 @@ static int run_passes(generation *g)
     uint64_t start = cli_engine_now_ns(g->engine);
     uint64_t first = 0;
     cli_progress_start(&progress, g->options, "prompt");
+    progress.n_rows = n_prompt;
     while (!g->done && code == CLI_EXIT_OK) {
         code = advance(g);
         if (g->n_sampled == 0) {

@@ -193,13 +193,20 @@ static void put_speed(struct json_object *object, const expectation *e)
 }
 
 /* Rates that are not given stay unknown. */
-static int expect_speed(const moe_engine_options *engine_options, const cli_options *options,
+static int expect_speed(moe_engine_options *engine_options, const cli_options *options,
                         const moe_memory_plan *plan, expectation *e)
 {
     moe_error err = {""};
     *e = (expectation){.rates = {.struct_size = sizeof e->rates},
                        .estimate = {.struct_size = sizeof e->estimate}};
-    int status = options->measure ? moe_speed_measure(engine_options, &e->rates, &err) : MOE_OK;
+    cli_progress progress;
+    int status = MOE_OK;
+    if (options->measure) {
+        cli_progress_start(&progress, options, "measuring");
+        cli_engine_show(engine_options, &progress);
+        status = moe_speed_measure(engine_options, &e->rates, &err);
+        cli_progress_end(&progress);
+    }
     if (options->disk_speed > 0) {
         e->rates.disk_bytes_per_s = 1e9 * options->disk_speed;
     }

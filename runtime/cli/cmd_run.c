@@ -100,6 +100,13 @@ int cmd_run(const cli_options *given)
         code = cli_check_chat_options(options);
         code = code == CLI_EXIT_OK ? cli_prompt_text(&text, options) : code;
     }
+    if (code == CLI_EXIT_OK && (converse || options->chat) && !cli_has_template(options)) {
+        code = cli_fail(CLI_EXIT_FAILURE,
+                        "this model has no chat template: name one with --chat-template (chatml, "
+                        "llama3, ...), or %s",
+                        converse ? "give a prompt with -p, or --raw and standard input"
+                                 : "leave --chat out");
+    }
     uint64_t start = cli_now_ns();
     if (code == CLI_EXIT_OK) {
         code = cli_engine_open(&engine, options, options->context);

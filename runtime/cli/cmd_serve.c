@@ -134,6 +134,10 @@ int cmd_serve(const cli_options *given)
                : options->server_key != NULL ? split_keys(&keys, options->server_key)
                                              : CLI_EXIT_OK;
     code = code == CLI_EXIT_OK ? cli_chat_template_load(&chat_template, options) : code;
+    if (code == CLI_EXIT_OK && !options->quiet && !cli_has_template(options)) {
+        cli_terminal_note(options->terminal, "the model has no chat template: messages need "
+                                             "--chat-template; /v1/completions does not");
+    }
     code = code == CLI_EXIT_OK ? cli_engine_open(&engine, options, options->context) : code;
     if (code == CLI_EXIT_OK) {
         code = serve(engine, options, &keys, &chat_template);

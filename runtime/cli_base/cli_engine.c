@@ -11,11 +11,18 @@
 #include "cli_interrupt.h"
 #include "cli_library_words.h"
 
-static bool on_open_progress(double fraction, void *user)
+static bool on_progress(double fraction, void *user)
 {
-    cli_terminal *terminal = user;
-    cli_progress_show(&terminal->loading, fraction);
+    const cli_terminal *terminal = user;
+    cli_progress_show(terminal->working, fraction);
     return !cli_interrupted();
+}
+
+void cli_engine_show(moe_engine_options *engine_options, const cli_progress *progress)
+{
+    engine_options->progress = on_progress;
+    engine_options->pass_progress = progress->enabled ? cli_progress_pass : NULL;
+    engine_options->user = progress->terminal; /* which outlives every engine */
 }
 
 /* Called on any thread of the engine, as long as the engine is open. */
@@ -151,9 +158,8 @@ int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t conte
     }
     cli_progress *loading = &options->terminal->loading;
     cli_progress_start(loading, options, "loading");
-    settings.options.progress = on_open_progress;
+    cli_engine_show(&settings.options, loading);
     settings.options.log = options->quiet || options->json ? NULL : on_note;
-    settings.options.user = options->terminal; /* the terminal outlives every engine */
     int status = moe_engine_open(out, &settings.options, &err);
     cli_progress_end(loading);
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);

@@ -20,6 +20,9 @@ void cli_speculate_by_default(cli_options *options);
  * size, so this may fail: an exit code. The caller sets progress and log. */
 int cli_engine_options(cli_engine_settings *settings, const cli_options *options, uint64_t context);
 
+/* Has the engine show on the terminal how far opening is, and passes. */
+void cli_engine_show(moe_engine_options *engine_options, const cli_progress *progress);
+
 /* context: of the session; 0: the model's. Returns an exit code; errors have been printed. */
 int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t context);
 

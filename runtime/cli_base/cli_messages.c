@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <moe/model_file.h>
+
 #include "cli_engine.h"
 
 static bool is_file(const char *value)
@@ -109,4 +111,31 @@ int cli_render_question(moe_chat_prompt **prompt, const moe_engine *engine,
     json_object_put(messages);
     cli_chat_template_free(&chat_template);
     return code;
+}
+
+/* Whether the file's header has a chat template, or an override gives it one. True, too, if that
+ * cannot be told: opening then says why. */
+static bool header_has_template(const cli_options *options)
+{
+    static const char wanted[] = "tokenizer.chat_template";
+    moe_file *file = NULL;
+    char type[8], value[8]; /* cut short */
+    const char *key = "";
+    if (strstr(options->overrides.text, wanted) != NULL ||
+        moe_file_open(&file, options->model, NULL) != MOE_OK) {
+        return true;
+    }
+    bool has = false;
+    for (uint64_t i = 0; !has && moe_file_get_metadata(file, i, &key, type, sizeof type, value,
+                                                       sizeof value) == MOE_OK;
+         i++) {
+        has = strcmp(key, wanted) == 0;
+    }
+    moe_file_close(&file);
+    return has;
+}
+
+bool cli_has_template(const cli_options *options)
+{
+    return options->chat_template != NULL || header_has_template(options);
 }

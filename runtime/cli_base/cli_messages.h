@@ -3,6 +3,7 @@
 #ifndef CLI_MESSAGES_H
 #define CLI_MESSAGES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <json-c/json.h>
@@ -21,6 +22,8 @@ typedef struct cli_chat_template {
 /* A value with a '/' in it, or ending in ".jinja", is a file. An exit code. */
 int cli_chat_template_load(cli_chat_template *chat_template, const cli_options *options);
 void cli_chat_template_free(cli_chat_template *chat_template);
+/* Whether turns can be rendered: reads the model's header alone, long before its weights. */
+bool cli_has_template(const cli_options *options);
 
 /* Adds {"role": role, "content": text} to the array, with "reasoning_content" if there is any (NULL
  * or "": none). False when memory is short. */

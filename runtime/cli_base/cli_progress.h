@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <moe/types.h>
+
 #include "cli_options.h"
 
 /* Progress of something slow: one line rewritten in place, only on a terminal, only after the first
@@ -17,14 +19,19 @@ typedef struct cli_progress {
     const char *label;
     uint64_t start_ns;
     uint64_t last_ns;
+    struct cli_progress *outer; /* that was at work before; NULL: none */
+    double fraction;
+    uint64_t
+        n_rows; /* tokens that passes evaluate for the whole; 0: passes are only a part of it */
 } cli_progress;
 
 /* The state of stderr. The engine's threads write notes to it while an engine is open, and the main
  * thread writes progress. There is one for the whole command, and main() owns it. */
 struct cli_terminal {
     pthread_mutex_t mutex;
-    int shown;            /* columns of the current line of progress; 0: none */
-    cli_progress loading; /* of the engine that is being opened: main thread only */
+    int shown;             /* columns of the current line of progress; 0: none */
+    cli_progress loading;  /* of the engine that is being opened: main thread only */
+    cli_progress *working; /* begun and not ended: main thread only; NULL: none */
 };
 
 #define CLI_TERMINAL_INIT                                                                          \
@@ -34,6 +41,8 @@ struct cli_terminal {
 
 void cli_progress_start(cli_progress *progress, const cli_options *options, const char *label);
 void cli_progress_show(cli_progress *progress, double fraction);
+/* Of a pass that runs: shows its layers and bytes on the line of what is at work, if any. */
+void cli_progress_pass(const moe_pass_progress *pass, void *terminal);
 void cli_progress_end(cli_progress *progress);
 
 /* Writes one note on a line of its own, after removing a line of progress. Any thread. */

@@ -29,8 +29,8 @@ int moe_engine_open_frequencies(moe_engine *engine, moe_error *err)
 int moe_engine_attach_hooks(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     moe_runner *runner = &engine->runner;
-    int status = MOE_OK;
-    if (engine->speculation != NULL || engine->lossy != NULL) {
+    int status = moe_pass_watch_set(&engine->watch, runner, o->pass_progress, o->user, err);
+    if (status == MOE_OK && (engine->speculation != NULL || engine->lossy != NULL)) {
         status = moe_route_rules_open(&engine->rules, runner, err);
     }
     if (status == MOE_OK && engine->speculation != NULL) {
@@ -56,4 +56,16 @@ int moe_engine_attach_hooks(moe_engine *engine, const moe_engine_options *o, moe
             engine->offload == MOE_OFFLOAD_AUTO ? o->lab->read_in_place : MOE_SWITCH_OFF,
         .host_compute = runner->host != NULL ? o->host_compute : MOE_SWITCH_OFF};
     return moe_recorded_passes_open(&engine->recorded, &parts, err);
+}
+
+int moe_engine_set_pass_progress(moe_engine *engine, moe_pass_progress_fn progress, void *user,
+                                 moe_error *err)
+{
+    if (engine == NULL) {
+        return moe_fail_null(err, "moe_engine_set_pass_progress", "engine");
+    }
+    int status = moe_engine_need_model(engine, "watching passes", err);
+    return status == MOE_OK
+               ? moe_pass_watch_set(&engine->watch, &engine->runner, progress, user, err)
+               : status;
 }

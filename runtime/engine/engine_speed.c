@@ -26,8 +26,8 @@ static int compare_times(const void *a, const void *b)
 }
 
 /* The median time of steps, without their waits for experts. */
-static int measure_steps(moe_engine *engine, moe_session *session, double *s_per_token,
-                         moe_error *err)
+static int measure_steps(moe_engine *engine, moe_session *session, const moe_engine_options *o,
+                         double *s_per_token, moe_error *err)
 {
     uint64_t times[N_MEASURED];
     int32_t token = 0;
@@ -41,6 +41,10 @@ static int measure_steps(moe_engine *engine, moe_session *session, double *s_per
         if (i >= 0) {
             times[i] = step_ns > waited ? step_ns - waited : 0;
         }
+        double share = (double)(i + 1 + N_WARM_UP) / (N_WARM_UP + N_MEASURED);
+        if (status == MOE_OK && o->progress != NULL && !o->progress(share, o->user)) {
+            status = moe_fail(err, MOE_ERR_CANCELLED, "measuring was cancelled");
+        }
     }
     if (status == MOE_OK) {
         qsort(times, N_MEASURED, sizeof times[0], compare_times);
@@ -49,7 +53,8 @@ static int measure_steps(moe_engine *engine, moe_session *session, double *s_per
     return status;
 }
 
-static int measure_compute(moe_engine *engine, double *s_per_token, moe_error *err)
+static int measure_compute(moe_engine *engine, const moe_engine_options *o, double *s_per_token,
+                           moe_error *err)
 {
     moe_session_options options;
     moe_session *session = NULL;
@@ -57,7 +62,7 @@ static int measure_compute(moe_engine *engine, double *s_per_token, moe_error *e
     options.sampling.temperature = 0.0f;
     int status = moe_session_create(&session, engine, &options, err);
     if (status == MOE_OK) {
-        status = measure_steps(engine, session, s_per_token, err);
+        status = measure_steps(engine, session, o, s_per_token, err);
     }
     moe_session_close(&session);
     return status;
@@ -93,7 +98,7 @@ int moe_speed_measure(const moe_engine_options *options, moe_speed_rates *rates,
     if (status != MOE_OK) {
         return status;
     }
-    status = measure_compute(engine, &measured.compute_s_per_token, err);
+    status = measure_compute(engine, &set.options, &measured.compute_s_per_token, err);
     if (status == MOE_OK) {
         status = moe_expert_read_speed(moe_gguf_file_at(engine->gguf, 0)->path, &engine->config,
                                        &engine->map, engine->plan.expected_memory_hit_rate,

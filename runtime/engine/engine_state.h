@@ -32,6 +32,7 @@
 #include "runtime/model/chat_template.h"
 #include "runtime/model/tokenizer.h"
 #include "offload/memory_border.h"
+#include "runtime/pass/pass_progress.h"
 #include "runtime/pass/route_observer.h"
 #include "runtime/pass/runner.h"
 #include "runtime/recorded/recorded_pass.h"
@@ -87,6 +88,7 @@ struct moe_engine {
     moe_kv_pool kv;
     moe_state_pool states;
     moe_runner runner;
+    moe_pass_watch watch; /* tells the program how far passes are */
     moe_memory_border border;
     moe_file_watch files;
     moe_gguf *copies[MOE_RANGE_COPIES]; /* of the model, on other drives */

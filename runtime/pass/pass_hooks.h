@@ -15,6 +15,7 @@
 
 /* Which of two hooks comes first in a stage. */
 typedef enum moe_hook_order {
+    MOE_HOOK_WATCH,    /* sees passes begin, also those that are taken over */
     MOE_HOOK_RECORDED, /* plays the whole pass on the device */
     MOE_HOOK_REPLAY,   /* puts a recorded routing in place of the routers' */
     MOE_HOOK_NATURAL,  /* computes a layer as the routers chose, to compare with */

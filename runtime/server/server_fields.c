@@ -116,6 +116,11 @@ static bool read_stream(server_reading *r, struct json_object *value)
     return server_get_flag(r, value, &r->request->stream);
 }
 
+static bool read_return_progress(server_reading *r, struct json_object *value)
+{
+    return server_get_flag(r, value, &r->request->job->tells_progress);
+}
+
 static bool read_stream_options(server_reading *r, struct json_object *value)
 {
     if (!json_object_is_type(value, json_type_object)) {
@@ -215,6 +220,7 @@ static const struct {
     {"tokens", SERVER_DETOKENIZE, read_tokens},
     {"stream", SAMPLES, read_stream},
     {"stream_options", GENERATES, read_stream_options},
+    {"return_progress", GENERATES, read_return_progress},
     {"max_tokens", GENERATES | SERVER_MESSAGES, read_max_tokens},
     {"max_completion_tokens", SERVER_CHAT, read_max_tokens},
     {"temperature", SAMPLES, server_read_temperature},

@@ -50,8 +50,9 @@ typedef struct server_job {
     int n_top;            /* of reports; -1: none */
     uint64_t max_tokens;  /* UINT64_MAX: until the text ends or the context is full */
     bool ignore_eos;
-    bool keeps_markup; /* calls of tools are to be told from the text */
-    uint64_t client;   /* whose request it is: fairness is between clients */
+    bool keeps_markup;   /* calls of tools are to be told from the text */
+    bool tells_progress; /* while the prompt is read */
+    uint64_t client;     /* whose request it is: fairness is between clients */
 
     /* Of the engine's thread. */
     moe_text *text;
@@ -70,7 +71,10 @@ typedef struct server_job {
     cli_buffer reports; /* one for each token, of server_report_size() */
     uint64_t charged;   /* to the requests' memory, for what was not looked at yet */
     uint64_t n_written;
-    size_t n_cached; /* tokens of the prompt that were evaluated before */
+    size_t n_cached;   /* tokens of the prompt that were evaluated before */
+    size_t n_read;     /* tokens of it that are evaluated now */
+    bool has_progress; /* n_read is news, which tells_progress asks for */
+    uint64_t began_ns;
     server_finish finish;
     int status;
     moe_error message;

@@ -146,10 +146,27 @@ static bool whole(const server_reply *reply, cli_buffer *out)
 
 /* ---- Streams ---- */
 
-static bool append_chunk(const server_reply *reply, struct json_object *choice, cli_buffer *out)
+/* How far the prompt is, as llama-server tells it. */
+static void put_progress(struct json_object *chunk, const server_reply *reply,
+                         const server_choice *answer)
+{
+    struct json_object *progress = json_object_new_object();
+    cli_json_u64(progress, "total", reply->n_prompt);
+    cli_json_u64(progress, "cache", reply->n_cached);
+    cli_json_u64(progress, "processed", answer->n_read);
+    cli_json_u64(progress, "time_ms", answer->reading_ns / 1000000);
+    cli_json_put(chunk, "prompt_progress", progress);
+}
+
+/* choice: NULL: the usage. read: whose prompt's progress it has; NULL: none. */
+static bool append_chunk_with(const server_reply *reply, struct json_object *choice,
+                              const server_choice *read, cli_buffer *out)
 {
     struct json_object *chunk =
         new_answer(reply, is_chat(reply) ? "chat.completion.chunk" : "text_completion");
+    if (read != NULL) {
+        put_progress(chunk, reply, read);
+    }
     struct json_object *choices = json_object_new_array();
     if (choice != NULL) {
         cli_json_append(choices, choice);
@@ -165,6 +182,19 @@ static bool append_chunk(const server_reply *reply, struct json_object *choice, 
                   server_logprobs_fill(reply, event.data, event.size, out);
     cli_buffer_free(&event);
     return stored;
+}
+
+static bool append_chunk(const server_reply *reply, struct json_object *choice, cli_buffer *out)
+{
+    return append_chunk_with(reply, choice, NULL, out);
+}
+
+static bool progress(server_reply *reply, uint32_t index, cli_buffer *out)
+{
+    bool chat = is_chat(reply);
+    struct json_object *value = chat ? json_object_new_object() : json_object_new_string("");
+    return append_chunk_with(reply, new_choice(reply, index, chat ? "delta" : "text", value, false),
+                             &reply->answers[index], out);
 }
 
 static bool begin(server_reply *reply, cli_buffer *out)
@@ -225,6 +255,7 @@ static bool broken(const server_error *error, cli_buffer *out)
 const server_dialect server_openai = {
     .whole = whole,
     .begin = begin,
+    .progress = progress,
     .piece = piece,
     .finish = finish,
     .end = end,

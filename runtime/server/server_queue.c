@@ -83,7 +83,7 @@ bool server_submit(server_queue *q, server_job *const *jobs, uint32_t n)
 static bool has_news(const server_job *job, server_job_state state)
 {
     return job->state != state || job->content.size > 0 || job->reasoning.size > 0 ||
-           job->reports.size > 0;
+           job->reports.size > 0 || job->has_progress;
 }
 
 static void take_news(server_job *job, server_news *news)
@@ -98,7 +98,11 @@ static void take_news(server_job *job, server_news *news)
                           .status = job->status,
                           .message = job->message,
                           .n_written = job->n_written,
-                          .n_cached = job->n_cached};
+                          .n_cached = job->n_cached,
+                          .has_progress = job->has_progress,
+                          .n_read = job->n_read,
+                          .reading_ns = server_now_ns() - job->began_ns};
+    job->has_progress = false;
     job->content = job->reasoning = job->reports = (cli_buffer){NULL, 0, 0};
     job->charged = 0;
 }
@@ -311,13 +315,26 @@ void server_queue_began(server_queue *q, server_job *job, moe_session *session, 
     pthread_mutex_lock(&q->lock);
     job->session = session;
     if (job->state == SERVER_WAITING) { /* it was not set back */
-        job->n_cached = n_cached;
+        job->n_cached = job->n_read = n_cached;
+        job->has_progress = job->tells_progress;
+        job->began_ns = server_now_ns();
         client_of(q, job->client)->clock += job->n_tokens - n_cached;
         q->counts.prompt_tokens += job->n_tokens;
         q->counts.cached_tokens += n_cached;
     }
     job->state = SERVER_RUNNING;
     pthread_cond_broadcast(&server_job_first(job)->changed);
+    pthread_mutex_unlock(&q->lock);
+}
+
+void server_queue_read(server_queue *q, server_job *job, size_t n_read)
+{
+    pthread_mutex_lock(&q->lock);
+    if (n_read > job->n_read) { /* a job that was set back reads again what was told */
+        job->n_read = n_read;
+        job->has_progress = job->tells_progress;
+        pthread_cond_broadcast(&server_job_first(job)->changed);
+    }
     pthread_mutex_unlock(&q->lock);
 }
 

@@ -35,6 +35,7 @@ typedef struct server_counts {
     uint64_t prompt_tokens, cached_tokens, written_tokens, steps;
     uint32_t active, idle, waiting;
     moe_engine_stats engine; /* after the last step */
+    moe_pass_progress pass;  /* since then; all 0: nothing is told of it yet */
 } server_counts;
 
 typedef struct server_queue {
@@ -65,6 +66,9 @@ typedef struct server_news {
     moe_error message;
     uint64_t n_written;
     size_t n_cached;
+    bool has_progress;
+    size_t n_read;
+    uint64_t reading_ns; /* so far */
 } server_news;
 
 void server_queue_init(server_queue *queue, size_t most_waiting, server_memory_account *memory);
@@ -99,6 +103,8 @@ server_job *server_queue_next(server_queue *queue, bool *left);
 moe_session *server_queue_put_back(server_queue *queue, server_job *job);
 void server_queue_began(server_queue *queue, server_job *job, moe_session *session,
                         size_t n_cached);
+/* So many of its prompt's tokens are evaluated. */
+void server_queue_read(server_queue *queue, server_job *job, size_t n_read);
 /* Makes the job DONE; returns the session that it had. The caller lets go of the job with
  * server_queue_drop(). */
 moe_session *server_queue_finish(server_queue *queue, server_job *job, server_finish finish,

@@ -24,6 +24,9 @@ typedef struct server_choice {
     server_finish finish;
     size_t stop; /* which stop string, with SERVER_FINISH_STRING */
     uint64_t n_written;
+    bool has_progress; /* of its prompt, that was not told */
+    size_t n_read;
+    uint64_t reading_ns;
     bool has_settings; /* its end has been */
     server_tool_reader tools;
     uint32_t calls_told;
@@ -55,6 +58,7 @@ typedef struct server_dialect {
     bool (*whole)(const server_reply *reply, cli_buffer *out);
     /* Of a stream: its beginning, what is new of an answer, an answer's end, the end. */
     bool (*begin)(server_reply *reply, cli_buffer *out);
+    bool (*progress)(server_reply *reply, uint32_t index, cli_buffer *out); /* NULL: none */
     bool (*piece)(server_reply *reply, uint32_t index, cli_buffer *out);
     bool (*finish)(server_reply *reply, uint32_t index, cli_buffer *out);
     bool (*end)(server_reply *reply, cli_buffer *out);

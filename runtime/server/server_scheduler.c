@@ -26,6 +26,10 @@ struct server_scheduler {
     uint64_t n_pauses;
     server_sessions sessions;
     server_writer writer;
+    /* Of the step that runs: tokens of each job that are evaluated and that are not. */
+    struct {
+        size_t read, left;
+    } reading[SERVER_MOST_PARALLEL];
 };
 
 /* ---- The beginning of a job ---- */
@@ -175,6 +179,44 @@ static void after_failure(server_scheduler *s, int status, const moe_error *err)
     }
 }
 
+/* How far the jobs' sessions are; what is evaluated of prompts is told. */
+static void note_reading(server_scheduler *s, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        server_job *job = s->active[i];
+        s->reading[i].left = moe_session_n_pending(job->session);
+        s->reading[i].read = moe_session_n_tokens(job->session) - s->reading[i].left;
+        if (job->n_read < job->n_tokens) {
+            size_t read = s->reading[i].read;
+            server_queue_read(s->queue, job, read < job->n_tokens ? read : job->n_tokens);
+        }
+    }
+}
+
+/* Within a step, in which the engine must not be called. A pass has rows of all jobs, in proportion
+ * to what they have left. */
+static void on_pass(const moe_pass_progress *pass, void *user)
+{
+    server_scheduler *s = user;
+    double left = 0;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        left += (double)s->reading[i].left;
+    }
+    for (uint32_t i = 0; i < s->n_running && left > 0; i++) {
+        server_job *job = s->active[i];
+        double n = (double)s->reading[i].left * (pass->rows_done / left);
+        n = n < (double)s->reading[i].left ? n : (double)s->reading[i].left;
+        if (job->n_read < job->n_tokens) {
+            size_t read = s->reading[i].read + (size_t)n;
+            server_queue_read(s->queue, job, read < job->n_tokens ? read : job->n_tokens);
+        }
+    }
+    pthread_mutex_lock(&s->queue->lock);
+    s->queue->counts.pass = *pass;
+    pthread_mutex_unlock(&s->queue->lock);
+    server_view_take_slots(s->view, s->active, s->n_active);
+}
+
 static void step(server_scheduler *s)
 {
     moe_session *sessions[SERVER_MOST_PARALLEL] = {NULL};
@@ -183,11 +225,13 @@ static void step(server_scheduler *s)
     for (uint32_t i = 0; i < n; i++) {
         sessions[i] = s->active[i]->session;
     }
+    note_reading(s, n);
     int status = moe_step(s->engine, sessions, n, &err);
     if (status != MOE_OK && status != MOE_ERR_CANCELLED) {
         after_failure(s, status, &err);
         return;
     }
+    note_reading(s, n);
     for (uint32_t i = n; i-- > 0 && status == MOE_OK;) {
         if (server_take_tokens(&s->writer, s->active[i])) {
             drop_active(s, i);
@@ -202,6 +246,7 @@ static void count(server_scheduler *s, bool stepped)
     pthread_mutex_lock(&s->queue->lock);
     server_counts *counts = &s->queue->counts;
     counts->engine = stats;
+    counts->pass = (moe_pass_progress){.layer = 0};
     counts->steps += stepped;
     counts->active = s->n_active;
     counts->paused = s->n_pauses;
@@ -216,8 +261,12 @@ static void *engine_thread(void *user)
     while (server_queue_await(s->queue,
                               s->n_active > 0 || server_sessions_has_unsaved(&s->sessions))) {
         drop_cancelled(s);
+        const uint32_t n_before = s->n_active;
         admit(s);
         bool steps = s->n_active > 0;
+        if (s->n_active > n_before) {
+            count(s, false); /* a first pass may take a minute */
+        }
         if (steps) {
             step(s);
         } else {
@@ -246,7 +295,9 @@ server_scheduler *server_scheduler_start(moe_engine *engine, uint32_t parallel, 
     s->view = view;
     s->writer = (server_writer){engine, queue, &s->sessions};
     count(s, false);
+    (void)moe_engine_set_pass_progress(engine, on_pass, s, NULL);
     if (pthread_create(&s->thread, NULL, engine_thread, s) != 0) {
+        (void)moe_engine_set_pass_progress(engine, NULL, NULL, NULL);
         free(s);
         return NULL;
     }
@@ -261,6 +312,7 @@ void server_scheduler_close(server_scheduler **scheduler)
     }
     server_queue_end(s->queue);
     pthread_join(s->thread, NULL);
+    (void)moe_engine_set_pass_progress(s->engine, NULL, NULL, NULL);
     free(s);
     *scheduler = NULL;
 }

@@ -102,6 +102,9 @@ static bool take_news(server_exchange *exchange, uint32_t *index)
             answer->state = SERVER_DONE; /* its job is cancelled with the exchange */
             answer->finish = SERVER_FINISH_STOP;
         }
+        answer->has_progress = news.has_progress;
+        answer->n_read = news.n_read;
+        answer->reading_ns = news.reading_ns;
         reply->n_cached = at == 0 ? news.n_cached : reply->n_cached;
         server_news_free(&exchange->srv->queue, &news);
         if (!stored) {
@@ -255,11 +258,15 @@ static bool tell(server_exchange *exchange, uint32_t index)
     server_choice *answer = &reply->answers[index];
     cli_buffer *out = &exchange->events;
     bool stored = true;
+    if (answer->has_progress && reply->dialect->progress != NULL) {
+        answer->has_progress = false;
+        stored = reply->dialect->progress(reply, index, out);
+    }
     answer->reports_now = answer->reports.size == 0 ? 0 : SERVER_REPORTS_AT_ONCE;
     if (answer->content.size > answer->content_told ||
         answer->reasoning.size > answer->reasoning_told || answer->reports_now > 0 ||
         has_calls(answer)) {
-        stored = reply->dialect->piece(reply, index, out);
+        stored = stored && reply->dialect->piece(reply, index, out);
         answer->content_told = answer->content.size;
         answer->reasoning_told = answer->reasoning.size;
         server_logprobs_told(reply, answer);

@@ -34,6 +34,23 @@ void server_view_free(server_view *view)
     pthread_mutex_destroy(&view->lock);
 }
 
+/* With the lock held. */
+static void take_slots(server_view *view, server_job *const *active, uint32_t n_active)
+{
+    view->n_slots = n_active;
+    for (uint32_t i = 0; i < n_active; i++) {
+        const server_job *job = active[i];
+        view->slots[i] = (server_slot){job->n_tokens, job->n_cached, job->n_read, job->n_written};
+    }
+}
+
+void server_view_take_slots(server_view *view, server_job *const *active, uint32_t n_active)
+{
+    pthread_mutex_lock(&view->lock);
+    take_slots(view, active, n_active);
+    pthread_mutex_unlock(&view->lock);
+}
+
 void server_view_take(server_view *view, server_job *const *active, uint32_t n_active)
 {
     uint64_t now = server_now_ns();
@@ -42,11 +59,7 @@ void server_view_take(server_view *view, server_job *const *active, uint32_t n_a
                   (is_older(view->taken_ns, now, PICTURE_MS) || n_active == 0);
     if (is_due) {
         view->taken_ns = now;
-        view->n_slots = n_active;
-        for (uint32_t i = 0; i < n_active; i++) {
-            view->slots[i] =
-                (server_slot){active[i]->n_tokens, active[i]->n_cached, active[i]->n_written};
-        }
+        take_slots(view, active, n_active);
         if (view->tiers != NULL) {
             (void)moe_engine_get_tiers(view->engine, view->tiers,
                                        (size_t)view->n_layer * view->n_expert, NULL);
@@ -104,7 +117,7 @@ struct json_object *server_view_live(server_view *view, const server_counts *c,
         {"written_tokens", c->written_tokens},
         {"hits", engine->expert_hits},
         {"misses", engine->expert_misses},
-        {"disk_bytes", engine->bytes_read_disk},
+        {"disk_bytes", engine->bytes_read_disk + c->pass.bytes_read},
         {"link_bytes", engine->bytes_moved_link},
         {"wait_ns", engine->expert_wait_ns},
         {"drafted", engine->speculation.drafted},
@@ -112,6 +125,12 @@ struct json_object *server_view_live(server_view *view, const server_counts *c,
         {"session_bytes", engine->session_bytes},
         {"resident_bytes", engine->resident_bytes_now},
         {"budget_bytes", info->memory.budget},
+        {"pass_layer", c->pass.layer},
+        {"pass_rows", c->pass.n_rows},
+        {"pass_bytes", c->pass.bytes_read},
+        {"pass_bytes_expected", c->pass.bytes_expected},
+        {"pass_ms", (uint64_t)(1e3 * c->pass.seconds)},
+        {"pass_ms_expected", (uint64_t)(1e3 * c->pass.seconds_expected)},
         {"n_layer", view->n_layer},
         {"n_expert", view->n_expert},
         {"n_expert_used", info->n_expert_used},
@@ -152,6 +171,7 @@ struct json_object *server_view_slots(server_view *view, const server_counts *c,
         if (works) {
             cli_json_u64(slot, "prompt_tokens", view->slots[i].n_prompt);
             cli_json_u64(slot, "cached_tokens", view->slots[i].n_cached);
+            cli_json_u64(slot, "read_tokens", view->slots[i].n_read);
             cli_json_u64(slot, "written_tokens", view->slots[i].n_written);
         }
         cli_json_append(slots, slot);

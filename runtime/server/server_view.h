@@ -17,7 +17,7 @@
 
 /* A session at work. */
 typedef struct server_slot {
-    uint64_t n_prompt, n_cached, n_written;
+    uint64_t n_prompt, n_cached, n_read, n_written;
 } server_slot;
 
 typedef struct server_view {
@@ -36,6 +36,8 @@ void server_view_init(server_view *view, const moe_engine *engine);
 void server_view_free(server_view *view);
 /* Of the engine's thread. */
 void server_view_take(server_view *view, server_job *const *active, uint32_t n_active);
+/* The sessions alone, within a step. */
+void server_view_take_slots(server_view *view, server_job *const *active, uint32_t n_active);
 /* Of a connection's thread: somebody looks. True if the picture is so old that the engine's thread
  * should take a new one. */
 bool server_view_ask(server_view *view);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Preloaded into the command: from the HANG_FROM-th pread() on (1 is the first) reads get no
  * answer, as from a disk that hangs. HANG_ON: only reads of files with this text in their path are
- * counted and hang. */
+ * counted and hang. SLOW_MS: each of those takes so long before that. */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -30,6 +30,10 @@ __attribute__((visibility("default"))) ssize_t pread(int fd, void *buffer, size_
                                                      off_t offset)
 {
     const char *from = getenv("HANG_FROM");
+    const char *slow = getenv("SLOW_MS");
+    if (slow != NULL && is_meant(fd)) {
+        usleep(1000 * (unsigned)atoi(slow));
+    }
     if (from != NULL && is_meant(fd) && atomic_fetch_add(&n_calls, 1) + 1 >= atoi(from)) {
         for (;;) {
             pause();

@@ -17,6 +17,8 @@ virtual_engine the_engine;
 int __wrap_moe_engine_get_info(const moe_engine *engine, moe_engine_info *info);
 int __wrap_moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats);
 int __wrap_moe_engine_get_tiers(const moe_engine *engine, uint8_t *tiers, size_t n, moe_error *err);
+int __wrap_moe_engine_set_pass_progress(moe_engine *engine, moe_pass_progress_fn progress,
+                                        void *user, moe_error *err);
 bool __wrap_moe_token_is_end(const moe_engine *engine, int32_t token);
 int __wrap_moe_session_create(moe_session **out, moe_engine *engine,
                               const moe_session_options *options, moe_error *err);
@@ -404,7 +406,12 @@ int __wrap_moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, 
     bool hangs = sim_chance(&the_engine.dice, the_engine.hang_per_mille);
     bool fails = hangs || sim_chance(&the_engine.dice, the_engine.fail_per_mille);
     uint64_t ns = 100000 + sim_roll(&the_engine.dice) % the_engine.step_ns;
-    wait_for_step(sessions, n, hangs ? HANG_NS : ns);
+    wait_for_step(sessions, n, hangs ? HANG_NS : ns / 2);
+    if (the_engine.progress != NULL) {
+        const moe_pass_progress half = {.layer = 1, .n_layer = 2, .rows_done = 3, .n_rows = 6};
+        the_engine.progress(&half, the_engine.progress_user);
+        wait_for_step(sessions, n, ns / 2);
+    }
     size_t n_cancelled = count_cancelled(sessions, n);
     for (size_t i = 0; i < n; i++) {
         sessions[i]->was_cancelled = sessions[i]->cancelled;
@@ -473,6 +480,18 @@ int __wrap_moe_engine_get_tiers(const moe_engine *engine, uint8_t *tiers, size_t
     (void)err;
     ve_enter("moe_engine_get_tiers");
     memset(tiers, 1, n);
+    ve_leave();
+    return MOE_OK;
+}
+
+int __wrap_moe_engine_set_pass_progress(moe_engine *engine, moe_pass_progress_fn progress,
+                                        void *user, moe_error *err)
+{
+    (void)engine;
+    (void)err;
+    ve_enter("moe_engine_set_pass_progress");
+    the_engine.progress = progress;
+    the_engine.progress_user = user;
     ve_leave();
     return MOE_OK;
 }

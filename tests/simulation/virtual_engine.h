@@ -45,6 +45,8 @@ typedef struct virtual_engine {
     void (*following)(const int32_t *tokens, size_t n, void *user);
     void *user;
 
+    moe_pass_progress_fn progress; /* told in the middle of each step */
+    void *progress_user;
     const char *in_turn; /* the call under way */
     uint32_t n_alive, n_made;
     uint64_t n_steps, stepped_ns; /* the last step's end */

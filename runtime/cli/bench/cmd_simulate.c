@@ -183,34 +183,45 @@ static int simulate_one(const sweep *s, const char *policy, cache_size size, boo
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
+/* All policies with slots of this size; regret is against Belady's. */
+static int run_policies(const sweep *s, cache_size size, bool per_layer, sweep_row *rows,
+                        size_t *n_rows, cli_progress *progress)
+{
+    const size_t n_splits = (size_t)s->splits[SPLIT_GLOBAL] + s->splits[SPLIT_PER_LAYER];
+    const double n_all = (double)(s->n_policies * s->n_sizes * n_splits);
+    moe_simulation_result bound = {.struct_size = sizeof bound};
+    int code = simulate_one(s, "belady", size, per_layer, &bound);
+    for (size_t p = 0; p < s->n_policies && code == CLI_EXIT_OK; p++) {
+        sweep_row *row = &rows[*n_rows];
+        row->policy = s->policies[p];
+        row->per_layer = per_layer;
+        code = simulate_one(s, row->policy, size, per_layer, &row->result);
+        row->regret = bound.hit_rate - row->result.hit_rate;
+        row->share = size.share > 0 ? size.share
+                                    : (double)row->result.n_slots /
+                                          ((double)s->info.n_layer * s->info.n_expert);
+        *n_rows += code == CLI_EXIT_OK;
+        cli_progress_show(progress, (double)*n_rows / n_all);
+    }
+    return code;
+}
+
 static int run_sweep(const sweep *s, sweep_row *rows, size_t *n_rows)
 {
+    cli_progress progress;
+    int code = CLI_EXIT_OK;
     *n_rows = 0;
+    cli_progress_start(&progress, s->options, "simulating");
     for (size_t z = 0; z < s->n_sizes; z++) {
-        for (int split = 0; split < SPLIT_BOTH; split++) {
-            moe_simulation_result bound = {.struct_size = sizeof bound};
-            int code = CLI_EXIT_OK;
+        for (int split = 0; split < SPLIT_BOTH && code == CLI_EXIT_OK; split++) {
             if (s->splits[split]) {
-                code = simulate_one(s, "belady", s->sizes[z], split == SPLIT_PER_LAYER, &bound);
-            }
-            for (size_t p = 0; s->splits[split] && p < s->n_policies && code == CLI_EXIT_OK; p++) {
-                sweep_row *row = &rows[*n_rows];
-                row->policy = s->policies[p];
-                row->per_layer = split == SPLIT_PER_LAYER;
-                code = simulate_one(s, row->policy, s->sizes[z], row->per_layer, &row->result);
-                row->regret = bound.hit_rate - row->result.hit_rate;
-                row->share = s->sizes[z].share > 0
-                                 ? s->sizes[z].share
-                                 : (double)row->result.n_slots /
-                                       ((double)s->info.n_layer * s->info.n_expert);
-                *n_rows += code == CLI_EXIT_OK;
-            }
-            if (code != CLI_EXIT_OK) {
-                return code;
+                code =
+                    run_policies(s, s->sizes[z], split == SPLIT_PER_LAYER, rows, n_rows, &progress);
             }
         }
     }
-    return CLI_EXIT_OK;
+    cli_progress_end(&progress);
+    return code;
 }
 
 /* ---- Printing ---- */

@@ -20,11 +20,12 @@
  *   reading: moe_engine_get_info, moe_tokenize, moe_token_piece, moe_token_is_end,
  *            moe_text_create, moe_session_file_tokens,
  *            moe_session_cancel (also in signal handlers)
- *   in turn: moe_engine_get_stats, moe_session_create, moe_session_close, moe_session_feed,
- *            moe_step, moe_session_take, moe_session_n_tokens, moe_session_n_pending,
- *            moe_session_tokens, moe_session_is_full, moe_session_logits, moe_session_score,
- *            moe_session_truncate, moe_session_fork, moe_session_set_sampling, moe_session_save,
- *            moe_session_load, moe_session_was_cancelled
+ *   in turn: moe_engine_get_stats, moe_engine_set_pass_progress, moe_session_create,
+ *            moe_session_close, moe_session_feed, moe_step, moe_session_take,
+ *            moe_session_n_tokens, moe_session_n_pending, moe_session_tokens,
+ *            moe_session_is_full, moe_session_logits, moe_session_score, moe_session_truncate,
+ *            moe_session_fork, moe_session_set_sampling, moe_session_save, moe_session_load,
+ *            moe_session_was_cancelled
  *   own:     moe_text_push, moe_text_finish, moe_text_close
  *   last:    moe_engine_close
  * A session's moe_session_close is for moe_session_cancel what `last` is: no cancel runs beside it
@@ -220,6 +221,8 @@ struct moe_engine_options {
      */
     moe_switch idle_checksums;
     uint8_t reserved[4]; /* must be 0 */
+
+    moe_pass_progress_fn pass_progress; /* how far a step's pass is, with `user`; may be NULL */
 };
 
 MOE_API void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size);
@@ -273,6 +276,11 @@ MOE_API int moe_engine_get_info(const moe_engine *engine, moe_engine_info *info)
 /* Fills a moe_engine_stats (moe/statistics.h): counters since the engine was opened. All are 0 with
  * vocabulary_only. */
 MOE_API int moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats);
+
+/* From now on tells this function how far passes are, in place of options.pass_progress; NULL:
+ * none. */
+MOE_API int moe_engine_set_pass_progress(moe_engine *engine, moe_pass_progress_fn progress,
+                                         void *user, moe_error *err);
 
 /* ---- Text --------------------------------------------------------------------------------- */
 

@@ -42,7 +42,8 @@ MOE_API int moe_plan_speed(const moe_memory_plan *plan, const moe_speed_rates *r
 /* Measures the rates for these options: opens the model and decodes a few tokens, counting the time
  * that was not spent waiting; reads up to 256 MiB of the file at random, for at most a second, past
  * the page cache where the disk can; the link's speed is what a GPU showed when it was opened, or
- * what a simulated device was told. Takes the memory of the plan and some MiB of buffers. */
+ * what a simulated device was told. Takes the memory of the plan and some MiB of buffers.
+ * options->progress is told of opening, then from 0 on of the tokens that are decoded. */
 MOE_API int moe_speed_measure(const moe_engine_options *options, moe_speed_rates *rates,
                               moe_error *err);
 

@@ -39,6 +39,21 @@ typedef enum moe_float_gemm {
 /* fraction in [0, 1] of what opening has to read. Return false to cancel. Called on the opening
  * thread. */
 typedef bool (*moe_progress_fn)(double fraction, void *user);
+/* How far the pass is that a step runs. New fields come at the end. */
+typedef struct moe_pass_progress {
+    uint32_t layer, n_layer; /* layers that are done, of how many */
+    /* Tokens that the pass evaluates, all in each layer; as many of them are counted as done as the
+     * share of layers with experts that is. */
+    uint32_t rows_done, n_rows;
+    uint64_t bytes_read; /* from the disk since the pass began */
+    /* What that and the time will be in the end, if all layers are like those so far; 0: not known
+     * yet. */
+    uint64_t bytes_expected;
+    double seconds, seconds_expected;
+} moe_pass_progress;
+/* Called within a step, on its thread, at most ten times a second. Drafts, and passes that a GPU
+ * plays whole, tell nothing. Must not call the engine. */
+typedef void (*moe_pass_progress_fn)(const moe_pass_progress *progress, void *user);
 /* Notices worth a line (a fallback taken, a slow path): no newline. Called on any thread. */
 typedef void (*moe_log_fn)(const char *line, void *user);
 

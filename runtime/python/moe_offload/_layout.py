@@ -64,6 +64,19 @@ class moe_error(Structure):
     ]
 
 
+class moe_pass_progress(Structure):
+    _fields_ = [
+        ("layer", c_uint32),
+        ("n_layer", c_uint32),
+        ("rows_done", c_uint32),
+        ("n_rows", c_uint32),
+        ("bytes_read", c_uint64),
+        ("bytes_expected", c_uint64),
+        ("seconds", c_double),
+        ("seconds_expected", c_double),
+    ]
+
+
 class moe_metadata_override_value(Union):
     _fields_ = [
         ("integer", c_int64),
@@ -343,6 +356,7 @@ class moe_engine_options(Structure):
         ("checksums", c_char_p),
         ("idle_checksums", c_int),
         ("reserved", c_uint8 * 4),
+        ("pass_progress", c_void_p),
     ]
 
 

@@ -48,6 +48,16 @@ function drawGrid(now) {
   }).filter((_, i) => i > 0 && (i !== 3 || counts[3] > 0 || now.link_bytes > 0)));
 }
 
+/* How far the pass is that runs; the rest is judged by its layers so far. */
+function passText(now) {
+  const left = Math.round((now.pass_ms_expected - now.pass_ms) / 1000);
+  return `layer ${now.pass_layer} of ${now.n_layer}` +
+    (now.pass_bytes > 0 ? `, ${bytes(now.pass_bytes)}` : "") +
+    (now.pass_bytes > 0 && now.pass_bytes_expected > 0 ?
+      ` of about ${bytes(now.pass_bytes_expected)}` : "") +
+    (left > 0 ? `, about ${left} s left` : "");
+}
+
 function drawFigures(now, seconds) {
   const rate = name => before && seconds > 0 ? (now[name] - before[name]) / seconds : 0;
   const asked = rate("hits") + rate("misses");
@@ -64,6 +74,7 @@ function drawFigures(now, seconds) {
     ["Experts ready, in all", share(now.hits, all)],
     ["From the disk a second", bytes(disk), disk / peak.disk],
     ["From the disk in all", bytes(now.disk_bytes)],
+    ...(now.pass_ms > 0 ? [["The pass that runs", passText(now), now.pass_layer / now.n_layer]] : []),
     ...(now.link_bytes > 0 ? [["Over the link a second", bytes(link), link / peak.link]] : []),
     ["Drafts accepted", share(now.accepted, now.drafted)],
     ["Conversations in memory", now.idle],
@@ -92,10 +103,11 @@ function waitText() {
   const seconds = Math.round((performance.now() - waited.began) / 1000);
   const reading = waited.slots.filter(slot => slot.state === "reading");
   const what = reading.length === 1 ? `Reading a prompt of ${reading[0].prompt_tokens} tokens` +
-      (reading[0].cached_tokens > 0 ? `, ${reading[0].cached_tokens} of them known` : "")
+      (reading[0].cached_tokens > 0 ? `, ${reading[0].cached_tokens} of them known` : "") +
+      (reading[0].read_tokens > 0 ? `, ${reading[0].read_tokens} read` : "")
     : reading.length > 1 ? `Reading ${reading.length} prompts`
       : waited.waiting > 0 ? "Waiting for a place" : "Sent";
-  return `${what}: ${seconds} s, ${bytes(waited.disk)} from the disk`;
+  return `${what}: ${seconds} s, ${bytes(waited.disk)} from the disk${waited.pass}`;
 }
 
 async function lookAtWait(now) {
@@ -108,7 +120,7 @@ async function lookAtWait(now) {
   const { began, from } = waited?.id === current.id ? waited
     : { began: performance.now(), from: now.disk_bytes };
   waited = { id: current.id, began, from, slots, waiting: now.waiting,
-    disk: now.disk_bytes - from };
+    disk: now.disk_bytes - from, pass: now.pass_ms > 0 ? "; " + passText(now) : "" };
   paintSoon(current);
 }
 

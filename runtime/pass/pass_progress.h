@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* Tells the program how far a pass is while it runs. A hook, which sees layers end and waits begin;
+ * it tells at most ten times a second, whatever the passes take. */
+#ifndef MOE_PASS_PROGRESS_H
+#define MOE_PASS_PROGRESS_H
+
+#include <moe/types.h>
+
+#include "runtime/pass/pass_hooks.h"
+
+typedef struct moe_pass_watch {
+    moe_pass_hook hook;
+    moe_pass_progress_fn tell;
+    void *user;
+    uint32_t n_with_experts; /* layers that have experts */
+    uint64_t told_ns;        /* when something was told last, of any pass */
+    /* Of the pass that runs. */
+    uint64_t began_ns, read_before;
+    uint32_t n_rows;
+    uint32_t layer;                /* layers that are done, */
+    uint64_t layer_ns, layer_read; /* and when the last one was, and what had been read */
+} moe_pass_watch;
+
+/* Replaces what was told before; tell NULL: nothing is told. Between passes only. */
+int moe_pass_watch_set(moe_pass_watch *watch, moe_runner *runner, moe_pass_progress_fn tell,
+                       void *user, moe_error *err);
+
+#endif
