@@ -19,19 +19,15 @@ static int read_layer(moe_draft_head *head, const moe_model_config *trunk, const
 {
     if (!moe_gguf_is_eagle(head->gguf)) {
         head->config = *trunk;
-        int status = moe_tensor_map_build_draft(&head->map, &head->config, head->gguf, err);
-        return status != MOE_OK
-                   ? status
-                   : moe_program_build_draft(&head->program, &head->config, &head->map, err);
+        return moe_program_build_draft(&head->program, &head->map, &head->config, head->gguf, err);
     }
     int status = moe_draft_eagle_open(&head->eagle, trunk, head->gguf, path, err);
     if (status == MOE_OK) {
         head->config = head->eagle->config.config;
-        status = moe_tensor_map_build_eagle(&head->map, &head->eagle->config, head->gguf, err);
+        status = moe_program_build_eagle(&head->program, &head->map, &head->eagle->config,
+                                         head->gguf, err);
     }
-    return status != MOE_OK
-               ? status
-               : moe_program_build_eagle(&head->program, &head->eagle->config, &head->map, err);
+    return status;
 }
 
 int moe_draft_head_open(moe_draft_head **out, const moe_model_config *trunk, const moe_gguf *gguf,

@@ -64,10 +64,8 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
                                      o->n_metadata_overrides, err);
     }
     if (status == MOE_OK) {
-        status = moe_tensor_map_build(&engine->map, &engine->config, engine->gguf, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_program_build(&engine->program, &engine->config, &engine->map, err);
+        status =
+            moe_program_build(&engine->program, &engine->map, &engine->config, engine->gguf, err);
     }
     if (status == MOE_OK) {
         status = moe_tensor_scales_read(&engine->map, &engine->reading, err);

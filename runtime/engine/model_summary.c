@@ -341,21 +341,18 @@ static int print_program(const moe_file *file, uint32_t layer, char **text, moe_
     moe_tensor_map map;
     moe_program program;
     int status = moe_model_config_read(&config, file->gguf, err);
+    if (status == MOE_OK && layer != UINT32_MAX && layer >= config.n_layer) {
+        status = moe_fail(err, MOE_ERR_ARGUMENT, "layer %u: the model has layers 0 to %u", layer,
+                          config.n_layer - 1);
+    }
     if (status == MOE_OK) {
-        status = moe_tensor_map_build(&map, &config, file->gguf, err);
+        status = moe_program_build(&program, &map, &config, file->gguf, err);
     }
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = layer == UINT32_MAX || layer < config.n_layer
-                 ? moe_program_build(&program, &config, &map, err)
-                 : moe_fail(err, MOE_ERR_ARGUMENT, "layer %u: the model has layers 0 to %u", layer,
-                            config.n_layer - 1);
     if (status == MOE_OK) {
         status = moe_program_print(&program, layer, text, err);
         moe_program_free(&program);
+        moe_tensor_map_free(&map);
     }
-    moe_tensor_map_free(&map);
     return status;
 }
 

@@ -136,7 +136,7 @@ static void read_forms(const moe_config_reader *r, moe_model_config *config)
     const moe_family *family = r->family;
     config->no_gate_matrix = family->no_gate_matrix;
     config->experts_norm_tensor = family->experts_norm;
-    config->family_traits = family->traits;
+    config->expert_scales = family->expert_scales;
 }
 
 void moe_config_read_norms(moe_config_reader *r, moe_model_config *config)

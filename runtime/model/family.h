@@ -5,7 +5,6 @@
 #ifndef MOE_MODEL_FAMILY_H
 #define MOE_MODEL_FAMILY_H
 
-#include "runtime/model/layer_traits.h"
 #include "runtime/model/model_config.h"
 
 /* Where the width of an expert comes from if expert_feed_forward_length is absent. */
@@ -98,7 +97,7 @@ typedef struct moe_family {
     bool expert_biases;
     bool no_gate_matrix;
     const char *experts_norm;
-    uint64_t traits;         /* moe_model_config.family_traits */
+    bool expert_scales;
     bool experts_by_tensors; /* layers with a router's tensor have experts; no key says which */
     moe_expert_width_rule expert_width;
     moe_shared_rule shared;

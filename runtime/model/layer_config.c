@@ -173,3 +173,41 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
         layer->scales_queries = config->temperature_scale != 0 && (!chunks || layer->no_rope);
     }
 }
+
+/* Of the model's last layer with attention; the file says whether its network is dense. */
+int moe_model_config_draft(moe_model_config *config, const moe_gguf *gguf, moe_error *err)
+{
+    char name[48];
+    const uint32_t index = config->n_layer;
+    uint32_t last = index;
+    while (last > 0 && !moe_mixer_has_heads(config->layers[last - 1].mixer)) {
+        last--;
+    }
+    bool single = last > 0 && config->layers[last - 1].feed_forward == MOE_FEED_FORWARD_NONE;
+    if (last == 0 || single || config->attention_window > 0) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "drafting layers of %s models are not run: %s; draft in another way",
+                        config->family,
+                        last == 0 ? "the model has no layer with attention"
+                        : single  ? "their norms are other ones than the model's"
+                                  : "which window they have is in no key");
+    }
+    moe_layer_kind kind = config->layers[last - 1];
+    /* It attends to all positions: that changes drafts, not the text. */
+    kind.heads.k_dim -= kind.indexer == MOE_INDEXER_OWN ? config->index_dim : 0;
+    kind.indexer = MOE_INDEXER_NONE;
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_inp.weight", index);
+    bool routed = config->n_expert > 0 && moe_gguf_find_tensor(gguf, name) != NULL;
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate.weight", index);
+    const moe_gguf_tensor *gate = moe_gguf_find_tensor(gguf, name);
+    kind.feed_forward = !routed                   ? MOE_FEED_FORWARD_DENSE
+                        : config->n_ff_shared > 0 ? MOE_FEED_FORWARD_BOTH
+                                                  : MOE_FEED_FORWARD_ROUTED;
+    if (!routed && gate != NULL && gate->dims[1] > 0 && gate->dims[1] <= UINT32_MAX / 2) {
+        config->n_ff_dense = (uint32_t)gate->dims[1];
+    }
+    config->layers[0] = kind;
+    config->n_layer = 1;
+    config->tied_output = false;
+    return MOE_OK;
+}

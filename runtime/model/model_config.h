@@ -139,7 +139,6 @@ typedef struct moe_model_config {
     const char *ffn_norm_tensor;
     const char *attn_post_norm_tensor; /* of attention's output; NULL: there is none */
     const char *ffn_post_norm_tensor;  /* of the feed-forward block's output; likewise */
-    uint64_t family_traits; /* of its layers' tensors (moe_layer_trait), besides the usual */
 
     /* Feed-forward */
     uint32_t n_dense_lead; /* leading layers without experts */
@@ -158,6 +157,7 @@ typedef struct moe_model_config {
     const char *experts_norm_tensor;
     float router_cap;   /* soft cap of the router's logits; 0: none */
     bool expert_biases; /* of the router and of the experts' products */
+    bool expert_scales; /* factors of the experts' weights, ffn_down_exps.scale */
     moe_gate_kind gate;
     bool gate_renormalise;        /* selected weights divided by their sum */
     float gate_scale;             /* of the selected weights; 1: none */
@@ -175,6 +175,11 @@ typedef struct moe_model_config {
 /* Reads, derives and validates. Unknown architectures and missing or contradictory keys are errors
  * that name the key (for an unknown architecture they list the known ones). */
 int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_error *err);
+
+/* From a model's config to that of a model whose one layer is the first that stands behind the
+ * model's last and predicts further tokens (keys "nextn"), in the model's files or in one of its
+ * own. */
+int moe_model_config_draft(moe_model_config *config, const moe_gguf *gguf, moe_error *err);
 
 /* Rotary frequencies: n_rot / 2 values that multiply a position, with scaling applied. factors: the
  * file's rope_freqs tensor ([n_rope_factors]) or NULL. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Where the model's weights are in the files: for every layer the resident tensors, and for every
- * (layer, expert) the three byte ranges that move between the tiers. Shapes are checked against the
- * config. */
+ * (layer, expert) the three byte ranges that move between the tiers. Making the model's program
+ * fills it in (runtime/program/). */
 #ifndef MOE_MODEL_TENSOR_MAP_H
 #define MOE_MODEL_TENSOR_MAP_H
 
@@ -180,22 +180,6 @@ typedef struct moe_tensor_map {
     uint64_t n_parameters_active; /* per token */
 } moe_tensor_map;
 
-/* Finds and checks every tensor that the config requires. A tensor that is missing, of a wrong
- * shape, of an unsupported type or beyond its file is an error that names it. May set
- * config->tied_output. */
-int moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
-                         moe_error *err);
-/* The map of the layer that stands behind the model's last one and predicts further tokens (keys
- * "nextn"), in the model's files or in one of its own. config: in, the model's; out, that of a
- * model of this layer alone. The map's output_norm is the layer's own; token_embedding and output
- * are absent unless the layer brings its own. */
-int moe_tensor_map_build_draft(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
-                               moe_error *err);
-/* The map of an EAGLE-3 head, whose layer reads twice the width: attn_q, attn_k and attn_v have
- * rows of 2 * n_embd. output_norm is the head's own; token_embedding and output are absent unless
- * it brings its own, rope_freqs likewise. */
-int moe_tensor_map_build_eagle(moe_tensor_map *map, const moe_eagle_config *eagle,
-                               const moe_gguf *gguf, moe_error *err);
 void moe_tensor_map_free(moe_tensor_map *map);
 
 /* What multiplies the products of a matrix; 0: nothing does. */

@@ -10,7 +10,8 @@ static void write_router(moe_program_builder *b, moe_value to)
 {
     const moe_model_config *c = b->config;
     moe_build_row_norm(b, MOE_LAYER_ROUTER_NORM, MOE_VALUE_X, MOE_VALUE_BRANCH);
-    moe_build_linear(b, MOE_VALUE_BRANCH, c->n_embd, MOE_LAYER_ROUTER, MOE_TENSOR_NONE, to);
+    moe_build_linear(b, MOE_VALUE_BRANCH, c->n_embd, MOE_LAYER_ROUTER, c->n_expert, MOE_TENSOR_NONE,
+                     to);
     moe_build_scale(b, to, c->n_expert, 1 / sqrtf((float)c->n_embd));
     moe_build_cap(b, to, c->n_expert, c->router_cap);
 }

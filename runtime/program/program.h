@@ -249,15 +249,24 @@ typedef struct moe_program {
     size_t n_floats[MOE_VALUES]; /* of a row; 0: the program does not use the value */
 } moe_program;
 
-/* Makes the program of a model whose tensors have been found. An operation that does not fit its
- * tensors or its inputs is MOE_ERR_INTERNAL, which names layer and operation. */
-int moe_program_build(moe_program *program, const moe_model_config *config,
-                      const moe_tensor_map *map, moe_error *err);
-/* ... of a drafting layer, as a model of one layer whose front joins hidden states and tokens. */
-int moe_program_build_draft(moe_program *program, const moe_model_config *config,
-                            const moe_tensor_map *map, moe_error *err);
-int moe_program_build_eagle(moe_program *program, const moe_eagle_config *eagle,
-                            const moe_tensor_map *map, moe_error *err);
+/* Makes a model's program, and the map of the tensors that its operations use. A tensor that is
+ * missing, of a wrong shape, of an unsupported type or beyond its file is an error that names it,
+ * the layer and the operation; a tensor that no operation uses is one, too. An operation that does
+ * not fit its inputs is MOE_ERR_INTERNAL. After an error, program and map are empty. */
+int moe_program_build(moe_program *program, moe_tensor_map *map, const moe_model_config *config,
+                      const moe_gguf *gguf, moe_error *err);
+/* The map alone. */
+int moe_tensor_map_build(moe_tensor_map *map, const moe_model_config *config, const moe_gguf *gguf,
+                         moe_error *err);
+/* ... of a drafting layer, as a model of one layer whose front joins hidden states and tokens.
+ * config: in, the model's; out, that of a model of this layer alone. The map's output_norm is the
+ * layer's own; token_embedding and output are absent unless the layer brings its own. */
+int moe_program_build_draft(moe_program *program, moe_tensor_map *map, moe_model_config *config,
+                            const moe_gguf *gguf, moe_error *err);
+/* ... of an EAGLE-3 head, whose layer reads twice the width. token_embedding and output are absent
+ * unless it brings its own, rope_freqs likewise. */
+int moe_program_build_eagle(moe_program *program, moe_tensor_map *map,
+                            const moe_eagle_config *eagle, const moe_gguf *gguf, moe_error *err);
 void moe_program_free(moe_program *program);
 
 /* Writes the program as text, for people: layers that are alike once. layer: one alone, or

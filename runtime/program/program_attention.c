@@ -5,6 +5,8 @@
  * MLA runs in its absorbed form: the cache holds one latent (and one rotary key) per position. k_b
  * maps the queries' part without position into the latent's space, and v_b maps the attended latent
  * out of it. */
+#include <stdio.h>
+
 #include "runtime/program/program_builder.h"
 
 #define INDEX_NORM_EPS 1e-6f /* of all models; no key says it */
@@ -54,25 +56,41 @@ static void clip(moe_program_builder *b, moe_value value, uint32_t n)
                           .factor = b->config->clip_qkv});
 }
 
+/* Whether the gates of attention's output have a matrix of their own. */
+static bool has_gates(const moe_program_builder *b)
+{
+    moe_attention_gate gate = b->config->attention_gate;
+    return gate == MOE_ATTENTION_GATE_OWN ||
+           (gate == MOE_ATTENTION_GATE_HEADS && moe_build_has(b, MOE_LAYER_ATTN_GATE));
+}
+
 /* Queries, keys, values and the gates of attention's output. */
 static void project(moe_program_builder *b, moe_value from)
 {
     const moe_heads *h = &moe_built_kind(b)->heads;
     bool joined = b->config->attention_gate == MOE_ATTENTION_GATE_JOINED;
-    bool has_values = moe_build_has(b, MOE_LAYER_ATTN_V);
+    const uint32_t n_queries = h->n * h->k_dim * (joined ? 2 : 1), n_keys = h->n_kv * h->k_dim;
+    const uint32_t n_values = h->n_kv * h->v_dim;
+    for (int bias = 0; bias < 2 && b->claims != NULL && b->status == MOE_OK; bias++) {
+        const uint64_t n_rows[3] = {n_queries, n_keys, n_values};
+        b->status = moe_claim_joined_qkv(b->claims, b->layer, n_rows, bias);
+    }
+    bool has_values = !b->config->values_optional || moe_build_has(b, MOE_LAYER_ATTN_V);
     moe_op_output outputs[MOE_MOST_OUTPUTS] = {
-        moe_build_output(b, MOE_LAYER_ATTN_Q, joined ? MOE_VALUE_GATE : MOE_VALUE_Q),
-        moe_build_output(b, MOE_LAYER_ATTN_K, MOE_VALUE_K),
+        moe_build_output(MOE_LAYER_ATTN_Q, 0, n_queries, joined ? MOE_VALUE_GATE : MOE_VALUE_Q),
+        moe_build_output(MOE_LAYER_ATTN_K, 0, n_keys, MOE_VALUE_K),
     };
+    bool by_head = b->config->attention_gate == MOE_ATTENTION_GATE_HEADS;
+    const uint32_t n_gates = by_head ? h->n : h->n * h->v_dim;
     uint32_t n = 2;
     outputs[0].bias = MOE_LAYER_ATTN_Q_BIAS;
     outputs[1].bias = MOE_LAYER_ATTN_K_BIAS;
     if (has_values) {
-        outputs[n] = moe_build_output(b, MOE_LAYER_ATTN_V, MOE_VALUE_V);
+        outputs[n] = moe_build_output(MOE_LAYER_ATTN_V, 0, n_values, MOE_VALUE_V);
         outputs[n++].bias = MOE_LAYER_ATTN_V_BIAS;
     }
-    if (moe_build_has(b, MOE_LAYER_ATTN_GATE)) {
-        outputs[n++] = moe_build_output(b, MOE_LAYER_ATTN_GATE, MOE_VALUE_GATE);
+    if (has_gates(b)) {
+        outputs[n++] = moe_build_output(MOE_LAYER_ATTN_GATE, 0, n_gates, MOE_VALUE_GATE);
     }
     /* An EAGLE-3 head reads more than the stream. */
     uint32_t n_in = from == MOE_VALUE_NORM ? b->config->n_embd : 2 * b->config->n_embd;
@@ -82,7 +100,6 @@ static void project(moe_program_builder *b, moe_value from)
                        moe_all_of(MOE_VALUE_Q, h->k_dim), h->k_dim, h->n);
     }
     if (!has_values) {
-        uint32_t n_keys = h->n_kv * h->k_dim;
         moe_build_copy(b, moe_all_of(MOE_VALUE_K, n_keys), moe_all_of(MOE_VALUE_V, n_keys), n_keys,
                        1);
     }
@@ -93,11 +110,12 @@ static void attend(moe_program_builder *b, moe_value q, uint32_t k_dim)
     const moe_model_config *c = b->config;
     const moe_layer_kind *kind = moe_built_kind(b);
     const moe_heads *h = &kind->heads;
+    bool sinks =
+        c->attention_sinks && (!c->sinks_optional || moe_build_has(b, MOE_LAYER_ATTN_SINKS));
     moe_build(b, (moe_op){.kind = MOE_OP_ATTEND,
                           .n = k_dim,
                           .each = h->n,
-                          .tensor = moe_build_has(b, MOE_LAYER_ATTN_SINKS) ? MOE_LAYER_ATTN_SINKS
-                                                                           : MOE_TENSOR_NONE,
+                          .tensor = sinks ? MOE_LAYER_ATTN_SINKS : MOE_TENSOR_NONE,
                           .bias = MOE_TENSOR_NONE,
                           .x = moe_all_of(q, k_dim),
                           .y = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
@@ -128,8 +146,7 @@ static void gate(moe_program_builder *b, bool softplus)
     const moe_heads *h = &moe_built_kind(b)->heads;
     bool heads = c->attention_gate == MOE_ATTENTION_GATE_HEADS;
     bool joined = c->attention_gate == MOE_ATTENTION_GATE_JOINED;
-    if (c->attention_gate == MOE_ATTENTION_GATE_NONE ||
-        (heads && !moe_build_has(b, MOE_LAYER_ATTN_GATE))) {
+    if (!joined && !has_gates(b)) {
         return;
     }
     moe_operand gates = heads    ? moe_all_of(MOE_VALUE_GATE, 1)
@@ -147,9 +164,9 @@ static void gate(moe_program_builder *b, bool softplus)
                                      .one = heads}});
 }
 
-static void project_output(moe_program_builder *b, moe_value from, uint32_t n)
+static void project_output(moe_program_builder *b, moe_value from, uint32_t n, int bias)
 {
-    moe_build_linear(b, from, n, MOE_LAYER_ATTN_OUT, MOE_LAYER_ATTN_OUT_BIAS, MOE_VALUE_BRANCH);
+    moe_build_linear(b, from, n, MOE_LAYER_ATTN_OUT, b->config->n_embd, bias, MOE_VALUE_BRANCH);
     moe_build_scale(b, MOE_VALUE_BRANCH, b->config->n_embd, b->config->attention_out_scale);
 }
 
@@ -181,7 +198,7 @@ void moe_build_attention(moe_program_builder *b, const moe_attention_form *form)
           moe_all_of(MOE_VALUE_V, (size_t)h->n_kv * h->v_dim));
     attend(b, MOE_VALUE_Q, h->k_dim);
     gate(b, form->softplus);
-    project_output(b, MOE_VALUE_ATTENDED, h->n * h->v_dim);
+    project_output(b, MOE_VALUE_ATTENDED, h->n * h->v_dim, MOE_LAYER_ATTN_OUT_BIAS);
 }
 
 /* ---- MLA ---- */
@@ -191,17 +208,18 @@ static void project_latent(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;
     bool lora = c->q_lora_rank > 0;
-    moe_op_output outputs[2] = {
-        moe_build_output(b, lora ? MOE_LAYER_ATTN_Q_A : MOE_LAYER_ATTN_Q,
-                         lora ? MOE_VALUE_Q_A : MOE_VALUE_Q),
-        moe_build_output(b, MOE_LAYER_ATTN_KV_A, MOE_VALUE_K),
+    const uint32_t n_queries = c->n_head * (c->qk_nope_dim + c->n_rot);
+    const moe_op_output outputs[2] = {
+        lora ? moe_build_output(MOE_LAYER_ATTN_Q_A, 0, c->q_lora_rank, MOE_VALUE_Q_A)
+             : moe_build_output(MOE_LAYER_ATTN_Q, 0, n_queries, MOE_VALUE_Q),
+        moe_build_output(MOE_LAYER_ATTN_KV_A, 0, c->head_dim_k, MOE_VALUE_K),
     };
     moe_build_linears(b, MOE_VALUE_NORM, c->n_embd, outputs, 2);
     if (lora) {
         moe_build_norm(b, MOE_LAYER_ATTN_Q_A_NORM, moe_all_of(MOE_VALUE_Q_A, c->q_lora_rank),
                        c->q_lora_rank, 1);
-        moe_build_linear(b, MOE_VALUE_Q_A, c->q_lora_rank, MOE_LAYER_ATTN_Q_B, MOE_TENSOR_NONE,
-                         MOE_VALUE_Q);
+        moe_build_linear(b, MOE_VALUE_Q_A, c->q_lora_rank, MOE_LAYER_ATTN_Q_B, n_queries,
+                         MOE_TENSOR_NONE, MOE_VALUE_Q);
     }
     moe_build_norm(b, MOE_LAYER_ATTN_KV_A_NORM, moe_all_of(MOE_VALUE_K, c->head_dim_k),
                    c->kv_lora_rank, 1);
@@ -212,8 +230,9 @@ static void add_index_keys(moe_program_builder *b, uint32_t stride)
 {
     const moe_model_config *c = b->config;
     moe_operand key = moe_all_of(MOE_VALUE_INDEX_K, c->index_dim);
-    moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_INDEX_K, MOE_TENSOR_NONE,
+    moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_INDEX_K, c->index_dim, MOE_TENSOR_NONE,
                      MOE_VALUE_INDEX_K);
+    moe_build_claim(b, MOE_LAYER_INDEX_K_NORM_BIAS, c->index_dim, 1, MOE_TENSOR_VECTOR);
     moe_build(b, (moe_op){.kind = MOE_OP_NORM,
                           .n = c->index_dim,
                           .tensor = MOE_LAYER_INDEX_K_NORM,
@@ -233,11 +252,11 @@ static void choose(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;
     uint32_t first = b->program->n_ops;
-    moe_build_linear(b, MOE_VALUE_Q_A, c->q_lora_rank, MOE_LAYER_INDEX_Q, MOE_TENSOR_NONE,
-                     MOE_VALUE_INDEX_Q);
+    moe_build_linear(b, MOE_VALUE_Q_A, c->q_lora_rank, MOE_LAYER_INDEX_Q,
+                     c->index_heads * c->index_dim, MOE_TENSOR_NONE, MOE_VALUE_INDEX_Q);
     turn(b, moe_all_of(MOE_VALUE_INDEX_Q, c->index_dim), c->index_heads, c->index_rope, false);
-    moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_INDEX_WEIGHTS, MOE_TENSOR_NONE,
-                     MOE_VALUE_INDEX_WEIGHTS);
+    moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_INDEX_WEIGHTS, c->index_heads,
+                     MOE_TENSOR_NONE, MOE_VALUE_INDEX_WEIGHTS);
     moe_build(b, (moe_op){.kind = MOE_OP_CHOOSE,
                           .n = c->index_dim,
                           .each = c->index_heads,
@@ -254,6 +273,22 @@ static void choose(moe_program_builder *b)
     }
 }
 
+/* Older files have k_b and v_b of all heads in one tensor. If it stands beside its halves, the same
+ * weights are in the file twice, and the halves are used. */
+static void claim_joined_halves(moe_program_builder *b)
+{
+    const moe_model_config *c = b->config;
+    char name[48];
+    if (b->claims != NULL && moe_build_has(b, MOE_LAYER_ATTN_K_B)) {
+        snprintf(name, sizeof name, "blk.%u.%s", b->claims->first_layer + b->layer,
+                 moe_tensor_name(c, MOE_LAYER_ATTN_KV_B));
+        moe_claims_ignore(b->claims, name);
+    } else if (moe_build_has(b, MOE_LAYER_ATTN_KV_B)) {
+        moe_build_claim(b, MOE_LAYER_ATTN_KV_B, c->kv_lora_rank,
+                        (uint64_t)c->n_head * (c->qk_nope_dim + c->v_head_dim), MOE_TENSOR_MATRIX);
+    }
+}
+
 void moe_build_latent_attention(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;
@@ -261,6 +296,7 @@ void moe_build_latent_attention(moe_program_builder *b)
     uint32_t q_dim = c->qk_nope_dim + c->n_rot;
     bool indexes = kind->indexer == MOE_INDEXER_OWN;
     project_latent(b);
+    claim_joined_halves(b);
     if (!kind->no_rope) {
         turn(b, moe_part_of(MOE_VALUE_Q, c->qk_nope_dim, q_dim), c->n_head, c->rope, false);
         turn(b, moe_part_of(MOE_VALUE_K, c->kv_lora_rank, c->head_dim_k), 1, c->rope, false);
@@ -293,5 +329,5 @@ void moe_build_latent_attention(moe_program_builder *b)
                           .x = moe_all_of(MOE_VALUE_ATTENDED, c->head_dim_v),
                           .y = moe_all_of(MOE_VALUE_VALUES, c->v_head_dim),
                           .u.n_out = c->v_head_dim});
-    project_output(b, MOE_VALUE_VALUES, c->n_head * c->v_head_dim);
+    project_output(b, MOE_VALUE_VALUES, c->n_head * c->v_head_dim, MOE_TENSOR_NONE);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What a program consists of: the front, the layers, the back. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,8 +69,8 @@ static void embed(moe_program_builder *b, moe_value to)
 static void build_back(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;
-    moe_op_output head = moe_build_rows_output(MOE_TENSOR_OUTPUT, 0, c->n_vocab, MOE_VALUE_LOGITS);
-    head.bias = MOE_TENSOR_OUTPUT_BIAS;
+    moe_op_output head = moe_build_output(MOE_TENSOR_OUTPUT, 0, c->n_vocab, MOE_VALUE_LOGITS);
+    head.bias = c->norm == MOE_NORM_MEAN ? MOE_TENSOR_OUTPUT_BIAS : MOE_TENSOR_NONE;
     b->program->back.first = b->program->n_ops;
     b->written[MOE_VALUE_X] = true;
     moe_build(b, (moe_op){.kind = MOE_OP_SELECT,
@@ -110,56 +111,142 @@ static void join(moe_program_builder *b)
 
 /* ---- Programs ---- */
 
-static int begin(moe_program_builder *b, moe_program *program, const moe_model_config *config,
-                 const moe_tensor_map *map, moe_error *err)
+/* What is being made, and from which files. */
+typedef struct making {
+    moe_program_builder b;
+    moe_tensor_claims claims;
+    moe_global_tensor globals[MOE_GLOBAL_TENSORS];
+} making;
+
+static void name_global(making *m, int tensor, const char *name, bool optional)
+{
+    m->globals[tensor - MOE_TENSOR_TOKEN_EMBEDDING] = (moe_global_tensor){name, optional};
+}
+
+static int begin(making *m, moe_program *program, moe_tensor_map *map,
+                 const moe_model_config *config, const moe_gguf *gguf, moe_error *err)
 {
     *program = (moe_program){.config = config};
-    *b = (moe_program_builder){
-        .program = program, .config = config, .map = map, .layer = config->n_layer, .err = err};
-    b->written[MOE_VALUE_NONE] = true;
+    *m = (making){.b = {.program = program,
+                        .config = config,
+                        .map = map,
+                        .claims = &m->claims,
+                        .globals = m->globals,
+                        .n_embeddings = config->n_vocab,
+                        .layer = config->n_layer,
+                        .err = err}};
+    m->b.written[MOE_VALUE_NONE] = true;
+    m->b.status = moe_claims_begin(&m->claims, map, config, gguf, err);
     program->layers = moe_calloc(config->n_layer, sizeof *program->layers);
-    if (program->layers == NULL) {
-        b->status =
-            moe_fail(err, MOE_ERR_MEMORY, "no memory for a program of %u layers", config->n_layer);
+    if (m->b.status == MOE_OK && program->layers == NULL) {
+        m->b.status = moe_fail(err, MOE_ERR_MEMORY, "out of memory for a program of %u layers",
+                               config->n_layer);
     }
-    return b->status;
+    return m->b.status;
 }
 
-static int end(moe_program_builder *b)
+static int end(making *m)
 {
-    if (b->status == MOE_OK) {
-        build_back(b);
+    if (m->b.status == MOE_OK) {
+        build_back(&m->b);
     }
-    if (b->status != MOE_OK) {
-        moe_program_free(b->program);
+    int status = moe_claims_end(&m->claims, m->b.status);
+    if (status != MOE_OK) {
+        moe_program_free(m->b.program);
     }
-    return b->status;
+    return status;
 }
 
-int moe_program_build(moe_program *program, const moe_model_config *config,
-                      const moe_tensor_map *map, moe_error *err)
+/* Factors of rotary frequencies; no operation names them. */
+static void claim_rope_factors(making *m)
 {
-    moe_program_builder b;
-    if (begin(&b, program, config, map, err) == MOE_OK) {
-        embed(&b, MOE_VALUE_X);
+    const moe_tensor_shape shape = {m->b.config->n_rope_factors, 1, MOE_TENSOR_VECTOR};
+    moe_tensor_map *map = m->b.map;
+    const struct {
+        const char *name;
+        moe_tensor_ref *ref;
+    } rows[] = {
+        {"rope_freqs.weight", &map->rope_freqs},
+        {"rope_factors_short.weight", &map->rope_freqs},
+        {"rope_factors_long.weight", &map->rope_freqs_long},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && m->b.status == MOE_OK; i++) {
+        bool needed = i == 1 && map->rope_freqs.size == 0 &&
+                      moe_gguf_find_tensor(m->claims.gguf, rows[2].name) != NULL;
+        if (rows[i].ref->size == 0) {
+            m->b.status = moe_claim_tensor(&m->claims, rows[i].name, shape, !needed, rows[i].ref);
+        }
+    }
+}
+
+int moe_program_build(moe_program *program, moe_tensor_map *map, const moe_model_config *config,
+                      const moe_gguf *gguf, moe_error *err)
+{
+    making m;
+    if (begin(&m, program, map, config, gguf, err) == MOE_OK) {
+        name_global(&m, MOE_TENSOR_TOKEN_EMBEDDING, "token_embd.weight", false);
+        name_global(&m, MOE_TENSOR_OUTPUT_NORM, config->output_norm_tensor, false);
+        name_global(&m, MOE_TENSOR_OUTPUT_NORM_BIAS, "output_norm.bias", true);
+        name_global(&m, MOE_TENSOR_OUTPUT, "output.weight", false);
+        name_global(&m, MOE_TENSOR_OUTPUT_BIAS, "output.bias", true);
+        embed(&m.b, MOE_VALUE_X);
+        map->output = config->tied_output ? map->token_embedding : map->output;
         program->front.end = program->n_ops;
-        build_layers(&b);
+        claim_rope_factors(&m);
+        build_layers(&m.b);
     }
-    return end(&b);
+    return end(&m);
 }
 
-int moe_program_build_draft(moe_program *program, const moe_model_config *config,
-                            const moe_tensor_map *map, moe_error *err)
+int moe_tensor_map_build(moe_tensor_map *map, const moe_model_config *config, const moe_gguf *gguf,
+                         moe_error *err)
 {
-    moe_program_builder b;
-    if (begin(&b, program, config, map, err) == MOE_OK) {
-        join(&b);
-        moe_build_linear(&b, MOE_VALUE_JOINED, 2 * config->n_embd,
-                         MOE_TENSOR_DRAFT + MOE_DRAFT_JOIN, MOE_TENSOR_NONE, MOE_VALUE_X);
-        program->front.end = program->n_ops;
-        build_layers(&b);
+    moe_program program;
+    int status = moe_program_build(&program, map, config, gguf, err);
+    if (status == MOE_OK) {
+        moe_program_free(&program);
     }
-    return end(&b);
+    return status;
+}
+
+int moe_program_build_draft(moe_program *program, moe_tensor_map *map, moe_model_config *config,
+                            const moe_gguf *gguf, moe_error *err)
+{
+    static const struct {
+        int tensor;
+        const char *name;
+        bool optional;
+    } globals[] = {
+        {MOE_TENSOR_DRAFT + MOE_DRAFT_JOIN, "eh_proj", false},
+        {MOE_TENSOR_DRAFT + MOE_DRAFT_TOKEN_NORM, "enorm", false},
+        {MOE_TENSOR_DRAFT + MOE_DRAFT_HIDDEN_NORM, "hnorm", false},
+        {MOE_TENSOR_OUTPUT_NORM, "shared_head_norm", true},
+        {MOE_TENSOR_TOKEN_EMBEDDING, "embed_tokens", true},
+        {MOE_TENSOR_OUTPUT, "shared_head_head", true},
+    };
+    enum { N_GLOBALS = sizeof globals / sizeof globals[0] };
+    char names[N_GLOBALS][64];
+    making m;
+    const uint32_t index = config->n_layer;
+    int status = moe_model_config_draft(config, gguf, err);
+    if (status != MOE_OK) {
+        *map = (moe_tensor_map){0};
+        return status;
+    }
+    if (begin(&m, program, map, config, gguf, err) == MOE_OK) {
+        m.claims.first_layer = index;
+        for (int i = 0; i < N_GLOBALS; i++) {
+            snprintf(names[i], sizeof names[i], "blk.%u.nextn.%s.weight", index, globals[i].name);
+            name_global(&m, globals[i].tensor, names[i], globals[i].optional);
+        }
+        join(&m.b);
+        moe_build_linear(&m.b, MOE_VALUE_JOINED, 2 * config->n_embd,
+                         MOE_TENSOR_DRAFT + MOE_DRAFT_JOIN, config->n_embd, MOE_TENSOR_NONE,
+                         MOE_VALUE_X);
+        program->front.end = program->n_ops;
+        build_layers(&m.b);
+    }
+    return end(&m);
 }
 
 /* The layer reads both of what was joined, and goes on from the hidden state. */
@@ -191,22 +278,36 @@ static void build_features(moe_program_builder *b, const moe_eagle_config *eagle
                        moe_all_of(MOE_VALUE_FEATURES, n_features), n_features, 1);
     }
     moe_build_linear(b, MOE_VALUE_FEATURES, n_features, MOE_TENSOR_DRAFT + MOE_DRAFT_JOIN,
-                     MOE_TENSOR_NONE, MOE_VALUE_HIDDEN);
+                     b->config->n_embd, MOE_TENSOR_NONE, MOE_VALUE_HIDDEN);
 }
 
-int moe_program_build_eagle(moe_program *program, const moe_eagle_config *eagle,
-                            const moe_tensor_map *map, moe_error *err)
+int moe_program_build_eagle(moe_program *program, moe_tensor_map *map,
+                            const moe_eagle_config *eagle, const moe_gguf *gguf, moe_error *err)
 {
-    moe_program_builder b;
-    if (begin(&b, program, &eagle->config, map, err) == MOE_OK) {
-        join(&b);
+    making m;
+    if (begin(&m, program, map, &eagle->config, gguf, err) == MOE_OK) {
+        const int draft = MOE_TENSOR_DRAFT;
+        name_global(&m, draft + MOE_DRAFT_JOIN, "fc.weight", false);
+        name_global(&m, draft + MOE_DRAFT_FEATURES_NORM, "enc.output_norm.weight", false);
+        name_global(&m, draft + MOE_DRAFT_TOKEN_NORM, "blk.0.attn_norm.weight", false);
+        name_global(&m, draft + MOE_DRAFT_HIDDEN_NORM, "blk.0.attn_norm_2.weight", false);
+        name_global(&m, MOE_TENSOR_OUTPUT_NORM, "output_norm.weight", false);
+        name_global(&m, MOE_TENSOR_OUTPUT, "output.weight", !eagle->needs_output);
+        name_global(&m, MOE_TENSOR_TOKEN_EMBEDDING, "token_embd.weight", !eagle->needs_embedding);
+        m.b.n_embeddings = eagle->n_vocab_target;
+        moe_claims_ignore(&m.claims, MOE_EAGLE_TOKENS); /* moe_eagle_config.tokens_offset */
+        m.b.status =
+            moe_claim_tensor(&m.claims, "rope_freqs.weight",
+                             (moe_tensor_shape){eagle->config.n_rope_factors, 1, MOE_TENSOR_VECTOR},
+                             true, &map->rope_freqs);
+        join(&m.b);
         program->front.end = program->n_ops;
-        build_eagle_layer(&b, eagle);
+        build_eagle_layer(&m.b, eagle);
         program->features.first = program->n_ops;
-        build_features(&b, eagle);
+        build_features(&m.b, eagle);
         program->features.end = program->n_ops;
     }
-    return end(&b);
+    return end(&m);
 }
 
 void moe_program_free(moe_program *program)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/program/program_builder.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,9 +12,9 @@
 /* ---- Tensors ---- */
 
 /* NULL: it is made when the weights are loaded, or only then looked for. */
-static const moe_tensor_ref *find_ref(const moe_program_builder *b, int tensor)
+static moe_tensor_ref *find_ref(const moe_program_builder *b, int tensor)
 {
-    const moe_tensor_map *map = b->map;
+    moe_tensor_map *map = b->map;
     if (tensor >= 0 && tensor < MOE_LAYER_TENSOR_COUNT) {
         return &map->layers[b->layer].tensors[tensor];
     }
@@ -36,29 +37,75 @@ static const moe_tensor_ref *find_ref(const moe_program_builder *b, int tensor)
     }
 }
 
-bool moe_build_has(const moe_program_builder *b, int tensor)
+static const moe_global_tensor *find_global(const moe_program_builder *b, int tensor)
 {
-    return find_ref(b, tensor)->size > 0;
+    return &b->globals[tensor - MOE_TENSOR_TOKEN_EMBEDDING];
 }
 
-uint32_t moe_build_rows(const moe_program_builder *b, int tensor)
+bool moe_build_has(const moe_program_builder *b, int tensor)
 {
-    const moe_tensor_ref *ref = find_ref(b, tensor);
-    return ref->size > 0 ? (uint32_t)ref->n_out : 0;
+    if (find_ref(b, tensor)->size > 0 || b->claims == NULL) {
+        return find_ref(b, tensor)->size > 0;
+    }
+    if (tensor < MOE_LAYER_TENSOR_COUNT) {
+        return moe_claims_can_find(b->claims, b->layer, (moe_layer_tensor)tensor);
+    }
+    const char *name = find_global(b, tensor)->name;
+    return name != NULL && moe_gguf_find_tensor(b->claims->gguf, name) != NULL;
 }
 
 /* ---- Checks ---- */
 
-static void fail(moe_program_builder *b, const moe_op *op, const char *what)
+/* "layer 3, operation 'x = x + branch'" */
+static void say_where(const moe_program_builder *b, const moe_op *op, char *where, size_t size)
 {
     char text[128];
     moe_program_name_op(b->program, op, text, sizeof text);
-    if (b->status == MOE_OK && b->layer < b->config->n_layer) {
-        b->status = moe_fail(b->err, MOE_ERR_INTERNAL, "layer %u, operation '%s': %s", b->layer,
-                             text, what);
-    } else if (b->status == MOE_OK) {
-        b->status = moe_fail(b->err, MOE_ERR_INTERNAL, "operation '%s': %s", text, what);
+    if (b->layer < b->config->n_layer) {
+        snprintf(where, size, "layer %u, operation '%s'", b->layer, text);
+    } else {
+        snprintf(where, size, "operation '%s'", text);
     }
+}
+
+static void fail(moe_program_builder *b, const moe_op *op, const char *what)
+{
+    char where[160];
+    if (b->status == MOE_OK) {
+        say_where(b, op, where, sizeof where);
+        b->status = moe_fail(b->err, MOE_ERR_INTERNAL, "%s: %s", where, what);
+    }
+}
+
+/* Adds to what a failed claim says. */
+static void name_user(const moe_program_builder *b, const moe_op *op)
+{
+    char where[160];
+    if (b->status != MOE_OK && b->err != NULL) {
+        size_t size = strlen(b->err->message);
+        say_where(b, op, where, sizeof where);
+        snprintf(b->err->message + size, sizeof b->err->message - size, " (%s)", where);
+    }
+}
+
+/* Claims the tensor for the operation, unless the map has it. What is wrong with it is said
+ * together with the operation. */
+static void claim(moe_program_builder *b, const moe_op *op, int tensor, moe_tensor_shape shape)
+{
+    moe_tensor_ref *ref = find_ref(b, tensor);
+    if (b->status != MOE_OK || b->claims == NULL || ref == NULL || ref->size > 0) {
+        return;
+    }
+    if (tensor < MOE_LAYER_TENSOR_COUNT) {
+        b->status =
+            moe_claim_layer_tensor(b->claims, b->layer, (moe_layer_tensor)tensor, shape, false);
+    } else {
+        const moe_global_tensor *global = find_global(b, tensor);
+        b->status = global->name != NULL
+                        ? moe_claim_tensor(b->claims, global->name, shape, global->optional, ref)
+                        : MOE_OK;
+    }
+    name_user(b, op);
 }
 
 /* Widens the value to what the operand takes of a row. */
@@ -82,15 +129,20 @@ static void read_value(moe_program_builder *b, const moe_op *op, const moe_opera
     }
 }
 
-/* A matrix of so many columns, and at least so many rows. Halves of attn_kv_b have no place of
- * their own in the file. */
+/* A matrix of so many columns, and at least so many rows: as many, if it is claimed here. Halves of
+ * attn_kv_b have no place of their own in the file. */
 static void need_matrix(moe_program_builder *b, const moe_op *op, int tensor, uint64_t n_in,
                         uint64_t n_out)
 {
-    const moe_tensor_ref *ref = find_ref(b, tensor);
-    bool half = tensor == MOE_LAYER_ATTN_K_B || tensor == MOE_LAYER_ATTN_V_B;
+    bool half = (tensor == MOE_LAYER_ATTN_K_B || tensor == MOE_LAYER_ATTN_V_B) &&
+                find_ref(b, MOE_LAYER_ATTN_KV_B)->size > 0;
     bool borrowed = b->borrows && tensor >= MOE_TENSOR_TOKEN_EMBEDDING;
-    if (ref->size == 0 && !half && !borrowed) {
+    if (half) {
+        return;
+    }
+    claim(b, op, tensor, (moe_tensor_shape){n_in, n_out, MOE_TENSOR_MATRIX});
+    const moe_tensor_ref *ref = find_ref(b, tensor);
+    if (ref->size == 0 && !borrowed) {
         fail(b, op, "its matrix is not in the file");
     } else if (ref->size > 0 && (ref->n_in != n_in || ref->n_out < n_out)) {
         fail(b, op, "its matrix is of another shape");
@@ -99,6 +151,7 @@ static void need_matrix(moe_program_builder *b, const moe_op *op, int tensor, ui
 
 static void need_vector(moe_program_builder *b, const moe_op *op, int tensor, uint64_t n)
 {
+    claim(b, op, tensor, (moe_tensor_shape){n, 1, MOE_TENSOR_VECTOR});
     const moe_tensor_ref *ref = find_ref(b, tensor);
     if (ref != NULL && ref->size > 0 && ref->n_in * ref->n_out < n) {
         fail(b, op, "its vector is shorter than what it is for");
@@ -116,19 +169,56 @@ static void drop_absent(const moe_program_builder *b, int *bias)
 
 static void check_linear(moe_program_builder *b, moe_op *op)
 {
+    const moe_op_output *outputs = op->u.linear.outputs;
     for (uint32_t i = 0; i < op->u.linear.n_outputs; i++) {
         moe_op_output *out = &op->u.linear.outputs[i];
+        uint64_t n_out = 0;
+        for (uint32_t k = 0; k < op->u.linear.n_outputs; k++) {
+            uint64_t end = (uint64_t)outputs[k].first + outputs[k].n;
+            n_out = outputs[k].tensor == out->tensor && end > n_out ? end : n_out;
+        }
         drop_absent(b, &out->bias);
-        need_matrix(b, op, out->tensor, op->n, (uint64_t)out->first + out->n);
+        need_matrix(b, op, out->tensor, op->n, n_out);
         need_vector(b, op, out->bias, out->n);
+    }
+}
+
+/* The experts' parts and biases. */
+static void check_experts(moe_program_builder *b, const moe_op *op)
+{
+    const uint32_t n_inner = op->u.experts.n_inner, n_expert = b->config->n_expert;
+    if (b->status == MOE_OK && b->claims != NULL) {
+        b->status = moe_claim_experts(b->claims, b->layer, op->n, n_inner, !op->u.experts.no_gate);
+        name_user(b, op);
+    }
+    for (int i = 0; i < 3 && op->bias != MOE_TENSOR_NONE; i++) {
+        claim(b, op, op->bias + i,
+              (moe_tensor_shape){i < 2 ? n_inner : op->n, n_expert, MOE_TENSOR_MATRIX_F32});
     }
 }
 
 /* Checks the operation's tensors, and the operands that it reads besides x. */
 static void check_operands(moe_program_builder *b, moe_op *op)
 {
-    drop_absent(b, &op->bias);
+    if (op->kind != MOE_OP_EXPERTS) {
+        drop_absent(b, &op->bias);
+    }
     switch (op->kind) {
+    case MOE_OP_EMBED:
+        need_matrix(b, op, op->tensor, op->n, b->n_embeddings);
+        break;
+    case MOE_OP_SCALE:
+        need_vector(b, op, op->tensor, 1);
+        break;
+    case MOE_OP_ROUTE:
+        if (b->config->gate_selection_bias) {
+            need_vector(b, op, op->tensor, op->n);
+        }
+        need_vector(b, op, op->bias, op->n);
+        break;
+    case MOE_OP_EXPERTS:
+        check_experts(b, op);
+        break;
     case MOE_OP_ADD:
         read_value(b, op, &op->z, op->n, op->each);
         break;
@@ -145,6 +235,7 @@ static void check_operands(moe_program_builder *b, moe_op *op)
         break;
     case MOE_OP_NORM:
         need_vector(b, op, op->tensor, (uint64_t)op->u.norm.weight_at + op->n);
+        need_vector(b, op, op->bias, op->n);
         if (op->tensor == MOE_TENSOR_ONES && b->program->n_floats[MOE_VALUE_ONES] < op->n) {
             b->program->n_floats[MOE_VALUE_ONES] = op->n;
         }
@@ -186,8 +277,8 @@ void moe_build(moe_program_builder *b, moe_op op)
         uint32_t capacity = b->capacity > 0 ? 2 * b->capacity : 256;
         moe_op *ops = moe_realloc_array(program->ops, capacity, sizeof *ops);
         if (ops == NULL) {
-            b->status = moe_fail(b->err, MOE_ERR_MEMORY, "no memory for a program of %u operations",
-                                 capacity);
+            b->status = moe_fail(b->err, MOE_ERR_MEMORY,
+                                 "out of memory for a program of %u operations", capacity);
         } else {
             program->ops = ops;
             b->capacity = capacity;
@@ -196,6 +287,15 @@ void moe_build(moe_program_builder *b, moe_op op)
     if (b->status == MOE_OK) {
         op.forms = moe_op_forms(program, &op);
         program->ops[program->n_ops++] = op;
+    }
+}
+
+void moe_build_claim(moe_program_builder *b, int tensor, uint64_t n_in, uint64_t n_out,
+                     moe_tensor_form form)
+{
+    if (b->status == MOE_OK) {
+        claim(b, &b->program->ops[b->program->n_ops - 1], tensor,
+              (moe_tensor_shape){n_in, n_out, form});
     }
 }
 
@@ -230,15 +330,10 @@ void moe_build_row_norm(moe_program_builder *b, int tensor, moe_value from, moe_
                           .u.norm = {.mean = mean, .eps = c->norm_eps}});
 }
 
-moe_op_output moe_build_rows_output(int tensor, uint32_t first, uint32_t n, moe_value to)
+moe_op_output moe_build_output(int tensor, uint32_t first, uint32_t n, moe_value to)
 {
     return (moe_op_output){
         .to = moe_all_of(to, n), .tensor = tensor, .bias = MOE_TENSOR_NONE, .first = first, .n = n};
-}
-
-moe_op_output moe_build_output(const moe_program_builder *b, int tensor, moe_value to)
-{
-    return moe_build_rows_output(tensor, 0, moe_build_rows(b, tensor), to);
 }
 
 void moe_build_linears(moe_program_builder *b, moe_value from, uint32_t n,
@@ -254,10 +349,10 @@ void moe_build_linears(moe_program_builder *b, moe_value from, uint32_t n,
     moe_build(b, op);
 }
 
-void moe_build_linear(moe_program_builder *b, moe_value from, uint32_t n, int tensor, int bias,
-                      moe_value to)
+void moe_build_linear(moe_program_builder *b, moe_value from, uint32_t n, int tensor,
+                      uint32_t n_out, int bias, moe_value to)
 {
-    moe_op_output output = moe_build_output(b, tensor, to);
+    moe_op_output output = moe_build_output(tensor, 0, n_out, to);
     output.bias = bias;
     moe_build_linears(b, from, n, &output, 1);
 }

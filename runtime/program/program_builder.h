@@ -6,14 +6,27 @@
 #ifndef MOE_PROGRAM_PROGRAM_BUILDER_H
 #define MOE_PROGRAM_PROGRAM_BUILDER_H
 
+#include "runtime/model/tensor_claims.h"
 #include "runtime/program/program.h"
+
+/* The names of tensors outside of layers, by number from MOE_TENSOR_TOKEN_EMBEDDING; NULL: it has
+ * none. */
+typedef struct moe_global_tensor {
+    const char *name;
+    bool optional;
+} moe_global_tensor;
+
+#define MOE_GLOBAL_TENSORS (MOE_TENSOR_DRAFT + MOE_DRAFT_TENSORS - MOE_TENSOR_TOKEN_EMBEDDING)
 
 typedef struct moe_program_builder {
     moe_program *program;
     const moe_model_config *config;
-    const moe_tensor_map *map;
-    uint32_t layer; /* n_layer: outside of them */
-    bool borrows;   /* a drafting layer: tensors outside of layers may be its model's */
+    moe_tensor_map *map;
+    moe_tensor_claims *claims; /* NULL: the map has all tensors */
+    const moe_global_tensor *globals;
+    uint32_t n_embeddings; /* rows of the token embedding */
+    uint32_t layer;        /* n_layer: outside of them */
+    bool borrows;          /* a drafting layer: tensors outside of layers may be its model's */
     uint32_t capacity;
     moe_activation activation; /* of the family's networks; SiLU has the layer's limits */
     bool written[MOE_VALUES];  /* by the layer, or before it */
@@ -37,25 +50,28 @@ static inline const moe_layer_kind *moe_built_kind(const moe_program_builder *b)
     return &b->config->layers[b->layer];
 }
 
-/* Whether the files have the layer's tensor. */
+/* Whether the files have the tensor. */
 bool moe_build_has(const moe_program_builder *b, int tensor);
-/* Its rows; 0: it is absent. */
-uint32_t moe_build_rows(const moe_program_builder *b, int tensor);
 
-/* Appends. In a kind's fields that are not said, `each` is 1 if it is 0. */
+/* Appends, and claims the tensors that the operation uses: their shapes follow from it. A bias that
+ * the files do not have is left out. In a kind's fields that are not said, `each` is 1 if it is 0.
+ */
 void moe_build(moe_program_builder *b, moe_op op);
+/* Claims a tensor that the last operation uses besides those that it names. */
+void moe_build_claim(moe_program_builder *b, int tensor, uint64_t n_in, uint64_t n_out,
+                     moe_tensor_form form);
 
 /* The usual ones. */
 /* RMS norm of `each` vectors of n floats, stride apart, in place. */
 void moe_build_norm(moe_program_builder *b, int tensor, moe_operand x, uint32_t n, uint32_t each);
 /* The model's norm of rows as wide as the stream. */
 void moe_build_row_norm(moe_program_builder *b, int tensor, moe_value from, moe_value to);
-/* to = a tensor's product with n floats of `from`. */
-void moe_build_linear(moe_program_builder *b, moe_value from, uint32_t n, int tensor, int bias,
-                      moe_value to);
-/* One output of a product of several: all rows of a tensor, or some. */
-moe_op_output moe_build_output(const moe_program_builder *b, int tensor, moe_value to);
-moe_op_output moe_build_rows_output(int tensor, uint32_t first, uint32_t n, moe_value to);
+/* to = the product of a tensor of n_out rows with n floats of `from`. */
+void moe_build_linear(moe_program_builder *b, moe_value from, uint32_t n, int tensor,
+                      uint32_t n_out, int bias, moe_value to);
+/* One output of a product of several: n rows of a tensor. All rows of a tensor are outputs of one
+ * operation. */
+moe_op_output moe_build_output(int tensor, uint32_t first, uint32_t n, moe_value to);
 void moe_build_linears(moe_program_builder *b, moe_value from, uint32_t n,
                        const moe_op_output *outputs, uint32_t n_outputs);
 /* Does nothing if the factor is 1. */

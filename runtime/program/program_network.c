@@ -35,7 +35,7 @@ void moe_build_shared(moe_program_builder *b)
     const moe_model_config *c = b->config;
     build_network(b, MOE_LAYER_SHARED_GATE, c->n_ff_shared, MOE_VALUE_SHARED);
     if (c->shared_gated) {
-        moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_SHARED_ROUTER, MOE_TENSOR_NONE,
+        moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_SHARED_ROUTER, 1, MOE_TENSOR_NONE,
                          MOE_VALUE_SHARED_GATE);
         moe_build(b, (moe_op){.kind = MOE_OP_GATE,
                               .n = c->n_embd,
@@ -51,13 +51,12 @@ void moe_build_shared(moe_program_builder *b)
 void moe_build_router(moe_program_builder *b, moe_value from, moe_value to)
 {
     const moe_model_config *c = b->config;
-    moe_build_linear(b, from, c->n_embd, MOE_LAYER_ROUTER, MOE_LAYER_ROUTER_BIAS, to);
+    moe_build_linear(b, from, c->n_embd, MOE_LAYER_ROUTER, c->n_expert,
+                     c->expert_biases ? MOE_LAYER_ROUTER_BIAS : MOE_TENSOR_NONE, to);
+    if (c->expert_biases) {
+        moe_build_claim(b, MOE_LAYER_ROUTER_BIAS, c->n_expert, 1, MOE_TENSOR_VECTOR);
+    }
     moe_build_cap(b, to, c->n_expert, c->router_cap);
-}
-
-static int if_there(const moe_program_builder *b, int tensor)
-{
-    return moe_build_has(b, tensor) ? tensor : MOE_TENSOR_NONE;
 }
 
 void moe_build_experts(moe_program_builder *b, moe_value from, bool scales_inputs)
@@ -67,20 +66,20 @@ void moe_build_experts(moe_program_builder *b, moe_value from, bool scales_input
     bool latent = moe_experts_are_latent(c);
     moe_value to = latent ? MOE_VALUE_LATENT_SUM : MOE_VALUE_BRANCH;
     if (latent) {
-        moe_build_linear(b, from, c->n_embd, MOE_LAYER_LATENT_IN, MOE_TENSOR_NONE,
+        moe_build_linear(b, from, c->n_embd, MOE_LAYER_LATENT_IN, c->n_expert_in, MOE_TENSOR_NONE,
                          MOE_VALUE_LATENT);
     }
     layer->rest = b->program->n_ops;
     moe_build(b, (moe_op){.kind = MOE_OP_ROUTE,
                           .n = c->n_expert,
                           .tensor = MOE_LAYER_ROUTER_SELECTION_BIAS,
-                          .bias = if_there(b, MOE_LAYER_EXPERTS_SCALE),
+                          .bias = c->expert_scales ? MOE_LAYER_EXPERTS_SCALE : MOE_TENSOR_NONE,
                           .x = moe_all_of(MOE_VALUE_ROUTER_LOGITS, c->n_expert)});
     moe_build(
         b, (moe_op){.kind = MOE_OP_EXPERTS,
                     .n = c->n_expert_in,
                     .tensor = MOE_TENSOR_NONE,
-                    .bias = if_there(b, MOE_LAYER_EXPERTS_GATE_BIAS),
+                    .bias = c->expert_biases ? MOE_LAYER_EXPERTS_GATE_BIAS : MOE_TENSOR_NONE,
                     .x = moe_all_of(latent ? MOE_VALUE_LATENT : from, c->n_expert_in),
                     .y = moe_all_of(MOE_VALUE_RANK_OUT, c->n_expert_in),
                     .u.experts = {.activation = activation_of(b, moe_built_kind(b)->expert_limit),
@@ -94,7 +93,7 @@ void moe_build_experts(moe_program_builder *b, moe_value from, bool scales_input
                           .x = moe_all_of(MOE_VALUE_RANK_OUT, c->n_expert_in),
                           .y = moe_all_of(to, c->n_expert_in)});
     if (latent) {
-        moe_build_linear(b, MOE_VALUE_LATENT_SUM, c->n_expert_in, MOE_LAYER_LATENT_OUT,
+        moe_build_linear(b, MOE_VALUE_LATENT_SUM, c->n_expert_in, MOE_LAYER_LATENT_OUT, c->n_embd,
                          MOE_TENSOR_NONE, MOE_VALUE_BRANCH);
     }
     layer->summed = b->program->n_ops;

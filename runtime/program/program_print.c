@@ -7,7 +7,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/model/tensor_map_rows.h"
+#include "runtime/model/tensor_claims.h"
 #include "runtime/program/program.h"
 
 static const char *value_name(moe_value value)

@@ -40,6 +40,24 @@ static void advance(moe_program_builder *b, moe_op_kind kind, int tensor, int bi
     moe_build(b, (moe_op){.kind = kind, .tensor = tensor, .bias = bias});
 }
 
+static void claim_vector(moe_program_builder *b, int tensor, uint64_t n)
+{
+    moe_build_claim(b, tensor, n, 1, MOE_TENSOR_VECTOR);
+}
+
+static void claim_rows(moe_program_builder *b, int tensor, uint64_t n_in, uint64_t n_out)
+{
+    moe_build_claim(b, tensor, n_in, n_out, MOE_TENSOR_MATRIX_F32);
+}
+
+/* ... that some files leave out. */
+static void claim_present(moe_program_builder *b, int tensor, uint64_t n)
+{
+    if (moe_build_has(b, tensor)) {
+        claim_vector(b, tensor, n);
+    }
+}
+
 /* A rule that convolves by itself has `n` floats of scratch for each token. */
 static void convolve_within(moe_program_builder *b, size_t n)
 {
@@ -79,13 +97,13 @@ static void project_gates(moe_program_builder *b)
     uint32_t n_embd = b->config->n_embd;
     uint32_t n = c->n_head;
     if (!c->tiled) {
-        moe_build_linear(b, MOE_VALUE_NORM, n_embd, MOE_LAYER_DELTA_BA, MOE_TENSOR_NONE,
+        moe_build_linear(b, MOE_VALUE_NORM, n_embd, MOE_LAYER_DELTA_BA, c->n_gates, MOE_TENSOR_NONE,
                          MOE_VALUE_STATE_GATES);
         return;
     }
     const moe_op_output outputs[2] = {
-        moe_build_output(b, MOE_LAYER_DELTA_BETA, MOE_VALUE_BETA),
-        moe_build_output(b, MOE_LAYER_DELTA_ALPHA, MOE_VALUE_ALPHA),
+        moe_build_output(MOE_LAYER_DELTA_BETA, 0, n, MOE_VALUE_BETA),
+        moe_build_output(MOE_LAYER_DELTA_ALPHA, 0, n, MOE_VALUE_ALPHA),
     };
     moe_build_linears(b, MOE_VALUE_NORM, n_embd, outputs, 2);
     moe_build_copy(b, moe_all_of(MOE_VALUE_BETA, n),
@@ -101,13 +119,13 @@ static void build_delta(moe_program_builder *b)
     uint32_t n_embd = b->config->n_embd;
     uint32_t inner = (uint32_t)moe_recurrence_out_floats(c);
     if (c->in_groups) {
-        moe_build_linear(b, MOE_VALUE_NORM, n_embd, MOE_LAYER_DELTA_QKV, MOE_TENSOR_NONE,
-                         MOE_VALUE_PROJECTED);
+        moe_build_linear(b, MOE_VALUE_NORM, n_embd, MOE_LAYER_DELTA_QKV, c->conv_channels + inner,
+                         MOE_TENSOR_NONE, MOE_VALUE_PROJECTED);
         split_groups(b);
     } else {
         const moe_op_output outputs[2] = {
-            moe_build_output(b, MOE_LAYER_DELTA_QKV, MOE_VALUE_MIXED),
-            moe_build_output(b, MOE_LAYER_DELTA_Z, MOE_VALUE_OUT_GATE),
+            moe_build_output(MOE_LAYER_DELTA_QKV, 0, c->conv_channels, MOE_VALUE_MIXED),
+            moe_build_output(MOE_LAYER_DELTA_Z, 0, inner, MOE_VALUE_OUT_GATE),
         };
         moe_build_linears(b, MOE_VALUE_NORM, n_embd, outputs, 2);
     }
@@ -115,11 +133,14 @@ static void build_delta(moe_program_builder *b)
     convolve_within(b, c->conv_channels);
     begin_states(b, 1);
     advance(b, MOE_OP_DELTA_RULE, MOE_LAYER_DELTA_CONV, MOE_TENSOR_NONE);
+    claim_rows(b, MOE_LAYER_DELTA_CONV, c->conv_kernel, c->conv_channels);
+    claim_vector(b, MOE_LAYER_DELTA_DECAY, c->n_head);
+    claim_vector(b, MOE_LAYER_DELTA_DT_BIAS, c->n_head);
     moe_build_norm(b, MOE_LAYER_DELTA_NORM, moe_all_of(MOE_VALUE_STATE_OUT, c->value_dim),
                    c->value_dim, c->n_head);
     gate(b, MOE_GATING_SILU, MOE_VALUE_OUT_GATE, MOE_VALUE_STATE_OUT, inner);
-    moe_build_linear(b, MOE_VALUE_STATE_OUT, inner, MOE_LAYER_DELTA_OUT, MOE_TENSOR_NONE,
-                     MOE_VALUE_BRANCH);
+    moe_build_linear(b, MOE_VALUE_STATE_OUT, inner, MOE_LAYER_DELTA_OUT, b->config->n_embd,
+                     MOE_TENSOR_NONE, MOE_VALUE_BRANCH);
 }
 
 /* A short convolution between two gates: the projection has rows [B | C | x], and the layer adds
@@ -128,17 +149,18 @@ static void build_convolution(moe_program_builder *b)
 {
     uint32_t n = recurrence(b)->conv_channels;
     const moe_op_output outputs[3] = {
-        moe_build_rows_output(MOE_LAYER_CONV_IN, 0, n, MOE_VALUE_IN_GATE),
-        moe_build_rows_output(MOE_LAYER_CONV_IN, n, n, MOE_VALUE_OUT_GATE),
-        moe_build_rows_output(MOE_LAYER_CONV_IN, 2 * n, n, MOE_VALUE_MIXED),
+        moe_build_output(MOE_LAYER_CONV_IN, 0, n, MOE_VALUE_IN_GATE),
+        moe_build_output(MOE_LAYER_CONV_IN, n, n, MOE_VALUE_OUT_GATE),
+        moe_build_output(MOE_LAYER_CONV_IN, 2 * n, n, MOE_VALUE_MIXED),
     };
     moe_build_linears(b, MOE_VALUE_NORM, b->config->n_embd, outputs, 3);
     gate(b, MOE_GATING_PLAIN, MOE_VALUE_IN_GATE, MOE_VALUE_MIXED, n);
     begin_states(b, 1);
     advance(b, MOE_OP_CONVOLVE, MOE_LAYER_CONV_TAPS, MOE_TENSOR_NONE);
+    claim_rows(b, MOE_LAYER_CONV_TAPS, recurrence(b)->conv_kernel, n);
     gate(b, MOE_GATING_PLAIN, MOE_VALUE_OUT_GATE, MOE_VALUE_STATE_OUT, n);
-    moe_build_linear(b, MOE_VALUE_STATE_OUT, n, MOE_LAYER_CONV_OUT, MOE_TENSOR_NONE,
-                     MOE_VALUE_BRANCH);
+    moe_build_linear(b, MOE_VALUE_STATE_OUT, n, MOE_LAYER_CONV_OUT, b->config->n_embd,
+                     MOE_TENSOR_NONE, MOE_VALUE_BRANCH);
 }
 
 /* Mamba-2. Rows of the projection: the output's gate, what is convolved, time steps. */
@@ -148,16 +170,22 @@ static void build_space(moe_program_builder *b)
     uint32_t inner = (uint32_t)moe_recurrence_out_floats(c);
     uint32_t width = inner / c->n_key_head;
     const moe_op_output outputs[3] = {
-        moe_build_rows_output(MOE_LAYER_SPACE_IN, 0, inner, MOE_VALUE_OUT_GATE),
-        moe_build_rows_output(MOE_LAYER_SPACE_IN, inner, c->conv_channels, MOE_VALUE_MIXED),
-        moe_build_rows_output(MOE_LAYER_SPACE_IN, inner + c->conv_channels, c->n_head,
-                              MOE_VALUE_STATE_GATES),
+        moe_build_output(MOE_LAYER_SPACE_IN, 0, inner, MOE_VALUE_OUT_GATE),
+        moe_build_output(MOE_LAYER_SPACE_IN, inner, c->conv_channels, MOE_VALUE_MIXED),
+        moe_build_output(MOE_LAYER_SPACE_IN, inner + c->conv_channels, c->n_head,
+                         MOE_VALUE_STATE_GATES),
     };
     moe_build_linears(b, MOE_VALUE_NORM, b->config->n_embd, outputs, 3);
     convolve_within(b, c->conv_channels);
     begin_states(b, 1);
     advance(b, MOE_OP_STATE_SPACE, MOE_LAYER_DELTA_CONV, MOE_LAYER_SPACE_CONV_BIAS);
+    claim_rows(b, MOE_LAYER_DELTA_CONV, c->conv_kernel, c->conv_channels);
+    claim_present(b, MOE_LAYER_SPACE_CONV_BIAS, c->conv_channels);
+    claim_rows(b, MOE_LAYER_SPACE_DECAY, 1, c->n_head);
+    claim_rows(b, MOE_LAYER_SPACE_SKIP, 1, c->n_head);
+    claim_vector(b, MOE_LAYER_DELTA_DT_BIAS, c->n_head);
     gate(b, MOE_GATING_SILU, MOE_VALUE_OUT_GATE, MOE_VALUE_STATE_OUT, inner);
+    claim_rows(b, MOE_LAYER_SPACE_NORM, width, c->n_key_head);
     for (uint32_t g = 0; g < c->n_key_head; g++) {
         moe_operand group = moe_part_of(MOE_VALUE_STATE_OUT, (size_t)g * width, inner);
         moe_build(b, (moe_op){.kind = MOE_OP_NORM,
@@ -168,8 +196,8 @@ static void build_space(moe_program_builder *b)
                               .y = group,
                               .u.norm = {.eps = b->config->norm_eps, .weight_at = g * width}});
     }
-    moe_build_linear(b, MOE_VALUE_STATE_OUT, inner, MOE_LAYER_DELTA_OUT, MOE_TENSOR_NONE,
-                     MOE_VALUE_BRANCH);
+    moe_build_linear(b, MOE_VALUE_STATE_OUT, inner, MOE_LAYER_DELTA_OUT, b->config->n_embd,
+                     MOE_TENSOR_NONE, MOE_VALUE_BRANCH);
 }
 
 /* Kimi's delta attention. Decays and the output's gate are projected in two steps. */
@@ -181,12 +209,12 @@ static void build_channels(moe_program_builder *b)
     const moe_value parts[3] = {MOE_VALUE_PART_Q, MOE_VALUE_PART_K, MOE_VALUE_PART_V};
     const moe_op_output outputs[6] = {
         /* three at a time */
-        moe_build_output(b, MOE_LAYER_CHANNEL_Q, parts[0]),
-        moe_build_output(b, MOE_LAYER_CHANNEL_K, parts[1]),
-        moe_build_output(b, MOE_LAYER_CHANNEL_V, parts[2]),
-        moe_build_output(b, MOE_LAYER_CHANNEL_F_A, MOE_VALUE_DECAY_LOW),
-        moe_build_output(b, MOE_LAYER_CHANNEL_G_A, MOE_VALUE_GATE_LOW),
-        moe_build_output(b, MOE_LAYER_CHANNEL_BETA, MOE_VALUE_BETA),
+        moe_build_output(MOE_LAYER_CHANNEL_Q, 0, inner, parts[0]),
+        moe_build_output(MOE_LAYER_CHANNEL_K, 0, inner, parts[1]),
+        moe_build_output(MOE_LAYER_CHANNEL_V, 0, inner, parts[2]),
+        moe_build_output(MOE_LAYER_CHANNEL_F_A, 0, c->key_dim, MOE_VALUE_DECAY_LOW),
+        moe_build_output(MOE_LAYER_CHANNEL_G_A, 0, c->key_dim, MOE_VALUE_GATE_LOW),
+        moe_build_output(MOE_LAYER_CHANNEL_BETA, 0, c->n_head, MOE_VALUE_BETA),
     };
     moe_build_linears(b, MOE_VALUE_NORM, n_embd, outputs, 3);
     moe_build_linears(b, MOE_VALUE_NORM, n_embd, outputs + 3, 3);
@@ -195,10 +223,10 @@ static void build_channels(moe_program_builder *b)
                        moe_part_of(MOE_VALUE_MIXED, (size_t)i * inner, c->conv_channels), inner, 1);
     }
     /* The queries' part has been copied. */
-    moe_build_linear(b, MOE_VALUE_DECAY_LOW, c->key_dim, MOE_LAYER_CHANNEL_F_B, MOE_TENSOR_NONE,
-                     MOE_VALUE_PART_Q);
-    moe_build_linear(b, MOE_VALUE_GATE_LOW, c->key_dim, MOE_LAYER_CHANNEL_G_B, MOE_TENSOR_NONE,
-                     MOE_VALUE_OUT_GATE);
+    moe_build_linear(b, MOE_VALUE_DECAY_LOW, c->key_dim, MOE_LAYER_CHANNEL_F_B, inner,
+                     MOE_TENSOR_NONE, MOE_VALUE_PART_Q);
+    moe_build_linear(b, MOE_VALUE_GATE_LOW, c->key_dim, MOE_LAYER_CHANNEL_G_B, inner,
+                     MOE_TENSOR_NONE, MOE_VALUE_OUT_GATE);
     moe_build_copy(b, moe_all_of(MOE_VALUE_BETA, c->n_head),
                    moe_all_of(MOE_VALUE_STATE_GATES, c->n_gates), c->n_head, 1);
     moe_build_copy(b, moe_all_of(MOE_VALUE_PART_Q, inner),
@@ -206,11 +234,16 @@ static void build_channels(moe_program_builder *b)
     convolve_within(b, c->conv_channels + (size_t)inner);
     begin_states(b, 1);
     advance(b, MOE_OP_CHANNEL_RULE, MOE_LAYER_CHANNEL_CONV_Q, MOE_TENSOR_NONE);
+    claim_rows(b, MOE_LAYER_CHANNEL_CONV_Q, c->conv_kernel, inner);
+    claim_rows(b, MOE_LAYER_CHANNEL_CONV_K, c->conv_kernel, inner);
+    claim_rows(b, MOE_LAYER_CHANNEL_CONV_V, c->conv_kernel, inner);
+    claim_rows(b, MOE_LAYER_CHANNEL_DECAY, 1, c->n_head);
+    claim_vector(b, MOE_LAYER_CHANNEL_DT_BIAS, inner);
     moe_build_norm(b, MOE_LAYER_CHANNEL_NORM, moe_all_of(MOE_VALUE_STATE_OUT, c->value_dim),
                    c->value_dim, c->n_head);
     gate(b, MOE_GATING_SIGMOID, MOE_VALUE_OUT_GATE, MOE_VALUE_STATE_OUT, inner);
-    moe_build_linear(b, MOE_VALUE_STATE_OUT, inner, MOE_LAYER_CHANNEL_OUT, MOE_TENSOR_NONE,
-                     MOE_VALUE_BRANCH);
+    moe_build_linear(b, MOE_VALUE_STATE_OUT, inner, MOE_LAYER_CHANNEL_OUT, b->config->n_embd,
+                     MOE_TENSOR_NONE, MOE_VALUE_BRANCH);
 }
 
 /* Mamba-1. What follows the convolution is projected when states are advanced, so a draft logs the
@@ -220,13 +253,13 @@ static void build_scan(moe_program_builder *b)
     const moe_recurrence *c = recurrence(b);
     uint32_t n = c->conv_channels, rank = c->step_rank, state = c->key_dim;
     const moe_op_output inputs[2] = {
-        moe_build_rows_output(MOE_LAYER_SCAN_IN, 0, n, MOE_VALUE_MIXED),
-        moe_build_rows_output(MOE_LAYER_SCAN_IN, n, n, MOE_VALUE_OUT_GATE),
+        moe_build_output(MOE_LAYER_SCAN_IN, 0, n, MOE_VALUE_MIXED),
+        moe_build_output(MOE_LAYER_SCAN_IN, n, n, MOE_VALUE_OUT_GATE),
     };
     const moe_op_output parts[3] = {
-        moe_build_rows_output(MOE_LAYER_SCAN_X, 0, rank, MOE_VALUE_STEP_LOW),
-        moe_build_rows_output(MOE_LAYER_SCAN_X, rank, state, MOE_VALUE_SCAN_K),
-        moe_build_rows_output(MOE_LAYER_SCAN_X, rank + state, state, MOE_VALUE_SCAN_Q),
+        moe_build_output(MOE_LAYER_SCAN_X, 0, rank, MOE_VALUE_STEP_LOW),
+        moe_build_output(MOE_LAYER_SCAN_X, rank, state, MOE_VALUE_SCAN_K),
+        moe_build_output(MOE_LAYER_SCAN_X, rank + state, state, MOE_VALUE_SCAN_Q),
     };
     moe_build_linears(b, MOE_VALUE_NORM, b->config->n_embd, inputs, 2);
     begin_states(b, 7);
@@ -236,16 +269,21 @@ static void build_scan(moe_program_builder *b)
                           .bias = MOE_LAYER_SCAN_CONV_BIAS,
                           .x = moe_all_of(MOE_VALUE_MIXED, n),
                           .y = moe_all_of(MOE_VALUE_CONVOLVED, n)});
+    claim_rows(b, MOE_LAYER_SCAN_CONV, c->conv_kernel, n);
+    claim_present(b, MOE_LAYER_SCAN_CONV_BIAS, n);
     moe_build_linears(b, MOE_VALUE_CONVOLVED, n, parts, 3);
     moe_build_norm(b, MOE_LAYER_SCAN_STEP_NORM, moe_all_of(MOE_VALUE_STEP_LOW, rank), rank, 1);
     moe_build_norm(b, MOE_LAYER_SCAN_K_NORM, moe_all_of(MOE_VALUE_SCAN_K, state), state, 1);
     moe_build_norm(b, MOE_LAYER_SCAN_Q_NORM, moe_all_of(MOE_VALUE_SCAN_Q, state), state, 1);
-    moe_build_linear(b, MOE_VALUE_STEP_LOW, rank, MOE_LAYER_SCAN_STEP, MOE_TENSOR_NONE,
+    moe_build_linear(b, MOE_VALUE_STEP_LOW, rank, MOE_LAYER_SCAN_STEP, n, MOE_TENSOR_NONE,
                      MOE_VALUE_STEPS);
     advance(b, MOE_OP_SCAN, MOE_LAYER_SCAN_DECAY, MOE_LAYER_SCAN_STEP_BIAS);
+    claim_rows(b, MOE_LAYER_SCAN_DECAY, state, n);
+    claim_vector(b, MOE_LAYER_SCAN_STEP_BIAS, n);
+    claim_vector(b, MOE_LAYER_SCAN_SKIP, n);
     gate(b, MOE_GATING_SILU, MOE_VALUE_OUT_GATE, MOE_VALUE_STATE_OUT, n);
-    moe_build_linear(b, MOE_VALUE_STATE_OUT, n, MOE_LAYER_SCAN_OUT, MOE_TENSOR_NONE,
-                     MOE_VALUE_BRANCH);
+    moe_build_linear(b, MOE_VALUE_STATE_OUT, n, MOE_LAYER_SCAN_OUT, b->config->n_embd,
+                     MOE_TENSOR_NONE, MOE_VALUE_BRANCH);
 }
 
 void moe_build_recurrent(moe_program_builder *b)

@@ -20,7 +20,7 @@
 
 #include "cpu/kernels/matmul.h"
 #include "runtime/sidecar/calibration.h"
-#include "runtime/model/gguf.h"
+#include "runtime/program/program.h"
 #include "tests/engine/engine_fixture.h"
 
 #define N_TOKENS 700 /* more than a window, and no multiple of one */

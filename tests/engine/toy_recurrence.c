@@ -31,10 +31,8 @@ void __wrap_moe_build_recurrent(moe_program_builder *b);
 int __wrap_moe_op_states(const moe_run *run, const moe_op *op, moe_error *err);
 int __wrap_moe_advance_states(moe_runner *runner, const moe_state_run *run, uint32_t layer,
                               moe_error *err);
-int __real_moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
-                                moe_error *err);
-int __wrap_moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
-                                moe_error *err);
+int __real_moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_error *err);
+int __wrap_moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_error *err);
 
 const char *toy_model(bool all_layers)
 {
@@ -131,9 +129,13 @@ static void run_rows(moe_runner *runner, const moe_pass *pass, const moe_state_r
     end_state(run, at, state);
 }
 
-/* The toy's operation, from the norm of the stream to what is added to it. */
+/* The toy's operation, from the norm of the stream to what is added to it. The file's attention
+ * weights of these layers are loaded and not used. */
 void __wrap_moe_build_recurrent(moe_program_builder *b)
 {
+    static const moe_layer_tensor unused[] = {MOE_LAYER_ATTN_Q,      MOE_LAYER_ATTN_K,
+                                              MOE_LAYER_ATTN_V,      MOE_LAYER_ATTN_OUT,
+                                              MOE_LAYER_ATTN_Q_NORM, MOE_LAYER_ATTN_K_NORM};
     const uint32_t n = b->config->n_embd;
     moe_build(b, (moe_op){.kind = MOE_OP_STATES,
                           .n = n,
@@ -141,6 +143,14 @@ void __wrap_moe_build_recurrent(moe_program_builder *b)
                           .bias = MOE_TENSOR_NONE,
                           .x = moe_all_of(MOE_VALUE_NORM, n),
                           .y = moe_all_of(MOE_VALUE_BRANCH, n)});
+    for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%u.%s", b->layer, moe_tensor_name(b->config, unused[i]));
+        const moe_gguf_tensor *t = moe_gguf_find_tensor(b->claims->gguf, name);
+        assert_non_null(t);
+        moe_build_claim(b, unused[i], t->dims[0], t->dims[1],
+                        t->n_dims == 1 ? MOE_TENSOR_VECTOR : MOE_TENSOR_MATRIX);
+    }
 }
 
 int __wrap_moe_op_states(const moe_run *run, const moe_op *op, moe_error *err)
@@ -178,11 +188,9 @@ int __wrap_moe_advance_states(moe_runner *runner, const moe_state_run *run, uint
     return MOE_OK;
 }
 
-/* The file's attention weights of those layers are loaded and not used. */
-int __wrap_moe_tensor_map_build(moe_tensor_map *map, moe_model_config *config, const moe_gguf *gguf,
-                                moe_error *err)
+int __wrap_moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_error *err)
 {
-    int status = __real_moe_tensor_map_build(map, config, gguf, err);
+    int status = __real_moe_model_config_read(config, gguf, err);
     for (uint32_t l = 0; status == MOE_OK && l < config->n_layer; l++) {
         if ((toy_layers >> l & 1) != 0) {
             config->layers[l].mixer = MOE_MIXER_RECURRENT;

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "runtime/model/tensor_map.h"
+#include "runtime/program/program.h"
 
 void fuzz_expect(int promise)
 {

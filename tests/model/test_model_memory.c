@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/model/tensor_map.h"
+#include "runtime/program/program.h"
 #include "tests/model/gguf_cases.h"
 
 static uint64_t requested_bytes; /* since the last reset, all requests together */

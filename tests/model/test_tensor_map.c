@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/model/tensor_map.h"
+#include "runtime/program/program.h"
 #include "tests/model/gguf_builder.h"
 
 static const char *const architectures[] = {"llama",    "olmoe",    "qwen2moe",
@@ -337,7 +337,14 @@ static const refusal refusals[] = {
      {0},
      MOE_ERR_FORMAT,
      "'output_norm.weight' is missing"},
-    {"olmoe", "blk.1.attn_norm.weight", 1, 0, 0, {0}, MOE_ERR_FORMAT, "blk.1.attn_norm.weight"},
+    {"olmoe",
+     "blk.1.attn_norm.weight",
+     1,
+     0,
+     0,
+     {0},
+     MOE_ERR_FORMAT,
+     "(layer 1, operation 'norm = rms_norm(x) * attn_norm')"},
     {"olmoe", "blk.0.attn_q_norm.weight", 1, 0, 0, {0}, MOE_ERR_FORMAT, "is missing"},
     {"olmoe", "blk.0.ffn_gate_inp.weight", 1, 0, 0, {0}, MOE_ERR_FORMAT, "all of this OLMoE model"},
     {"olmoe",
@@ -379,7 +386,7 @@ static const refusal refusals[] = {
      2,
      {32, 64},
      MOE_ERR_FORMAT,
-     "[64, 64]"},
+     "expected [64, 64] (layer 0, operation 'branch = attn_output . attended')"},
     {"olmoe",
      "blk.0.ffn_down_exps.weight",
      0,

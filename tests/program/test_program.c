@@ -32,8 +32,7 @@ static void open_model(fixture *f, const char *name)
     snprintf(path, sizeof path, "%s/%s/model.gguf", folder, name);
     if (moe_gguf_open(&f->gguf, path, &err) != MOE_OK ||
         moe_model_config_read(&f->config, f->gguf, &err) != MOE_OK ||
-        moe_tensor_map_build(&f->map, &f->config, f->gguf, &err) != MOE_OK ||
-        moe_program_build(&f->program, &f->config, &f->map, &err) != MOE_OK) {
+        moe_program_build(&f->program, &f->map, &f->config, f->gguf, &err) != MOE_OK) {
         fail_msg("%s: %s", name, err.message);
     }
 }
@@ -91,12 +90,12 @@ static void test_matrix_of_another_shape(void **state)
     (void)state;
     open_model(&f, "olmoe");
     moe_program_builder b = builder_of(&f, &err);
-    moe_build_linear(&b, MOE_VALUE_X, f.config.n_embd - 1, MOE_LAYER_ATTN_OUT, MOE_TENSOR_NONE,
-                     MOE_VALUE_BRANCH);
+    moe_build_linear(&b, MOE_VALUE_X, f.config.n_embd - 1, MOE_LAYER_ATTN_OUT, f.config.n_embd,
+                     MOE_TENSOR_NONE, MOE_VALUE_BRANCH);
     assert_int_equal(b.status, MOE_ERR_INTERNAL);
     assert_non_null(strstr(err.message, "branch = attn_output . x"));
     b = builder_of(&f, &err);
-    moe_build_linear(&b, MOE_VALUE_X, f.config.n_embd, MOE_LAYER_SHARED_UP, MOE_TENSOR_NONE,
+    moe_build_linear(&b, MOE_VALUE_X, f.config.n_embd, MOE_LAYER_SHARED_UP, 1, MOE_TENSOR_NONE,
                      MOE_VALUE_BRANCH);
     assert_int_equal(b.status, MOE_ERR_INTERNAL);
     assert_non_null(strstr(err.message, "is not in the file"));

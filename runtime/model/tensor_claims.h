@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* Finds a model's tensors in its files, one after the other, and notes where their bytes are. Who
+ * uses a tensor claims it and says its shape (runtime/program/). In the end, tensors that nobody
+ * has claimed are refused: they would be weights that the result ignores. */
+#ifndef MOE_MODEL_TENSOR_CLAIMS_H
+#define MOE_MODEL_TENSOR_CLAIMS_H
+
+#include "runtime/model/tensor_map.h"
+
+typedef struct moe_tensor_claims {
+    moe_tensor_map *map;
+    const moe_model_config *config;
+    const moe_gguf *gguf;
+    moe_error *err;
+    bool *claimed;        /* of each of the file's tensors */
+    uint32_t first_layer; /* number of the map's first layer in the files' names */
+    uint64_t n_expert_elems;
+} moe_tensor_claims;
+
+typedef enum moe_tensor_form {
+    MOE_TENSOR_MATRIX,     /* of any type */
+    MOE_TENSOR_MATRIX_F32, /* rows of F32 */
+    MOE_TENSOR_VECTOR      /* one-dimensional, and F32 */
+} moe_tensor_form;
+
+/* n_out rows of n_in elements; a vector has one. */
+typedef struct moe_tensor_shape {
+    uint64_t n_in, n_out;
+    moe_tensor_form form;
+} moe_tensor_shape;
+
+/* Both claim functions that follow leave *ref as it is if the file has no such tensor: an error,
+ * unless it is optional. A wrong shape or type is an error in any case. Errors name the tensor. */
+int moe_claim_tensor(moe_tensor_claims *c, const char *name, moe_tensor_shape shape, bool optional,
+                     moe_tensor_ref *ref);
+/* ... of a layer of the map, by its usual name or its family's. */
+int moe_claim_layer_tensor(moe_tensor_claims *c, uint32_t layer, moe_layer_tensor tensor,
+                           moe_tensor_shape shape, bool optional);
+/* Queries, keys and values that are rows of one tensor, attn_qkv, weight or bias. Does nothing if
+ * the file has none. */
+int moe_claim_joined_qkv(moe_tensor_claims *c, uint32_t layer, const uint64_t n_rows[3], bool bias);
+/* All experts of a layer, of n_in inputs and outputs. Without gates, the up part stands in for the
+ * gate's. */
+int moe_claim_experts(moe_tensor_claims *c, uint32_t layer, uint64_t n_in, uint64_t n_inner,
+                      bool gated);
+bool moe_claims_can_find(const moe_tensor_claims *c, uint32_t layer, moe_layer_tensor tensor);
+/* The tensor is known, and not used. */
+void moe_claims_ignore(moe_tensor_claims *c, const char *name);
+
+/* A tensor's name after "blk.N.": for some, families have their own. */
+const char *moe_tensor_name(const moe_model_config *config, moe_layer_tensor tensor);
+
+/* An empty map of the config's layers. */
+int moe_claims_begin(moe_tensor_claims *c, moe_tensor_map *map, const moe_model_config *config,
+                     const moe_gguf *gguf, moe_error *err);
+/* Counts parameters, and refuses what is unclaimed: of a drafting layer (first_layer > 0) that
+ * layer's tensors alone. status: of the claims; if it or this fails, the map is freed. */
+int moe_claims_end(moe_tensor_claims *c, int status);
+
+#endif
