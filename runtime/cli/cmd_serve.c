@@ -84,19 +84,52 @@ static void name_model(char *out, size_t size, const cli_options *options)
     snprintf(out, size, "%.*s", (int)(length < size ? length : size - 1), name);
 }
 
+enum { MOST_NAMES = 32 };
+
+/* --alias; the model's own name if there is none. */
+static int split_names(const char *names[MOST_NAMES], size_t *n, char *text, const char *own)
+{
+    char *rest = text[0] == '\0' ? NULL : text;
+    *n = 0;
+    for (char *name; (name = strsep(&rest, ",")) != NULL;) {
+        if (name[0] == '\0') {
+            return cli_fail(CLI_EXIT_USAGE, "serve: --alias has an empty name");
+        }
+        if (*n == MOST_NAMES) {
+            return cli_fail(CLI_EXIT_USAGE, "serve: --alias has more than %d names", MOST_NAMES);
+        }
+        names[(*n)++] = name;
+    }
+    if (*n == 0) {
+        names[(*n)++] = own;
+    }
+    return CLI_EXIT_OK;
+}
+
 static int serve(moe_engine *engine, const cli_options *options, const key_list *keys,
                  const cli_chat_template *chat_template)
 {
     char error[512] = "";
     char model[256];
+    const char *names[MOST_NAMES];
+    size_t n_names;
+    cli_text_list aliases = options->server_aliases;
     name_model(model, sizeof model, options);
+    int code = split_names(names, &n_names, aliases.text, model);
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
     server_options serving = {
         .host = options->server_host == NULL ? "127.0.0.1" : options->server_host,
         .port = (uint16_t)options->server_port,
         .keys = keys->keys,
         .n_keys = keys->n,
         .parallel = (uint32_t)options->server_sessions,
-        .model = options->server_alias == NULL ? model : options->server_alias,
+        .names = names,
+        .n_names = n_names,
+        .model = names[0],
+        .strict_model = options->strict_model,
+        .strict_fields = options->strict_fields,
         .chat_template_name = chat_template->name,
         .chat_template_text = chat_template->text.data,
         .thinking = (moe_switch)options->think,

@@ -194,9 +194,10 @@ typedef struct cli_options {
     /* serve */
     const char *server_host; /* NULL: 127.0.0.1 */
     uint64_t server_port;
-    const char *server_keys;  /* a file; NULL: none */
-    const char *server_key;   /* keys with commas between; NULL: none */
-    const char *server_alias; /* NULL: the file's name */
+    const char *server_keys;      /* a file; NULL: none */
+    const char *server_key;       /* keys with commas between; NULL: none */
+    cli_text_list server_aliases; /* "": the file's name */
+    bool strict_model, strict_fields;
     const char *cache_folder; /* NULL: none */
     cli_size cache_limit;
     uint64_t server_sessions; /* 0: 4 of serve, 1 of others */

@@ -21,7 +21,11 @@ typedef struct server_options {
     const char *const *keys;        /* [n_keys]; one of them must come with a request */
     size_t n_keys;                  /* 0: no key, which only a loopback address may have */
     uint32_t parallel;              /* most sessions, 1..SERVER_MOST_PARALLEL */
-    const char *model;              /* the name that clients know the model by */
+    const char *const *names;       /* [n_names] that clients know the model by */
+    size_t n_names;                 /* at least 1 */
+    const char *model;              /* the first of them, in answers */
+    bool strict_model;              /* a request may not name another model */
+    bool strict_fields;             /* nor have fields that are not known */
     const char *chat_template_name; /* NULL: the model's own */
     const char *chat_template_text; /* a template instead of a name; NULL: none */
     moe_switch thinking;

@@ -26,6 +26,15 @@ static bool only_one(server_reading *r, struct json_object *value)
                        "'%s' must be 1: this server writes one answer to a request.", r->name);
 }
 
+/* Of other servers' samplers: nothing and 1 leave the choice as it is. */
+static bool only_neutral(server_reading *r, struct json_object *value)
+{
+    bool is_one = (json_object_is_type(value, json_type_int) ||
+                   json_object_is_type(value, json_type_double)) &&
+                  json_object_get_double(value) == 1;
+    return is_one || only_nothing(r, value);
+}
+
 /* Says something about the request and nothing about the answer. */
 static bool harmless(server_reading *r, struct json_object *value)
 {
@@ -34,12 +43,23 @@ static bool harmless(server_reading *r, struct json_object *value)
     return true;
 }
 
+const char *server_find_name(const server_options *options, const char *name)
+{
+    for (size_t i = 0; i < options->n_names; i++) {
+        if (strcmp(options->names[i], name) == 0) {
+            return options->names[i];
+        }
+    }
+    return NULL;
+}
+
 static bool read_model(server_reading *r, struct json_object *value)
 {
     if (!json_object_is_type(value, json_type_string)) {
         return server_wrong(r, "a string");
     }
-    return server_is_text(value, r->options->model) ||
+    return !r->options->strict_model ||
+           server_find_name(r->options, json_object_get_string(value)) != NULL ||
            server_fail(r->error, 404, "model_not_found", "model",
                        "This server has one model, '%s': name that one, or none.",
                        r->options->model);
@@ -231,6 +251,7 @@ static const struct {
     {"repetition_penalty", GENERATES, server_read_repeat_penalty},
     {"seed", SAMPLES, server_read_seed},
     {"stop", GENERATES, server_read_stop},
+    {"stop_token_ids", GENERATES, server_read_stop_ids},
     {"ignore_eos", GENERATES, read_ignore_eos},
     {"n", GENERATES, server_read_choices},
     {"best_of", SERVER_COMPLETION, only_one},
@@ -251,11 +272,25 @@ static const struct {
     {"presence_penalty", GENERATES, server_read_presence_penalty},
     {"frequency_penalty", GENERATES, server_read_frequency_penalty},
     {"reasoning_effort", SERVER_CHAT, server_read_effort},
-    {"verbosity", SERVER_CHAT, only_nothing},
+    {"verbosity", SERVER_CHAT, server_read_verbosity},
     {"audio", SERVER_CHAT, only_nothing},
     {"web_search_options", SERVER_CHAT, server_unsupported},
     {"echo", SERVER_COMPLETION, only_nothing},
     {"suffix", SERVER_COMPLETION, only_nothing},
+    {"typical_p", GENERATES, only_neutral},
+    {"tfs_z", GENERATES, only_neutral},
+    {"length_penalty", GENERATES, only_neutral},
+    {"mirostat", GENERATES, only_nothing},
+    {"dry_multiplier", GENERATES, only_nothing},
+    {"xtc_probability", GENERATES, only_nothing},
+    {"min_tokens", GENERATES, only_nothing},
+    {"use_beam_search", GENERATES, only_nothing},
+    {"bad_words", GENERATES, only_nothing},
+    {"guided_regex", GENERATES, only_nothing},
+    {"guided_choice", GENERATES, only_nothing},
+    {"guided_grammar", GENERATES, only_nothing},
+    {"structured_outputs", GENERATES, only_nothing},
+    {"n_predict", GENERATES, only_nothing},
     {"prediction", SERVER_CHAT, harmless},
     {"user", GENERATES | SERVER_RESPONSES, harmless},
     {"cache_prompt", GENERATES, harmless},
@@ -269,6 +304,24 @@ static const struct {
     {"prompt_cache_retention", GENERATES | SERVER_RESPONSES, harmless},
 };
 
+/* A field of another address would mean something, so it is not left out. */
+static bool is_known_elsewhere(const char *name)
+{
+    size_t i = 0;
+    while (i < sizeof fields / sizeof fields[0] && strcmp(fields[i].name, name) != 0) {
+        i++;
+    }
+    return i < sizeof fields / sizeof fields[0];
+}
+
+/* For the log, which is to have no text of requests: what could be more than a name is not kept. */
+static void keep_unknown(server_request *request, const char *name)
+{
+    size_t size = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
+    bool is_name = size > 0 && name[size] == '\0' && size < sizeof request->unknown;
+    strcpy(request->unknown, is_name ? name : "?");
+}
+
 bool server_read_field(server_request *request, const server_options *options, const char *name,
                        struct json_object *value, server_error *error)
 {
@@ -280,6 +333,10 @@ bool server_read_field(server_request *request, const server_options *options, c
         if (strcmp(fields[i].name, name) == 0 && (fields[i].endpoints & request->endpoint) != 0) {
             return fields[i].read(&r, value);
         }
+    }
+    if (!options->strict_fields && !is_known_elsewhere(name)) {
+        keep_unknown(request, name);
+        return true;
     }
     return server_fail(error, 400, "unknown_parameter", name,
                        "'%.60s' is not a field that this address of the server knows.", name);

@@ -73,7 +73,8 @@ typedef struct server_exchange {
     uint64_t charged; /* to srv->memory: the body, then the answer */
     uint64_t kept;    /* likewise: the prompt, and what else the jobs have */
     bool is_post;
-    bool names_model; /* of SERVER_MODEL_PATH: behind it is this server's model */
+    const char
+        *named; /* of SERVER_MODEL_PATH: this server's model by the name behind it, or NULL */
     server_error error;
     server_request request;
     server_reply reply;

@@ -38,6 +38,8 @@ server_job *server_job_follow(server_job *leader)
     job->biases = leader->biases;
     job->n_biases = leader->n_biases;
     job->grammar = leader->grammar;
+    job->n_stop_ids = leader->n_stop_ids;
+    memcpy(job->stop_ids, leader->stop_ids, sizeof job->stop_ids);
     job->n_top = leader->n_top;
     job->max_tokens = leader->max_tokens;
     job->ignore_eos = leader->ignore_eos;

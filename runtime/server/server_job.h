@@ -27,6 +27,8 @@
 #include "cli_buffer.h"
 #include "server_stops.h"
 
+enum { SERVER_MOST_STOP_IDS = 64 };
+
 typedef enum server_job_state { SERVER_WAITING, SERVER_RUNNING, SERVER_DONE } server_job_state;
 
 typedef enum server_finish {
@@ -46,9 +48,11 @@ typedef struct server_job {
     moe_sampling sampling;
     moe_token_bias *biases; /* free() */
     size_t n_biases;
-    moe_grammar *grammar; /* moe_grammar_close(); NULL: none */
-    int n_top;            /* of reports; -1: none */
-    uint64_t max_tokens;  /* UINT64_MAX: until the text ends or the context is full */
+    moe_grammar *grammar;                   /* moe_grammar_close(); NULL: none */
+    int32_t stop_ids[SERVER_MOST_STOP_IDS]; /* tokens that end the text and are no part of it */
+    size_t n_stop_ids;
+    int n_top;           /* of reports; -1: none */
+    uint64_t max_tokens; /* UINT64_MAX: until the text ends or the context is full */
     bool ignore_eos;
     bool keeps_markup;   /* calls of tools are to be told from the text */
     bool tells_progress; /* while the prompt is read */

@@ -225,8 +225,9 @@ static server_exchange *new_exchange(server *srv, struct MHD_Connection *connect
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     exchange->client = exchange->visit == NULL ? 0 : exchange->visit->address;
     exchange->path = server_find_path(url, &exchange->is_post);
-    exchange->names_model = strlen(url) >= sizeof SERVER_MODEL_PATH &&
-                            strcmp(url + sizeof SERVER_MODEL_PATH - 1, srv->options->model) == 0;
+    exchange->named = strlen(url) >= sizeof SERVER_MODEL_PATH
+                          ? server_find_name(srv->options, url + sizeof SERVER_MODEL_PATH - 1)
+                          : NULL;
     bool has_key = srv->options->n_keys > 0 && find_key(exchange);
     bool has_place =
         exchange->visit == NULL || server_door_admit(&srv->door, exchange->visit, has_key);
@@ -272,7 +273,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
 
 static void log_exchange(const server_exchange *exchange)
 {
-    char line[200];
+    char line[280];
     const server_options *options = exchange->srv->options;
     double seconds = (double)(server_now_ns() - exchange->began_ns) * 1e-9;
     if (options->log == NULL) {
@@ -284,6 +285,10 @@ static void log_exchange(const server_exchange *exchange)
         n += snprintf(line + n, sizeof line - (size_t)n,
                       ", prompt %zu (%zu cached), answer %" PRIu64, exchange->reply.n_prompt,
                       exchange->reply.n_cached, server_reply_written(&exchange->reply));
+    }
+    if (exchange->request.unknown[0] != '\0') {
+        n += snprintf(line + n, sizeof line - (size_t)n, ", field '%s' unknown and left out",
+                      exchange->request.unknown);
     }
     snprintf(line + n, sizeof line - (size_t)n, "%s, %.3f s",
              exchange->request.dropped[0] != '\0' ? ", keywords of a schema left out" : "",

@@ -45,6 +45,7 @@ typedef struct server_request {
     struct json_object *messages;
     struct json_object *converted; /* owned; NULL: messages are those of the body */
     struct json_object *tools;     /* owned, in the form of /v1/chat/completions; NULL: none */
+    struct json_object *allowed;   /* functions that may be called; NULL: all */
     struct json_object *tool_name; /* the one that is to be called; NULL: any */
     server_tool_choice tool_choice;
     const server_tool_format *tool_format; /* NULL: calls are not told from text */
@@ -54,11 +55,13 @@ typedef struct server_request {
     struct json_object *system;            /* of SERVER_MESSAGES: a string, or blocks of text */
     struct json_object *input;             /* of SERVER_RESPONSES: a string, or items */
     struct json_object *template_arguments;
-    struct json_object *effort;  /* of reasoning: a word for the template; NULL: its own default */
-    moe_switch thinks;           /* likewise whether it reasons */
-    struct json_object *prompt;  /* a string, or an array of ids */
-    struct json_object *content; /* of tokenize */
-    struct json_object *tokens;  /* of detokenize */
+    struct json_object *effort; /* of reasoning: a word for the template; NULL: its own default */
+    struct json_object *verbosity;      /* likewise */
+    moe_switch thinks;                  /* likewise whether it reasons */
+    struct json_object *prompt;         /* a string, or an array of ids */
+    struct json_object *content;        /* of tokenize */
+    struct json_object *tokens;         /* of detokenize */
+    char unknown[48];                   /* a field that was left out; "": none */
     char dropped[SERVER_DROPPED_BYTES]; /* keywords of schemas that the answer is not held to */
     bool stream;
     bool include_usage;
@@ -70,6 +73,8 @@ typedef struct server_request {
     int top_logprobs; /* -1: not given */
 } server_request;
 
+/* The name as the options have it; NULL: the model is not known by it. */
+const char *server_find_name(const server_options *options, const char *name);
 /* Reads the body's fields into the request. */
 bool server_request_read(server_request *request, const server_options *options, const char *body,
                          size_t size, server_error *error);
@@ -77,7 +82,7 @@ bool server_request_read(server_request *request, const server_options *options,
 bool server_request_prepare(server_request *request, server_tools *tools, const moe_engine *engine,
                             const server_options *options, server_error *error);
 /* Of server_tool_fields.c: tools and choice fit each other. */
-bool server_check_tools(const server_request *request, server_error *error);
+bool server_check_tools(server_request *request, server_error *error);
 /* Of server_tool_prepare.c: what the template does with tools; a grammar for an answer that must be
  * calls. */
 bool server_request_find_tools(server_request *request, server_tools *tools,

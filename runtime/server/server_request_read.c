@@ -180,6 +180,9 @@ static struct json_object *new_arguments(const server_request *request)
         !json_object_object_get_ex(arguments, "reasoning_effort", NULL)) {
         cli_json_put(arguments, "reasoning_effort", json_object_get(request->effort));
     }
+    if (request->verbosity != NULL && !json_object_object_get_ex(arguments, "verbosity", NULL)) {
+        cli_json_put(arguments, "verbosity", json_object_get(request->verbosity));
+    }
     static const char *const switches[] = {"enable_thinking", "thinking"};
     for (size_t i = 0; i < 2 && request->thinks != MOE_SWITCH_AUTO; i++) {
         if (!json_object_object_get_ex(arguments, switches[i], NULL)) {
@@ -327,13 +330,19 @@ static bool take_rendered(server_request *request, server_tools *tools, const mo
     return copy_tokens(request, tokens, n, error);
 }
 
-static bool check_biases(const server_request *request, const moe_engine_info *info,
-                         server_error *error)
+static bool check_ids(const server_request *request, const moe_engine_info *info,
+                      server_error *error)
 {
     for (size_t i = 0; i < request->job->n_biases; i++) {
         if ((uint32_t)request->job->biases[i].token >= info->n_vocab) {
             return server_fail(error, 400, "invalid_value", "logit_bias",
                                "'logit_bias' must name token ids below %u.", info->n_vocab);
+        }
+    }
+    for (size_t i = 0; i < request->job->n_stop_ids; i++) {
+        if ((uint32_t)request->job->stop_ids[i] >= info->n_vocab) {
+            return server_fail(error, 400, "invalid_value", "stop_token_ids",
+                               "'stop_token_ids' must name token ids below %u.", info->n_vocab);
         }
     }
     return true;
@@ -378,7 +387,7 @@ bool server_request_prepare(server_request *request, server_tools *tools, const 
                            "shorten it, or start the server with a larger -c.",
                            request->job->n_tokens, info.context);
     }
-    return check_biases(request, &info, error) && add_followers(request, error);
+    return check_ids(request, &info, error) && add_followers(request, error);
 }
 
 void server_request_free(server_request *request, server_queue *queue)

@@ -192,9 +192,13 @@ bool server_read_text_format(server_reading *r, struct json_object *value)
             if (!server_read_response_format(r, member)) {
                 return false;
             }
+        } else if (strcmp(key, "verbosity") == 0 && member != NULL) {
+            if (!server_read_verbosity(r, member)) {
+                return false;
+            }
         } else if (!server_is_nothing(member)) {
             return server_fail(r->error, 400, "unsupported_parameter", r->name,
-                               "'text' has 'format' and nothing else.");
+                               "'text' has 'format' and 'verbosity', and nothing else.");
         }
     }
     return true;

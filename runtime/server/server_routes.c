@@ -224,10 +224,10 @@ static bool make_prompt(server_exchange *exchange)
 
 /* ---- About the server ---- */
 
-static struct json_object *new_model(const server *srv)
+static struct json_object *new_model(const server *srv, const char *name)
 {
     struct json_object *model = json_object_new_object();
-    cli_json_text(model, "id", srv->options->model);
+    cli_json_text(model, "id", name);
     cli_json_text(model, "object", "model");
     cli_json_put(model, "created", json_object_new_int64(srv->started));
     cli_json_text(model, "owned_by", "moe-offload");
@@ -237,8 +237,8 @@ static struct json_object *new_model(const server *srv)
 /* /v1/models/NAME */
 static bool make_model(server_exchange *exchange)
 {
-    return exchange->names_model
-               ? put_object(exchange, new_model(exchange->srv))
+    return exchange->named != NULL
+               ? put_object(exchange, new_model(exchange->srv, exchange->named))
                : server_fail(&exchange->error, 404, "model_not_found", "model",
                              "This server has one model, '%s'.", exchange->srv->options->model);
 }
@@ -248,7 +248,9 @@ static bool make_models(server_exchange *exchange)
     const server *srv = exchange->srv;
     struct json_object *object = json_object_new_object();
     struct json_object *data = json_object_new_array();
-    cli_json_append(data, new_model(srv));
+    for (size_t i = 0; i < srv->options->n_names; i++) {
+        cli_json_append(data, new_model(srv, srv->options->names[i]));
+    }
     cli_json_text(object, "object", "list");
     cli_json_put(object, "data", data);
     return put_object(exchange, object);

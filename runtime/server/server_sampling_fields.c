@@ -155,12 +155,43 @@ bool server_read_text_logprobs(server_reading *r, struct json_object *value)
 }
 
 /* A word for the template's reasoning_effort, which it may leave unread. */
-bool server_read_effort(server_reading *r, struct json_object *value)
+static bool read_word(server_reading *r, struct json_object *value, struct json_object **out)
 {
-    r->request->effort = value;
+    *out = value;
     return (json_object_is_type(value, json_type_string) &&
             json_object_get_string_len(value) <= 32) ||
            server_wrong(r, "a word, such as 'low' or 'high'");
+}
+
+bool server_read_effort(server_reading *r, struct json_object *value)
+{
+    return read_word(r, value, &r->request->effort);
+}
+
+/* Likewise its verbosity. */
+bool server_read_verbosity(server_reading *r, struct json_object *value)
+{
+    return read_word(r, value, &r->request->verbosity);
+}
+
+bool server_read_stop_ids(server_reading *r, struct json_object *value)
+{
+    static const char what[] = "an array of at most 64 token ids";
+    server_job *job = r->request->job;
+    const size_t n =
+        json_object_is_type(value, json_type_array) ? json_object_array_length(value) : SIZE_MAX;
+    if (n > SERVER_MOST_STOP_IDS) {
+        return server_wrong(r, what);
+    }
+    for (job->n_stop_ids = 0; job->n_stop_ids < n; job->n_stop_ids++) {
+        int64_t id = -1;
+        struct json_object *one = json_object_array_get_idx(value, job->n_stop_ids);
+        if (!server_get_count(r, one, 0, INT32_MAX, what, &id)) {
+            return false;
+        }
+        job->stop_ids[job->n_stop_ids] = (int32_t)id;
+    }
+    return true;
 }
 
 bool server_read_seed(server_reading *r, struct json_object *value)

@@ -95,6 +95,22 @@ static bool choose(server_reading *r, server_tool_choice choice, struct json_obj
     return name == NULL || is_name(name) || server_wrong(r, "with the name of a tool");
 }
 
+/* {"type": "allowed_tools", "mode": .., "tools": [..]}, or with these two in "allowed_tools". */
+static bool read_allowed(server_reading *r, struct json_object *value)
+{
+    struct json_object *inner = json_object_object_get(value, "allowed_tools");
+    inner = inner == NULL ? value : inner;
+    struct json_object *mode = json_object_object_get(inner, "mode");
+    r->request->allowed = json_object_object_get(inner, "tools");
+    if (!json_object_is_type(r->request->allowed, json_type_array) ||
+        json_object_array_length(r->request->allowed) == 0 ||
+        json_object_array_length(r->request->allowed) > MOST_TOOLS ||
+        !(server_is_text(mode, "auto") || server_is_text(mode, "required"))) {
+        return server_wrong(r, "with a 'mode' of 'auto' or 'required' and 'tools', functions");
+    }
+    return choose(r, server_is_text(mode, "auto") ? SERVER_TOOL_AUTO : SERVER_TOOL_REQUIRED, NULL);
+}
+
 /* A word, or an object: {"type": "function", "function": {"name": ..}}, or with the name in it. */
 bool server_read_tool_choice(server_reading *r, struct json_object *value)
 {
@@ -120,7 +136,10 @@ bool server_read_tool_choice(server_reading *r, struct json_object *value)
             json_object_object_get(function == NULL ? value : function, "name");
         return choose(r, SERVER_TOOL_REQUIRED, name) && (name != NULL || choose(r, 0, value));
     }
-    return server_wrong(r, "'auto', 'none', 'required', or an object that names one function");
+    if (is_object && server_is_text(type, "allowed_tools")) {
+        return read_allowed(r, value);
+    }
+    return server_wrong(r, "'auto', 'none', 'required', or an object that names functions");
 }
 
 bool server_read_parallel_calls(server_reading *r, struct json_object *value)
@@ -131,18 +150,52 @@ bool server_read_parallel_calls(server_reading *r, struct json_object *value)
     return read;
 }
 
-bool server_check_tools(const server_request *request, server_error *error)
+static struct json_object *name_of(struct json_object *tool)
 {
+    struct json_object *function = json_object_object_get(tool, "function");
+    return json_object_object_get(function == NULL ? tool : function, "name");
+}
+
+/* Leaves the tools that tool_choice allows: the model is shown no others. */
+static bool keep_allowed(server_request *request, server_error *error)
+{
+    struct json_object *kept = json_object_new_array();
+    const size_t n_tools = request->tools == NULL ? 0 : json_object_array_length(request->tools);
+    size_t n_found = 0;
+    const size_t n_allowed = json_object_array_length(request->allowed);
+    for (size_t i = 0; i < n_tools; i++) {
+        struct json_object *tool = json_object_array_get_idx(request->tools, i);
+        const char *name = json_object_get_string(name_of(tool));
+        size_t k = 0;
+        while (k < n_allowed &&
+               !server_is_text(name_of(json_object_array_get_idx(request->allowed, k)), name)) {
+            k++;
+        }
+        if (k < n_allowed) {
+            n_found++;
+            cli_json_append(kept, json_object_get(tool));
+        }
+    }
+    json_object_put(request->tools);
+    request->tools = kept;
+    return n_found >= n_allowed ||
+           server_fail(error, 400, "invalid_value", "tool_choice",
+                       "'tool_choice' allows a function that is not among the 'tools'.");
+}
+
+bool server_check_tools(server_request *request, server_error *error)
+{
+    if (request->allowed != NULL && !keep_allowed(request, error)) {
+        return false;
+    }
     bool found = request->tool_name == NULL;
     if (request->tools == NULL && request->tool_choice == SERVER_TOOL_REQUIRED) {
         return server_fail(error, 400, "invalid_value", "tool_choice",
                            "'tool_choice' asks for a call, and there are no 'tools'.");
     }
     for (size_t i = 0; !found && i < json_object_array_length(request->tools); i++) {
-        struct json_object *tool =
-            json_object_object_get(json_object_array_get_idx(request->tools, i), "function");
-        found = strcmp(json_object_get_string(json_object_object_get(tool, "name")),
-                       json_object_get_string(request->tool_name)) == 0;
+        found = server_is_text(name_of(json_object_array_get_idx(request->tools, i)),
+                               json_object_get_string(request->tool_name));
     }
     return found || server_fail(error, 400, "invalid_value", "tool_choice",
                                 "'tool_choice' names a function that is not among the 'tools'.");

@@ -41,6 +41,8 @@ bool server_read_presence_penalty(server_reading *reading, struct json_object *v
 bool server_read_frequency_penalty(server_reading *reading, struct json_object *value);
 bool server_read_logit_bias(server_reading *reading, struct json_object *value);
 bool server_read_effort(server_reading *r, struct json_object *value);
+bool server_read_verbosity(server_reading *r, struct json_object *value);
+bool server_read_stop_ids(server_reading *reading, struct json_object *value);
 bool server_read_seed(server_reading *reading, struct json_object *value);
 bool server_read_stop(server_reading *reading, struct json_object *value);
 bool server_read_choices(server_reading *reading, struct json_object *value);

@@ -133,6 +133,16 @@ static void end_text(const server_writer *w, server_job *job, server_finish fini
     }
 }
 
+/* A token that the client has named to end the text. */
+static bool is_stop(const server_job *job, int32_t token)
+{
+    size_t i = 0;
+    while (i < job->n_stop_ids && job->stop_ids[i] != token) {
+        i++;
+    }
+    return i < job->n_stop_ids;
+}
+
 /* True when the job is finished. */
 static bool take_token(const server_writer *w, server_job *job, int32_t token,
                        const moe_token_report *report)
@@ -142,16 +152,17 @@ static bool take_token(const server_writer *w, server_job *job, int32_t token,
     static const moe_error differs = {
         "Memory was short and the answer was begun again, but became another one, as modes that "
         "are not lossless allow. Try again, or start the server with a larger --host-memory."};
-    bool ends = moe_token_is_end(w->engine, token);
-    if (!count_token(job, token, ends && (!job->ignore_eos || job->grammar != NULL))) {
+    bool is_end = moe_token_is_end(w->engine, token);
+    bool ends = is_stop(job, token) || (is_end && (!job->ignore_eos || job->grammar != NULL));
+    if (!count_token(job, token, ends)) {
         server_finish_job(w, job, SERVER_FINISH_FAILED, MOE_ERR_MEMORY, &differs, false);
         return true;
     }
-    if (ends && job->grammar != NULL && moe_session_grammar_failed(job->session)) {
+    if (is_end && job->grammar != NULL && moe_session_grammar_failed(job->session)) {
         server_finish_job(w, job, SERVER_FINISH_FAILED, MOE_ERR_UNSUPPORTED, &left, false);
         return true;
     }
-    if (ends && (!job->ignore_eos || job->grammar != NULL)) {
+    if (ends) {
         end_text(w, job, SERVER_FINISH_STOP);
         return true;
     }

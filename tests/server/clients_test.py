@@ -4,11 +4,11 @@ the command, a model."""
 import sys
 import tempfile
 
-from serving import Server, check, end_of_test
+from serving import HERMES, Server, check, end_of_test
 
 command, model = sys.argv[1:3]
 # It shows what it is told of reasoning, and closes answers.
-TEMPLATE = """{{ reasoning_effort or 'own' }}/{{ enable_thinking if enable_thinking is defined else '-' }}
+TEMPLATE = """{{ reasoning_effort or 'own' }}{{ verbosity or '' }}/{{ enable_thinking if enable_thinking is defined else '-' }}
 {%- for m in messages %}[{{ m.role }}]{{ m.content }}{% if m.role == 'assistant' %}[end]{% endif %}{% endfor %}
 {%- if add_generation_prompt %}[assistant]{% endif %}"""
 ASKED = [{"role": "user", "content": "Once upon"}]
@@ -88,24 +88,110 @@ def test_names(server):
     check("harmless", chat(server, cache_prompt=True, priority=3, seed=-1) == chat(server))
 
 
+def test_verbosity(server):
+    expected = raw(server, "ownlow/-[user]Once upon[assistant]")
+    check("verbosity", chat(server, verbosity="low") == expected)
+    status, answer = server.post("/v1/responses", {
+        "input": "Once upon", "temperature": 0, "max_output_tokens": 12, "text": {"verbosity": "low"}})
+    check("text.verbosity", status == 200 and answer["output"][0]["content"][0]["text"] == expected[0], answer)
+
+
+def test_stop_ids(server):
+    """The text ends before such a token, in a stream, too."""
+    body = {"prompt": "Once upon", "temperature": 0, "max_tokens": 24, "logprobs": 0}
+    _, answer = server.post("/v1/completions", body)
+    tokens = answer["choices"][0]["logprobs"]["tokens"]
+    at = next(i for i in range(3, 24) if tokens[i] not in tokens[:i])
+    _, ids = server.post("/tokenize", {"content": tokens[at], "add_special": False})
+    check("one token", len(ids["tokens"]) == 1, ids)
+    stopped = dict(body, stop_token_ids=[0, *ids["tokens"]])
+    status, answer = server.post("/v1/completions", stopped)
+    choice = answer["choices"][0]
+    check("stop_token_ids", status == 200 and choice["text"] == "".join(tokens[:at]) and
+          choice["finish_reason"] == "stop" and answer["usage"]["completion_tokens"] == at, answer)
+    events = server.stream("/v1/completions", dict(stopped, logprobs=None))
+    check("stop_token_ids in a stream", "".join(
+        e["choices"][0]["text"] for e in events if e != "[DONE]") == choice["text"], events)
+    _, two = server.post("/v1/completions", dict(stopped, n=2))
+    check("two answers", [c["text"] for c in two["choices"]] == 2 * [choice["text"]], two)
+
+
 def test_models(server):
+    """Any name is accepted; the names of --alias are listed, and the first is in answers."""
     status, listed = server.get("/v1/models")
-    name = listed["data"][0]["id"]
-    check("a model", server.get("/v1/models/" + name) == (200, listed["data"][0]))
-    for other in ("other", "", name + "x"):
+    names = [entry["id"] for entry in listed["data"]]
+    check("names", names == ["first", "second/name"], listed)
+    for i, name in enumerate(names):
+        check(f"model {name}", server.get("/v1/models/" + name) == (200, listed["data"][i]))
+    for other in ("other", "", "firstx"):
         status, answer = server.get("/v1/models/" + other)
         check(f"model {other!r}", status == 404 and answer["error"]["code"] == "model_not_found", answer)
+    for name in ("first", "second/name", "gpt-4"):
+        status, answer = server.post("/v1/chat/completions", {"model": name, "messages": ASKED, "max_tokens": 1})
+        check(f"{name} is taken", status == 200 and answer["model"] == "first", answer)
 
 
-with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
-    file.write(TEMPLATE)
-    file.flush()
-    one = Server(command, model, "--chat-template", file.name, "-c", "1024", "-t", "1")
-    try:
-        test_reasoning(one)
-        test_begun(one)
-        test_names(one)
-        test_models(one)
-    finally:
-        check("exit", one.close() == 0, one.log)
+def test_unknown(server):
+    """A field that nobody knows is left out, and the log says so, without what may be no name."""
+    check("unknown fields", chat(server, no_such_field=1, other={"a": [1]}) == chat(server))
+    status, answer = server.post("/v1/chat/completions", {
+        "messages": ASKED, "max_tokens": 1, "x\n/v1/forged 200": 5})
+    check("not a name", status == 200, answer)
+    status, answer = server.post("/v1/responses", {"input": "a", "repeat_penalty": 1.5})
+    check("known elsewhere", status == 400 and "repeat_penalty" in answer["error"]["message"], answer)
+
+
+def test_strict(server):
+    status, answer = server.post("/v1/chat/completions", {"model": "gpt-4", "messages": ASKED})
+    check("strict model", status == 404 and answer["error"]["param"] == "model", answer)
+    check("its own", server.post("/v1/chat/completions", {
+        "model": "second/name", "messages": ASKED, "max_tokens": 1})[0] == 200)
+    for name in ("no_such_field", "model\n"):
+        status, answer = server.post("/v1/chat/completions", {"messages": ASKED, name: 1})
+        check("strict fields", status == 400 and answer["error"]["code"] == "unknown_parameter" and
+              answer["error"]["param"] == name, answer)
+
+
+def test_allowed_tools(server):
+    """The model is shown the tools that tool_choice allows, and no others."""
+    tools = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
+             for name in ("one", "two", "three")]
+    rest = [{"type": "function", "function": {"name": name}} for name in ("three", "one")]
+    fields = {"messages": ASKED, "temperature": 0, "max_tokens": 100, "parallel_tool_calls": False}
+    path = "/v1/chat/completions"
+    given = server.post(path, dict(fields, tools=[tools[0], tools[2]], tool_choice="required"))[1]
+    for choice in ({"allowed_tools": {"mode": "required", "tools": rest}}, {"mode": "required", "tools": [
+            {"type": "function", "name": "one"}, {"type": "function", "name": "three"}]}):
+        status, answer = server.post(path, dict(fields, tool_choice=dict(choice, type="allowed_tools"), tools=tools))
+        check("allowed_tools", status == 200 and answer["usage"]["prompt_tokens"] == given["usage"]["prompt_tokens"] and
+              answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] in ("one", "three"), answer)
+    for wrong in ({"mode": "required", "tools": [{"name": "four"}]}, {"mode": "any", "tools": rest}, {"mode": "auto"},
+                  {"mode": "auto", "tools": []}, {"mode": "auto", "tools": [5]}):
+        status, answer = server.post(path, dict(fields, tools=tools, tool_choice=dict(wrong, type="allowed_tools")))
+        check(f"refusal of {wrong}", status == 400 and answer["error"]["param"] == "tool_choice", answer)
+    status, answer = server.post(path, dict(fields, tool_choice={
+        "type": "allowed_tools", "mode": "auto", "tools": rest}))
+    check("allowed without tools", status == 400, answer)
+
+
+def with_server(template, tests, *options):
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+        file.write(template)
+        file.flush()
+        server = Server(command, model, "--chat-template", file.name, "-c", "1024", "-t", "1",
+                        "--alias", "first,second/name", *options)
+        try:
+            for test in tests:
+                test(server)
+        finally:
+            check("exit", server.close() == 0, server.log)
+        return server.log
+
+
+log = with_server(TEMPLATE, [test_reasoning, test_begun, test_names, test_verbosity, test_stop_ids,
+                             test_models, test_unknown])
+check("the log", sum("field 'other' unknown" in line for line in log) == 1 and
+      sum("field '?' unknown" in line for line in log) == 1 and not any("forged" in line for line in log), log)
+with_server(TEMPLATE, [test_strict], "--strict-model", "--strict-fields")
+with_server(HERMES, [test_allowed_tools])
 end_of_test()

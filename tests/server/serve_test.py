@@ -199,13 +199,14 @@ def test_refusals(server):
                         ("stream", "yes"), ("stream_options", {"include_usage": True}),
                         ("stream_options", {"other": 1}), ("messages", []), ("messages", "hi"),
                         ("messages", [{"role": "user", "content": [{"type": "image_url"}]}]),
-                        ("messages", [5]), ("no_such_field", 1), ("model\n", 1)):
+                        ("messages", [5]), ("model", 1), ("mirostat", 2), ("min_tokens", 5),
+                        ("guided_regex", "a"), ("stop_token_ids", [99999999]), ("stop_token_ids", 3),
+                        ("stop_token_ids", ["a"]), ("typical_p", 0.5), ("instructions", "be brief")):
         body = chat("hi", max_tokens=4)
         body[name] = value
         if value == 1e999:
             body = json.dumps(body).replace("Infinity", "1e999").encode()
         refused(path, body, 400, name)
-    refused(path, dict(chat("hi"), model="gpt-4"), 404, "model")
     refused(path, {}, 400, "messages")
     refused("/v1/completions", {}, 400, "prompt")
     refused("/v1/completions", {"prompt": ["a", "b"]}, 400, "prompt")

@@ -132,7 +132,10 @@ void sim_world_script(void *user)
     char error[256] = "";
     sw_choose(w);
     w->options.host = "localhost";
-    w->options.model = "model";
+    static const char *const names[] = {"model"};
+    w->options.names = names;
+    w->options.n_names = 1;
+    w->options.model = names[0];
     w->options.stopped = is_stopped;
     w->options.user = w;
     w->options.cache_folder = sw_may(w, SW_FAULT_DISK) ? "folder" : NULL;
