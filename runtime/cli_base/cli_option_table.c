@@ -127,15 +127,15 @@ const cli_option_row cli_option_rows[] = {
     {{"--cache-dir-size"}, "SIZE", "the most that its files have together (default 8G)",
      .offset = AT(cache_limit), .kind = OPTION_SIZE, .no_share = true, .commands = CLI_SERVE,
      .subject = SUBJECT_SERVING},
-    {{"--alias"}, "NAME", "the model's name in answers; may be repeated, or list several with commas "
-     "between: all are listed, and the first is in answers (default: that of its file)",
+    {{"--alias"}, "NAME", "the model's name in answers; may be repeated, or list several with "
+     "commas between: all are listed, and the first is in answers (default: that of its file)",
      .offset = AT(server_aliases), .kind = OPTION_LIST, .commands = CLI_SERVE,
      .subject = SUBJECT_SERVING, .everyday = true},
     {{"--strict-model"}, NULL, "refuse requests that name another model than this one",
      .offset = AT(strict_model), .kind = OPTION_FLAG, .commands = CLI_SERVE,
      .subject = SUBJECT_SERVING},
-    {{"--strict-fields"}, NULL, "refuse requests with fields that are not known, which are else left "
-     "out with a word in the log", .offset = AT(strict_fields), .kind = OPTION_FLAG,
+    {{"--strict-fields"}, NULL, "refuse requests with fields that are not known, which are else "
+     "left out with a word in the log", .offset = AT(strict_fields), .kind = OPTION_FLAG,
      .commands = CLI_SERVE, .subject = SUBJECT_SERVING},
     {{"--repeat"}, "N", "times to measure (default 5)", .offset = AT(bench_repeat),
      .kind = OPTION_COUNT, .min = 1, .max = 10000,

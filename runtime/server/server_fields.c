@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of fields that requests may have. */
+#include <stdio.h>
 #include <string.h>
 
 #include "server_values.h"
@@ -319,7 +320,7 @@ static void keep_unknown(server_request *request, const char *name)
 {
     size_t size = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
     bool is_name = size > 0 && name[size] == '\0' && size < sizeof request->unknown;
-    strcpy(request->unknown, is_name ? name : "?");
+    snprintf(request->unknown, sizeof request->unknown, "%s", is_name ? name : "?");
 }
 
 bool server_read_field(server_request *request, const server_options *options, const char *name,
