@@ -11,6 +11,7 @@
 #include "runtime/base/struct_size.h"
 #include "cache/expert_cache.h"
 #include "runtime/engine/engine_copies.h"
+#include "runtime/model/family.h"
 #include "runtime/engine/device_choice.h"
 #include "runtime/draft/draft_head.h"
 #include "runtime/engine/draft_model.h"
@@ -278,7 +279,7 @@ static void describe_model(const moe_engine *engine, moe_engine_info *info)
     const moe_model_config *c = &engine->config;
     *info = (moe_engine_info){
         .architecture = c->architecture,
-        .family = c->family,
+        .family = c->family->name,
         .model_name = engine->model_name,
         .device = engine->device->name,
         .device_simulated = engine->device->simulated,

@@ -25,6 +25,7 @@
 #include "runtime/pass/host_compute.h"
 #include "runtime/pass/position_index.h"
 #include "runtime/host/memory_limits.h"
+#include "runtime/families/families.h"
 #include "runtime/model/override_check.h"
 
 /* The caching baseline keeps one expert in this many, and at least one a layer. */
@@ -105,7 +106,12 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
 /* The biases of experts are in the device's memory, which the host cannot read. */
 static bool lacks_biases(const moe_engine *engine)
 {
-    return engine->config.expert_biases && (engine->device->features & MOE_DEVICE_READABLE) == 0;
+    bool biases = false;
+    for (uint32_t i = 0; i < engine->program.n_ops; i++) {
+        const moe_op *op = &engine->program.ops[i];
+        biases = biases || (op->kind == MOE_OP_EXPERTS && op->bias != MOE_TENSOR_NONE);
+    }
+    return biases && (engine->device->features & MOE_DEVICE_READABLE) == 0;
 }
 
 /* The type of a tensor that only the CPU computes with. */
@@ -183,7 +189,7 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
         status = moe_fail(err, MOE_ERR_UNSUPPORTED,
                           "options.host_compute cannot act: the experts of %s models have biases, "
                           "which are in the device's memory",
-                          engine->config.family);
+                          engine->config.family->name);
     }
     status = status == MOE_OK ? check_indexers(engine, err) : status;
     if (status != MOE_OK) {

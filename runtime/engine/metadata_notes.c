@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/engine/metadata_text.h"
+#include "runtime/families/families.h"
 #include "runtime/model/gguf_internal.h"
 #include "runtime/model/metadata_keys.h"
 

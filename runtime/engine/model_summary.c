@@ -16,7 +16,7 @@
 #include "offload/model_open.h"
 #include "runtime/engine/metadata_text.h"
 #include "runtime/engine/summary_missing.h"
-#include "runtime/model/families.h"
+#include "runtime/families/families.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/metadata_keys.h"
 #include "runtime/model/model_config.h"
@@ -144,7 +144,7 @@ static void summarize_states(moe_file_summary *summary, const moe_model_config *
 static void summarize_model(moe_file_summary *summary, const moe_model_config *config,
                             const moe_tensor_map *map)
 {
-    summary->family = config->family;
+    summary->family = config->family->name;
     summary->n_layer = config->n_layer;
     summary->n_embd = config->n_embd;
     summary->n_vocab = config->n_vocab;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/model/families_missing.h"
+#include "runtime/families/families_missing.h"
 
 #define F16_BYTES UINT64_C(2)
 #define MOST      (1u << 20) /* of sizes that are read; products of three fit in 64 bits */

@@ -16,6 +16,7 @@
 #include "runtime/base/struct_size.h"
 #include "offload/model_open.h"
 #include "runtime/engine/engine_copies.h"
+#include "runtime/families/families.h"
 #include "runtime/sidecar/checksum_book.h"
 #include "runtime/sidecar/fingerprint.h"
 

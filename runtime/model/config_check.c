@@ -72,13 +72,6 @@ static int check_relations(const moe_model_config *config, moe_error *err)
                         "head_count_kv (%" PRIu32 ")",
                         architecture, config->n_head, config->n_head_kv);
     }
-    if (config->attention_gate == MOE_ATTENTION_GATE_JOINED &&
-        config->head_dim_k != config->head_dim_v) {
-        return moe_fail(err, MOE_ERR_FORMAT,
-                        "key '%s.attention.value_length' (%" PRIu32 ") is not key_length (%" PRIu32
-                        "), but a head's gate is as wide as its query",
-                        architecture, config->head_dim_v, config->head_dim_k);
-    }
     if (config->n_rot % 2 != 0) {
         return moe_fail(err, MOE_ERR_FORMAT, "key '%s.rope.dimension_count' (%" PRIu32 ") is odd",
                         architecture, config->n_rot);

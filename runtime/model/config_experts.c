@@ -26,7 +26,8 @@ static uint32_t count_dense_lead(const moe_config_reader *r, const moe_model_con
 /* Rows of the file's first shared expert; 0: it has none. */
 static uint32_t find_shared_width(const moe_config_reader *r, const moe_model_config *config)
 {
-    const char *tensor = config->shared_dense ? "ffn_up.weight" : "ffn_up_shexp.weight";
+    bool dense = r->family->shared == MOE_SHARED_DENSE;
+    const char *tensor = dense ? "ffn_up.weight" : "ffn_up_shexp.weight";
     for (uint32_t i = config->n_dense_lead; i < config->n_layer && i < MOE_MAX_LAYERS; i++) {
         char name[48];
         snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", i, tensor);
@@ -66,7 +67,6 @@ static void read_expert_widths(moe_config_reader *r, moe_model_config *config)
             config->n_ff_shared = UINT32_MAX; /* the range check names it */
         }
     } else if (family->shared == MOE_SHARED_TENSORS || family->shared == MOE_SHARED_DENSE) {
-        config->shared_dense = family->shared == MOE_SHARED_DENSE;
         config->n_ff_shared = find_shared_width(r, config);
     }
 }
@@ -131,30 +131,6 @@ static void read_gate(moe_config_reader *r, moe_model_config *config)
         config->n_group > 1 ? moe_config_need_u32(r, "expert_group_used_count") : 1;
 }
 
-static void read_forms(const moe_config_reader *r, moe_model_config *config)
-{
-    const moe_family *family = r->family;
-    config->no_gate_matrix = family->no_gate_matrix;
-    config->experts_norm_tensor = family->experts_norm;
-    config->expert_scales = family->expert_scales;
-}
-
-void moe_config_read_norms(moe_config_reader *r, moe_model_config *config)
-{
-    const moe_family *family = r->family;
-    config->output_norm_tensor =
-        family->output_norm != NULL ? family->output_norm : "output_norm.weight";
-    config->ffn_norm_tensor = family->ffn_norm != NULL ? family->ffn_norm : "ffn_norm.weight";
-    config->attn_post_norm_tensor = family->attn_post_norm;
-    config->ffn_post_norm_tensor = family->ffn_post_norm;
-    char name[64];
-    snprintf(name, sizeof name, "blk.0.%s",
-             family->ffn_post_norm_older != NULL ? family->ffn_post_norm_older : "");
-    if (family->ffn_post_norm_older != NULL && moe_gguf_find_tensor(r->gguf, name) != NULL) {
-        config->ffn_post_norm_tensor = family->ffn_post_norm_older;
-    }
-}
-
 void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
 {
     config->n_expert = moe_config_u32(r, "expert_count", 0);
@@ -173,11 +149,6 @@ void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
     if ((r->family->keys & MOE_KEY_EVERY) != 0) {
         config->moe_every = moe_config_u32(r, "interleave_moe_layer_step", 1);
         config->moe_every += config->moe_every == 0;
-    }
-    read_forms(r, config);
-    config->expert_biases = r->family->expert_biases;
-    if (r->family->qk_norm_not_of > 0 && config->n_expert == r->family->qk_norm_not_of) {
-        config->qk_norm = MOE_QK_NORM_NONE;
     }
     read_expert_widths(r, config);
     config->n_expert_in = config->n_embd;

@@ -3,7 +3,7 @@
 #ifndef MOE_MODEL_CONFIG_READER_H
 #define MOE_MODEL_CONFIG_READER_H
 
-#include "runtime/model/families.h"
+#include "runtime/model/family.h"
 #include "runtime/model/model_config.h"
 
 /* Far above any model's dimensions, and small enough that products of two fit in 64 bits. */
@@ -41,8 +41,6 @@ uint32_t moe_config_need_u32(moe_config_reader *r, const char *suffix);
 float moe_config_f32(moe_config_reader *r, const char *suffix, float absent);
 bool moe_config_bool(moe_config_reader *r, const char *suffix, bool absent);
 
-/* Which norms there are besides those that every layer has. */
-void moe_config_read_norms(moe_config_reader *r, moe_model_config *config);
 /* The layers' experts; their number and width, the shared ones, the gate. */
 void moe_config_read_experts(moe_config_reader *r, moe_model_config *config);
 /* The sizes of recurrent layers, checked; zeros in families that have none. */

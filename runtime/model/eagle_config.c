@@ -79,7 +79,7 @@ static void read_rope(moe_config_reader *r, moe_model_config *c)
 
 static void read_layer(moe_config_reader *r, moe_model_config *c)
 {
-    *c = (moe_model_config){.architecture = MOE_EAGLE_ARCHITECTURE, .family = eagle_family.name};
+    *c = (moe_model_config){.architecture = MOE_EAGLE_ARCHITECTURE, .family = &eagle_family};
     c->n_layer = dimension(r, "block_count", 0);
     if (r->status == MOE_OK && c->n_layer != 1) {
         r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
@@ -95,8 +95,6 @@ static void read_layer(moe_config_reader *r, moe_model_config *c)
     c->norm_eps = moe_config_f32(r, "attention.layer_norm_rms_epsilon", 1e-5f);
     c->embedding_scale = c->residual_scale = c->logit_scale = 1.0f;
     c->attention_out_scale = c->gate_scale = 1.0f;
-    c->output_norm_tensor = "output_norm.weight";
-    c->ffn_norm_tensor = "ffn_norm.weight";
     c->n_expert = c->n_expert_used = 1; /* sizes of tables; the layer is dense */
     c->n_expert_in = c->n_embd;
     c->n_group = 1;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* A model family as a row of data: how its metadata sets the dials of model_config.h. How its
- * layers are computed, where that is not the usual, stands in runtime/program/families/; no other
- * code asks for a family's name. */
+/* A model family: how its metadata sets the numbers of model_config.h, and how its layers are
+ * written. The families stand in runtime/families/; no other code asks for a family's name. */
 #ifndef MOE_MODEL_FAMILY_H
 #define MOE_MODEL_FAMILY_H
 
 #include "runtime/model/model_config.h"
+#include "runtime/model/tensor_map.h"
 
 /* Where the width of an expert comes from if expert_feed_forward_length is absent. */
 typedef enum moe_expert_width_rule {
@@ -46,6 +46,14 @@ typedef enum moe_family_keys {
     MOE_KEY_LATENT = 1 << 15        /* moe_latent_size */
 } moe_family_keys;
 
+/* A layer's tensor under another name than the usual, after "blk.N.". */
+typedef struct moe_tensor_alias {
+    moe_layer_tensor tensor;
+    const char *name;
+} moe_tensor_alias;
+
+struct moe_program_builder;
+
 typedef struct moe_family {
     const char *architecture; /* general.architecture */
     const char *name;         /* for people */
@@ -56,21 +64,13 @@ typedef struct moe_family {
      * widths, with 0 for the mixers. */
     bool single_parts;
     moe_attention_kind attention;
-    float attention_scale; /* when attention.scale is absent; 0: 1 / sqrt(key length) */
-    bool values_optional;
-    moe_qk_norm_kind qk_norm;
-    bool qk_norm_optional;   /* files without attn_q_norm have no QK-norm */
-    uint32_t qk_norm_not_of; /* models with this many experts have no QK-norm; 0: all have it */
+    float attention_scale;   /* when attention.scale is absent; 0: 1 / sqrt(key length) */
     uint32_t window_default; /* when attention.sliding_window is absent */
     bool window_chunks;      /* the window is a chunk; queries of layers without it may be scaled */
     bool rope_in_windows;    /* layers without a window have no rotary embedding */
     uint32_t window_period;  /* period of layers with a window, of which the last has none; 0: all
                               * have it */
     bool window_last;        /* the first layer of a period has none, not the last */
-    bool attention_sinks;
-    moe_attention_gate attention_gate;
-    bool gate_by_width; /* ... of OWN and HEADS that which the tensor's rows tell */
-    bool sinks_optional;
     moe_recurrence_kind recurrence;
     bool heads_tiled; /* the order of recurrent heads (moe_recurrence.tiled) */
     moe_rope_kind rope;
@@ -82,26 +82,24 @@ typedef struct moe_family {
     bool rope_half_outside;  /* layers without a window turn half as many elements as those with one
                               */
     const char *output_norm; /* the tensor before the head; NULL: output_norm.weight */
-    const char *ffn_norm;    /* the tensor before the feed-forward part; NULL: ffn_norm.weight */
-    const char *attn_post_norm; /* NULL: none */
-    const char *ffn_post_norm;
-    const char *ffn_post_norm_older;    /* its name in older files; NULL: none */
-    bool embedding_root;                /* embeddings are multiplied by sqrt(n_embd) */
-    moe_gate_kind gate;                 /* when expert_gating_func is absent */
-    bool gate_takes_bias;               /* `gate` holds for files with selection biases, too */
-    bool gate_renormalise;              /* when expert_weights_norm is absent */
-    bool logit_divisor;                 /* logits are divided by logit_scale, not multiplied */
+    bool embedding_root;     /* embeddings are multiplied by sqrt(n_embd) */
+    moe_gate_kind gate;      /* when expert_gating_func is absent */
+    bool gate_takes_bias;    /* `gate` holds for files with selection biases, too */
+    bool gate_renormalise;   /* when expert_weights_norm is absent */
+    bool logit_divisor;      /* logits are divided by logit_scale, not multiplied */
     float embedding_scale, logit_scale; /* when the keys are absent; 0: 1 */
     float attention_cap, router_cap;    /* likewise; 0: none */
     float expert_limit;                 /* likewise; swiglu_clamp_exp, 0: none */
-    bool expert_biases;
-    bool no_gate_matrix;
-    const char *experts_norm;
-    bool expert_scales;
     bool experts_by_tensors; /* layers with a router's tensor have experts; no key says which */
     moe_expert_width_rule expert_width;
     moe_shared_rule shared;
     unsigned keys; /* moe_family_keys */
+    moe_tensor_alias alias;
+    /* Appends the operations of a layer (runtime/program/program_builder.h); and those that guess
+     * the layer's router from the stream of the layer before it, into NEXT_LOGITS. NULL: as most
+     * families have them. */
+    void (*layer)(struct moe_program_builder *b);
+    void (*ahead)(struct moe_program_builder *b);
     /* Older files have no expert_gating_func. One with a sigmoid gate and normalised weights is
      * recognised by biases for the choice of experts, or by this shape; 0: there are none. */
     uint32_t sigmoid_n_layer;

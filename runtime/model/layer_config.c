@@ -78,8 +78,7 @@ static void read_heads(moe_config_reader *r, const moe_model_config *config, uin
     heads->k_dim = inside ? moe_config_u32(r, "attention.key_length_swa", k) : k;
     heads->v_dim = inside ? moe_config_u32(r, "attention.value_length_swa", v) : v;
     uint32_t n_rot = inside ? config->window_n_rot : config->n_rot;
-    bool shares = r->family->values_optional && heads->k_dim != heads->v_dim;
-    bool fits = !shares && heads->n > 0 && heads->n_kv > 0 && heads->n % heads->n_kv == 0 &&
+    bool fits = heads->n > 0 && heads->n_kv > 0 && heads->n % heads->n_kv == 0 &&
                 heads->k_dim > 0 && heads->v_dim > 0 && n_rot > 0 && n_rot % 2 == 0 &&
                 n_rot <= heads->k_dim;
     if (r->status == MOE_OK && !fits) {
@@ -187,7 +186,7 @@ int moe_model_config_draft(moe_model_config *config, const moe_gguf *gguf, moe_e
     if (last == 0 || single || config->attention_window > 0) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
                         "drafting layers of %s models are not run: %s; draft in another way",
-                        config->family,
+                        config->family->name,
                         last == 0 ? "the model has no layer with attention"
                         : single  ? "their norms are other ones than the model's"
                                   : "which window they have is in no key");

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Every dial of the one forward pass, read and validated from a model's metadata. A family is a row
- * in families.c that says how its metadata sets the dials; no other code knows a family's name. */
+/* The numbers of a model, read and validated from its metadata. How its metadata sets them, and
+ * which operations its layers consist of, its family says (family.h); no other code knows a
+ * family's name.
+ */
 #ifndef MOE_MODEL_CONFIG_H
 #define MOE_MODEL_CONFIG_H
 
@@ -16,22 +18,6 @@ typedef enum moe_attention_kind {
     MOE_ATTENTION_GQA, /* separate keys and values; n_head a multiple of n_head_kv */
     MOE_ATTENTION_MLA  /* one latent per position (DeepSeek-V2), absorbed form */
 } moe_attention_kind;
-
-typedef enum moe_qk_norm_kind {
-    MOE_QK_NORM_NONE,
-    MOE_QK_NORM_HEAD, /* RMS norm of each head, weight [head_dim] (Qwen3) */
-    MOE_QK_NORM_UNIT, /* of each head, without a weight, in layers with rotary embedding (Llama-4)
-                       */
-    MOE_QK_NORM_FULL  /* RMS norm of the whole projection (OLMoE) */
-} moe_qk_norm_kind;
-
-/* A gate on attention's output. */
-typedef enum moe_attention_gate {
-    MOE_ATTENTION_GATE_NONE,
-    MOE_ATTENTION_GATE_JOINED, /* rows of attn_q: of each head first the query, then the gate */
-    MOE_ATTENTION_GATE_OWN,    /* attn_gate, by element */
-    MOE_ATTENTION_GATE_HEADS   /* attn_gate, one for each head; in layers that have it */
-} moe_attention_gate;
 
 typedef enum moe_norm_kind {
     MOE_NORM_RMS,
@@ -68,7 +54,7 @@ typedef enum moe_group_score_kind {
 
 typedef struct moe_model_config {
     char architecture[32]; /* general.architecture */
-    const char *family;    /* a name for people, e.g. "OLMoE"; constant */
+    const struct moe_family *family;
 
     uint32_t n_layer;
     uint32_t n_embd;
@@ -90,16 +76,11 @@ typedef struct moe_model_config {
     uint32_t n_head_kv;
     uint32_t head_dim_k;
     uint32_t head_dim_v;
-    moe_qk_norm_kind qk_norm;
-    moe_attention_gate attention_gate;
     float clip_qkv;            /* 0: none */
     float attention_scale;     /* for q.k; includes YaRN's mscale if it applies */
     uint32_t attention_window; /* of the layers that have one (moe_layer_kind.window) */
-    bool attention_sinks;      /* a learnt score beside those of the positions, for each head */
-    bool sinks_optional;       /* ... in layers that have the tensor */
     float attention_cap;       /* of scores, softly; 0: none */
     float attention_out_scale; /* of attention's output; default 1 */
-    bool values_optional; /* layers without attn_v take the keys, before their norm, as values */
     /* In layers with scales_queries the query at position p is multiplied by
      * 1 + temperature_scale * log(1 + floor((p + temperature_offset) / temperature_length)). */
     float temperature_scale; /* 0: none */
@@ -134,12 +115,6 @@ typedef struct moe_model_config {
     uint32_t window_n_rot;
     float window_freq_base;
 
-    /* Norms, by their tensors' names after "blk.N."; constants */
-    const char *output_norm_tensor; /* before the head; the whole name */
-    const char *ffn_norm_tensor;
-    const char *attn_post_norm_tensor; /* of attention's output; NULL: there is none */
-    const char *ffn_post_norm_tensor;  /* of the feed-forward block's output; likewise */
-
     /* Feed-forward */
     uint32_t n_dense_lead; /* leading layers without experts */
     uint32_t moe_every;    /* after these, layer numbers (from 1) divisible by this have experts */
@@ -151,13 +126,7 @@ typedef struct moe_model_config {
                            * between two matrices of the layer (latent experts) */
     uint32_t n_ff_shared; /* all shared experts together; 0: none */
     bool shared_gated;    /* the shared expert's output times sigmoid(gate . x) */
-    bool shared_dense;    /* the shared expert's tensors are those of a dense layer */
-    /* Networks have no gate matrix: the product with up takes the place of that with gate, too. */
-    bool no_gate_matrix;
-    const char *experts_norm_tensor;
-    float router_cap;   /* soft cap of the router's logits; 0: none */
-    bool expert_biases; /* of the router and of the experts' products */
-    bool expert_scales; /* factors of the experts' weights, ffn_down_exps.scale */
+    float router_cap;     /* soft cap of the router's logits; 0: none */
     moe_gate_kind gate;
     bool gate_renormalise;        /* selected weights divided by their sum */
     float gate_scale;             /* of the selected weights; 1: none */
@@ -172,9 +141,10 @@ typedef struct moe_model_config {
     moe_layer_kind layers[MOE_MAX_LAYERS]; /* [n_layer], the rest zeros */
 } moe_model_config;
 
-/* Reads, derives and validates. Unknown architectures and missing or contradictory keys are errors
- * that name the key (for an unknown architecture they list the known ones). */
-int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_error *err);
+/* Reads, derives and validates the config of a model of this family. Missing or contradictory keys
+ * are errors that name the key. (runtime/families/families.h finds the family.) */
+int moe_model_config_read_as(moe_model_config *config, const struct moe_family *family,
+                             const moe_gguf *gguf, moe_error *err);
 
 /* From a model's config to that of a model whose one layer is the first that stands behind the
  * model's last and predicts further tokens (keys "nextn"), in the model's files or in one of its

@@ -11,59 +11,8 @@
 
 #include "runtime/base/error.h"
 #include "runtime/model/config_reader.h"
-#include "runtime/model/families.h"
-#include "runtime/model/families_missing.h"
 #include "runtime/model/gguf_internal.h"
 #include "runtime/model/metadata_keys.h"
-
-static int fail_unknown(moe_string_view architecture, moe_error *err)
-{
-    char known[800] = "";
-    char shown[MOE_GGUF_SHOWN];
-    for (size_t i = 0; i < moe_family_count(); i++) {
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
-                 moe_family_at(i)->architecture);
-    }
-    return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                    "architecture '%s' is not supported; supported are %s",
-                    moe_gguf_show(architecture, shown), known);
-}
-
-static int find_family(moe_model_config *config, const moe_gguf *gguf, const moe_family **family,
-                       moe_error *err)
-{
-    moe_string_view name = {0};
-    int status = moe_gguf_get_string(gguf, "general.architecture", &name, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    if (name.data == NULL) {
-        return moe_fail(err, MOE_ERR_FORMAT,
-                        "key 'general.architecture' is missing: this is not a model");
-    }
-    if (name.size >= sizeof config->architecture) {
-        return fail_unknown(name, err);
-    }
-    memcpy(config->architecture, name.data, name.size);
-    config->architecture[name.size] = '\0';
-    if (strlen(config->architecture) != name.size) {
-        return fail_unknown(name, err);
-    }
-    *family = moe_family_find(config->architecture);
-    const moe_missing_family *missing = moe_missing_family_find(config->architecture);
-    if (*family == NULL && missing != NULL) {
-        return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "architecture '%s' (key 'general.architecture'), %s, is not supported: it "
-                        "needs %s",
-                        missing->architecture, missing->name, missing->missing);
-    }
-    if (*family == NULL) {
-        return fail_unknown(name, err);
-    }
-    config->family = (*family)->name;
-    return MOE_OK;
-}
 
 /* The number of rows of the embedding; the keys are only a fallback, since vocabularies are often
  * padded. */
@@ -298,28 +247,11 @@ static void read_temperature(moe_config_reader *r, moe_model_config *config)
     }
 }
 
-/* Of families with either, a gate for each head has as many rows as layer 0 has heads. */
-static void read_gate_kind(const moe_config_reader *r, moe_model_config *config)
-{
-    const moe_gguf_tensor *gate = moe_gguf_find_tensor(r->gguf, "blk.0.attn_gate.weight");
-    config->attention_gate = r->family->attention_gate;
-    if (r->family->gate_by_width && gate != NULL && gate->dims[1] > config->n_head) {
-        config->attention_gate = MOE_ATTENTION_GATE_OWN;
-    }
-}
-
 static void read_attention(moe_config_reader *r, moe_model_config *config)
 {
     config->attention = r->family->attention;
-    config->qk_norm = r->family->qk_norm;
-    if (r->family->qk_norm_optional &&
-        moe_gguf_find_tensor(r->gguf, "blk.0.attn_q_norm.weight") == NULL) {
-        config->qk_norm = MOE_QK_NORM_NONE;
-    }
     config->indexer_unused =
         (r->family->keys & MOE_KEY_INDEXER) != 0 && r->family->attention != MOE_ATTENTION_MLA;
-    config->values_optional = r->family->values_optional;
-    config->sinks_optional = r->family->sinks_optional;
     if (moe_config_require(r, "attention.head_count")) {
         bool differ = (r->family->keys & MOE_KEY_WINDOW_HEADS) != 0;
         config->n_head = differ ? moe_config_most_u32(r, "attention.head_count", 0)
@@ -338,8 +270,6 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
     config->attention_window =
         moe_config_u32(r, "attention.sliding_window", r->family->window_default);
     read_temperature(r, config);
-    config->attention_sinks = r->family->attention_sinks;
-    read_gate_kind(r, config);
     if ((r->family->keys & MOE_KEY_CLAMP_KQV) != 0) {
         config->clip_qkv = moe_config_f32(r, "attention.clamp_kqv", 0);
         if (r->status == MOE_OK && config->clip_qkv < 0) {
@@ -448,22 +378,19 @@ static void read_rope(moe_config_reader *r, moe_model_config *config)
     }
 }
 
-int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_error *err)
+int moe_model_config_read_as(moe_model_config *config, const moe_family *family,
+                             const moe_gguf *gguf, moe_error *err)
 {
-    *config = (moe_model_config){0};
-    moe_config_reader r = {.gguf = gguf, .err = err};
-    int status = find_family(config, gguf, &r.family, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    *config = (moe_model_config){.family = family};
+    snprintf(config->architecture, sizeof config->architecture, "%s", family->architecture);
+    moe_config_reader r = {.gguf = gguf, .family = family, .err = err};
     read_shape(&r, config);
-    moe_config_read_norms(&r, config);
     read_attention(&r, config);
     read_rope(&r, config);
     moe_config_read_experts(&r, config);
     moe_config_read_recurrence(&r, config);
     moe_metadata_refuse_keys(&r);
-    status = r.status == MOE_OK ? moe_config_check(config, err) : r.status;
+    int status = r.status == MOE_OK ? moe_config_check(config, err) : r.status;
     if (status != MOE_OK) {
         return status;
     }

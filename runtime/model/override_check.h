@@ -2,7 +2,7 @@
 #ifndef MOE_MODEL_OVERRIDE_CHECK_H
 #define MOE_MODEL_OVERRIDE_CHECK_H
 
-#include "runtime/model/families.h"
+#include "runtime/model/family.h"
 #include "runtime/model/gguf.h"
 
 /* Fails if nothing reads a key that the program overrides, and names the key and known ones that

@@ -13,6 +13,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/model/family.h"
 #include "runtime/model/gguf_internal.h"
 
 #define NAME_ROOM 64
@@ -93,6 +94,10 @@ static const char *const layer_names[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_CONV_TAPS] = "shortconv.conv.weight",
     [MOE_LAYER_CONV_OUT] = "shortconv.out_proj.weight",
     [MOE_LAYER_FFN_NORM] = "ffn_norm.weight",
+    [MOE_LAYER_ATTN_POST_NORM] = "post_attention_norm.weight",
+    [MOE_LAYER_FFN_POST_NORM] = "post_ffw_norm.weight",
+    [MOE_LAYER_FFN_POST_NORM_OLDER] = "layer_output_norm.weight",
+    [MOE_LAYER_EXPERTS_NORM] = "pre_ffw_norm_2.weight",
     [MOE_LAYER_FFN_NORM_BIAS] = "ffn_norm.bias",
     [MOE_LAYER_EXPERTS_POST_NORM] = "post_ffw_norm_2.weight",
     [MOE_LAYER_SHARED_POST_NORM] = "post_ffw_norm_1.weight",
@@ -118,26 +123,19 @@ static const char *const layer_names[MOE_LAYER_TENSOR_COUNT] = {
 
 const char *moe_tensor_name(const moe_model_config *config, moe_layer_tensor tensor)
 {
-    if (config->shared_dense && tensor >= MOE_LAYER_SHARED_GATE &&
+    const moe_family *family = config->family;
+    if (family->alias.name != NULL && family->alias.tensor == tensor) {
+        return family->alias.name;
+    }
+    if (family->shared == MOE_SHARED_DENSE && tensor >= MOE_LAYER_SHARED_GATE &&
         tensor <= MOE_LAYER_SHARED_DOWN) {
         return layer_names[MOE_LAYER_FFN_GATE + (tensor - MOE_LAYER_SHARED_GATE)];
     }
-    switch (tensor) {
-    case MOE_LAYER_FFN_NORM:
-        return config->ffn_norm_tensor;
-    case MOE_LAYER_ATTN_POST_NORM:
-        return config->attn_post_norm_tensor;
-    case MOE_LAYER_FFN_POST_NORM:
-        return config->ffn_post_norm_tensor;
-    case MOE_LAYER_EXPERTS_NORM:
-        return config->experts_norm_tensor;
-    case MOE_LAYER_ROUTER_SELECTION_BIAS:
+    if (tensor == MOE_LAYER_ROUTER_SELECTION_BIAS) {
         return config->gate_bias_tensor;
-    case MOE_LAYER_DELTA_QKV:
-        return config->recurrence.in_groups ? "ssm_in.weight" : layer_names[tensor];
-    default:
-        return layer_names[tensor];
     }
+    return tensor == MOE_LAYER_DELTA_QKV && config->recurrence.in_groups ? "ssm_in.weight"
+                                                                         : layer_names[tensor];
 }
 
 static void layer_name(const moe_tensor_claims *c, uint32_t layer, const char *end,
@@ -146,11 +144,12 @@ static void layer_name(const moe_tensor_claims *c, uint32_t layer, const char *e
     snprintf(name, NAME_ROOM, "blk.%" PRIu32 ".%s", c->first_layer + layer, end);
 }
 
-bool moe_claims_can_find(const moe_tensor_claims *c, uint32_t layer, moe_layer_tensor tensor)
+const moe_gguf_tensor *moe_claims_find(const moe_tensor_claims *c, uint32_t layer,
+                                       moe_layer_tensor tensor)
 {
     char name[NAME_ROOM];
     layer_name(c, layer, moe_tensor_name(c->config, tensor), name);
-    return moe_gguf_find_tensor(c->gguf, name) != NULL;
+    return moe_gguf_find_tensor(c->gguf, name);
 }
 
 void moe_claims_ignore(moe_tensor_claims *c, const char *name)
@@ -192,7 +191,7 @@ static int fail_missing(const moe_tensor_claims *c, const char *name)
 {
     return moe_fail(c->err, MOE_ERR_FORMAT,
                     "tensor '%s' is missing: the file does not hold all of this %s model", name,
-                    c->config->family);
+                    c->config->family->name);
 }
 
 static int fail_shape(const moe_tensor_claims *c, const char *name, const moe_gguf_tensor *tensor,
@@ -280,6 +279,10 @@ static int take_scale(moe_tensor_claims *c, const char *name, const sliced_shape
     snprintf(beside, sizeof beside, "%.*s.input_scale", stem, name);
     moe_claims_ignore(c, beside);
     snprintf(beside, sizeof beside, "%.*s.scale", stem, name);
+    const moe_gguf_tensor *tensor = moe_gguf_find_tensor(c->gguf, beside);
+    if (tensor == NULL || c->claimed[tensor - moe_gguf_tensor_at(c->gguf, 0)]) {
+        return MOE_OK; /* it may be claimed for something else */
+    }
     const sliced_shape wanted = {expected->n_slices, 1, 1, MOE_TENSOR_VECTOR};
     moe_tensor_ref scale;
     bool found;
@@ -293,7 +296,6 @@ static int take_scale(moe_tensor_claims *c, const char *name, const sliced_shape
     if (ranges == NULL) {
         return moe_fail(c->err, MOE_ERR_MEMORY, "out of memory for the scales of '%s'", name);
     }
-    const moe_gguf_tensor *tensor = moe_gguf_find_tensor(c->gguf, beside);
     map->scale_ranges = ranges;
     ranges[map->n_scale_ranges++] = (moe_scale_range){.file_index = scale.file_index,
                                                       .offset = scale.offset,
@@ -306,16 +308,13 @@ static int take_scale(moe_tensor_claims *c, const char *name, const sliced_shape
     return MOE_OK;
 }
 
-/* Like take(); with the matrix's scales, if it has some. A family with factors of experts' weights
- * has them under the name of the down matrices' scales. */
+/* Like take(); with the matrix's scales, if it has some. */
 static int take_scaled(moe_tensor_claims *c, const char *name, const sliced_shape *expected,
                        moe_tensor_ref *ref, bool *found)
 {
     int status = take(c, name, expected, ref, found);
-    bool taken = c->config->expert_scales && strstr(name, ".ffn_down_exps.") != NULL;
-    return status == MOE_OK && *found && !taken && may_be_scaled(name)
-               ? take_scale(c, name, expected, ref)
-               : status;
+    return status == MOE_OK && *found && may_be_scaled(name) ? take_scale(c, name, expected, ref)
+                                                             : status;
 }
 
 static void count_resident(moe_tensor_claims *c, const moe_tensor_ref *ref)
@@ -555,7 +554,7 @@ static int refuse_unclaimed(const moe_tensor_claims *c)
                    : moe_fail(c->err, MOE_ERR_UNSUPPORTED,
                               "tensor '%s' is not one that %s models (architecture '%s') are known "
                               "to have: ignoring it would give wrong results",
-                              shown, c->config->family, c->config->architecture);
+                              shown, c->config->family->name, c->config->architecture);
     }
     return MOE_OK;
 }

@@ -43,7 +43,9 @@ int moe_claim_joined_qkv(moe_tensor_claims *c, uint32_t layer, const uint64_t n_
  * gate's. */
 int moe_claim_experts(moe_tensor_claims *c, uint32_t layer, uint64_t n_in, uint64_t n_inner,
                       bool gated);
-bool moe_claims_can_find(const moe_tensor_claims *c, uint32_t layer, moe_layer_tensor tensor);
+/* NULL if the file has none. */
+const moe_gguf_tensor *moe_claims_find(const moe_tensor_claims *c, uint32_t layer,
+                                       moe_layer_tensor tensor);
 /* The tensor is known, and not used. */
 void moe_claims_ignore(moe_tensor_claims *c, const char *name);
 

@@ -6,7 +6,6 @@
 #define MOE_MODEL_TENSOR_MAP_H
 
 #include "runtime/base/dtype.h"
-#include "runtime/model/eagle_config.h"
 #include "runtime/model/model_config.h"
 
 /* A matrix or vector in a file. Absent when size is 0. */
@@ -107,11 +106,12 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_FFN_NORM,
     MOE_LAYER_FFN_NORM_BIAS,
     MOE_LAYER_FFN_POST_NORM,
-    MOE_LAYER_EXPERTS_NORM,      /* of the routed experts' input, if it is their own */
-    MOE_LAYER_EXPERTS_POST_NORM, /* of their output */
-    MOE_LAYER_SHARED_POST_NORM,  /* of the shared expert's output */
-    MOE_LAYER_OUT_SCALE,         /* [1] F32: factor of the residual stream behind the layer */
-    MOE_LAYER_FFN_GATE,          /* dense layers: [n_ff_dense][n_embd] */
+    MOE_LAYER_FFN_POST_NORM_OLDER, /* its name in older files */
+    MOE_LAYER_EXPERTS_NORM,        /* of the routed experts' input, if it is their own */
+    MOE_LAYER_EXPERTS_POST_NORM,   /* of their output */
+    MOE_LAYER_SHARED_POST_NORM,    /* of the shared expert's output */
+    MOE_LAYER_OUT_SCALE,           /* [1] F32: factor of the residual stream behind the layer */
+    MOE_LAYER_FFN_GATE,            /* dense layers: [n_ff_dense][n_embd] */
     MOE_LAYER_FFN_UP,
     MOE_LAYER_FFN_DOWN,              /* [n_embd][n_ff_dense] */
     MOE_LAYER_ROUTER,                /* [n_expert][n_embd] */

@@ -7,6 +7,7 @@
  * out of it. */
 #include <stdio.h>
 
+#include "runtime/base/error.h"
 #include "runtime/program/program_builder.h"
 
 #define INDEX_NORM_EPS 1e-6f /* of all models; no key says it */
@@ -28,15 +29,14 @@ static void turn(moe_program_builder *b, moe_operand x, uint32_t n_head, moe_rop
                                      .window = window}});
 }
 
-static void norm_q_and_k(moe_program_builder *b)
+static void norm_q_and_k(moe_program_builder *b, moe_qk_norm_kind norm)
 {
-    const moe_model_config *c = b->config;
     const moe_heads *h = &moe_built_kind(b)->heads;
-    bool unit = c->qk_norm == MOE_QK_NORM_UNIT;
-    if (c->qk_norm == MOE_QK_NORM_NONE || (unit && moe_built_kind(b)->no_rope)) {
+    bool unit = norm == MOE_QK_NORM_UNIT;
+    if (norm == MOE_QK_NORM_NONE || (unit && moe_built_kind(b)->no_rope)) {
         return;
     }
-    bool whole = c->qk_norm == MOE_QK_NORM_FULL;
+    bool whole = norm == MOE_QK_NORM_FULL;
     uint32_t q_dim = whole ? h->n * h->k_dim : h->k_dim;
     uint32_t k_dim = whole ? h->n_kv * h->k_dim : h->k_dim;
     moe_build_norm(b, unit ? MOE_TENSOR_ONES : MOE_LAYER_ATTN_Q_NORM,
@@ -57,30 +57,46 @@ static void clip(moe_program_builder *b, moe_value value, uint32_t n)
 }
 
 /* Whether the gates of attention's output have a matrix of their own. */
-static bool has_gates(const moe_program_builder *b)
+static bool has_gates(const moe_program_builder *b, moe_attention_gate gate)
 {
-    moe_attention_gate gate = b->config->attention_gate;
     return gate == MOE_ATTENTION_GATE_OWN ||
            (gate == MOE_ATTENTION_GATE_HEADS && moe_build_has(b, MOE_LAYER_ATTN_GATE));
 }
 
-/* Queries, keys, values and the gates of attention's output. */
-static void project(moe_program_builder *b, moe_value from)
+/* Sizes of heads that the form does not allow. */
+static void check_heads(moe_program_builder *b, const moe_attention_form *form, bool has_values)
 {
     const moe_heads *h = &moe_built_kind(b)->heads;
-    bool joined = b->config->attention_gate == MOE_ATTENTION_GATE_JOINED;
+    bool joined = form->gate == MOE_ATTENTION_GATE_JOINED;
+    if (b->status == MOE_OK && h->k_dim != h->v_dim && (joined || !has_values)) {
+        b->status = moe_fail(
+            b->err, MOE_ERR_FORMAT,
+            "layer %u: key '%s.attention.value_length' (%u) is not key_length (%u), but %s",
+            b->layer, b->config->architecture, h->v_dim, h->k_dim,
+            joined ? "a head's gate is as wide as its query"
+                   : "the layer has no attn_v, and takes its keys as values");
+    }
+}
+
+/* Queries, keys, values and the gates of attention's output. */
+static void project(moe_program_builder *b, const moe_attention_form *form)
+{
+    const moe_value from = form->from != MOE_VALUE_NONE ? form->from : MOE_VALUE_NORM;
+    const moe_heads *h = &moe_built_kind(b)->heads;
+    bool joined = form->gate == MOE_ATTENTION_GATE_JOINED;
     const uint32_t n_queries = h->n * h->k_dim * (joined ? 2 : 1), n_keys = h->n_kv * h->k_dim;
     const uint32_t n_values = h->n_kv * h->v_dim;
     for (int bias = 0; bias < 2 && b->claims != NULL && b->status == MOE_OK; bias++) {
         const uint64_t n_rows[3] = {n_queries, n_keys, n_values};
         b->status = moe_claim_joined_qkv(b->claims, b->layer, n_rows, bias);
     }
-    bool has_values = !b->config->values_optional || moe_build_has(b, MOE_LAYER_ATTN_V);
+    bool has_values = !form->values_optional || moe_build_has(b, MOE_LAYER_ATTN_V);
+    check_heads(b, form, has_values);
     moe_op_output outputs[MOE_MOST_OUTPUTS] = {
         moe_build_output(MOE_LAYER_ATTN_Q, 0, n_queries, joined ? MOE_VALUE_GATE : MOE_VALUE_Q),
         moe_build_output(MOE_LAYER_ATTN_K, 0, n_keys, MOE_VALUE_K),
     };
-    bool by_head = b->config->attention_gate == MOE_ATTENTION_GATE_HEADS;
+    bool by_head = form->gate == MOE_ATTENTION_GATE_HEADS;
     const uint32_t n_gates = by_head ? h->n : h->n * h->v_dim;
     uint32_t n = 2;
     outputs[0].bias = MOE_LAYER_ATTN_Q_BIAS;
@@ -89,7 +105,7 @@ static void project(moe_program_builder *b, moe_value from)
         outputs[n] = moe_build_output(MOE_LAYER_ATTN_V, 0, n_values, MOE_VALUE_V);
         outputs[n++].bias = MOE_LAYER_ATTN_V_BIAS;
     }
-    if (has_gates(b)) {
+    if (has_gates(b, form->gate)) {
         outputs[n++] = moe_build_output(MOE_LAYER_ATTN_GATE, 0, n_gates, MOE_VALUE_GATE);
     }
     /* An EAGLE-3 head reads more than the stream. */
@@ -105,13 +121,13 @@ static void project(moe_program_builder *b, moe_value from)
     }
 }
 
-static void attend(moe_program_builder *b, moe_value q, uint32_t k_dim)
+static void attend(moe_program_builder *b, moe_value q, uint32_t k_dim, moe_sinks_kind sinks_kind)
 {
     const moe_model_config *c = b->config;
     const moe_layer_kind *kind = moe_built_kind(b);
     const moe_heads *h = &kind->heads;
-    bool sinks =
-        c->attention_sinks && (!c->sinks_optional || moe_build_has(b, MOE_LAYER_ATTN_SINKS));
+    bool sinks = sinks_kind == MOE_SINKS_ALL ||
+                 (sinks_kind == MOE_SINKS_SOME && moe_build_has(b, MOE_LAYER_ATTN_SINKS));
     moe_build(b, (moe_op){.kind = MOE_OP_ATTEND,
                           .n = k_dim,
                           .each = h->n,
@@ -140,28 +156,28 @@ static void store(moe_program_builder *b, moe_operand keys, moe_operand values)
 }
 
 /* Gates what attention has put out. */
-static void gate(moe_program_builder *b, bool softplus)
+static void gate(moe_program_builder *b, const moe_attention_form *form)
 {
-    const moe_model_config *c = b->config;
     const moe_heads *h = &moe_built_kind(b)->heads;
-    bool heads = c->attention_gate == MOE_ATTENTION_GATE_HEADS;
-    bool joined = c->attention_gate == MOE_ATTENTION_GATE_JOINED;
-    if (!joined && !has_gates(b)) {
+    bool heads = form->gate == MOE_ATTENTION_GATE_HEADS;
+    bool joined = form->gate == MOE_ATTENTION_GATE_JOINED;
+    if (!joined && !has_gates(b, form->gate)) {
         return;
     }
     moe_operand gates = heads    ? moe_all_of(MOE_VALUE_GATE, 1)
                         : joined ? moe_part_of(MOE_VALUE_GATE, h->k_dim, 2 * (size_t)h->v_dim)
                                  : moe_all_of(MOE_VALUE_GATE, h->v_dim);
-    moe_build(b, (moe_op){.kind = MOE_OP_GATE,
-                          .n = h->v_dim,
-                          .each = h->n,
-                          .tensor = MOE_TENSOR_NONE,
-                          .bias = MOE_TENSOR_NONE,
-                          .x = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
-                          .y = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
-                          .z = gates,
-                          .u.gate = {.kind = softplus ? MOE_GATING_SOFTPLUS : MOE_GATING_SIGMOID,
-                                     .one = heads}});
+    moe_build(b,
+              (moe_op){.kind = MOE_OP_GATE,
+                       .n = h->v_dim,
+                       .each = h->n,
+                       .tensor = MOE_TENSOR_NONE,
+                       .bias = MOE_TENSOR_NONE,
+                       .x = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
+                       .y = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
+                       .z = gates,
+                       .u.gate = {.kind = form->softplus ? MOE_GATING_SOFTPLUS : MOE_GATING_SIGMOID,
+                                  .one = heads}});
 }
 
 static void project_output(moe_program_builder *b, moe_value from, uint32_t n, int bias)
@@ -175,9 +191,9 @@ void moe_build_attention(moe_program_builder *b, const moe_attention_form *form)
     const moe_model_config *c = b->config;
     const moe_layer_kind *kind = moe_built_kind(b);
     const moe_heads *h = &kind->heads;
-    project(b, form->from != MOE_VALUE_NONE ? form->from : MOE_VALUE_NORM);
+    project(b, form);
     if (!form->norm_after_rope) {
-        norm_q_and_k(b);
+        norm_q_and_k(b, form->qk_norm);
     }
     if (form->values_normed) {
         moe_build_norm(b, MOE_TENSOR_ONES, moe_all_of(MOE_VALUE_V, h->v_dim), h->v_dim, h->n_kv);
@@ -192,12 +208,12 @@ void moe_build_attention(moe_program_builder *b, const moe_attention_form *form)
         turn(b, moe_all_of(MOE_VALUE_K, h->k_dim), h->n_kv, c->rope, kind->window_rope);
     }
     if (form->norm_after_rope) {
-        norm_q_and_k(b);
+        norm_q_and_k(b, form->qk_norm);
     }
     store(b, moe_all_of(MOE_VALUE_K, (size_t)h->n_kv * h->k_dim),
           moe_all_of(MOE_VALUE_V, (size_t)h->n_kv * h->v_dim));
-    attend(b, MOE_VALUE_Q, h->k_dim);
-    gate(b, form->softplus);
+    attend(b, MOE_VALUE_Q, h->k_dim, form->sinks);
+    gate(b, form);
     project_output(b, MOE_VALUE_ATTENDED, h->n * h->v_dim, MOE_LAYER_ATTN_OUT_BIAS);
 }
 
@@ -320,7 +336,7 @@ void moe_build_latent_attention(moe_program_builder *b)
     if (indexes) {
         choose(b);
     }
-    attend(b, MOE_VALUE_Q_LATENT, c->head_dim_k);
+    attend(b, MOE_VALUE_Q_LATENT, c->head_dim_k, MOE_SINKS_NONE);
     moe_build(b, (moe_op){.kind = MOE_OP_HEAD_LINEAR,
                           .n = c->head_dim_v,
                           .each = c->n_head,

@@ -6,6 +6,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/model/family.h"
 #include "runtime/program/program_builder.h"
 
 /* ---- Layers ---- */
@@ -34,7 +35,7 @@ static void end_layer(moe_program_builder *b)
 static void build_layers(moe_program_builder *b)
 {
     moe_program *program = b->program;
-    const moe_written_family *family = moe_written_family_find(b->config->architecture);
+    const moe_family *family = b->config->family;
     for (uint32_t l = 0; l < b->config->n_layer && b->status == MOE_OK; l++) {
         begin_layer(b, l);
         program->layers[l].first = program->n_ops;
@@ -45,8 +46,10 @@ static void build_layers(moe_program_builder *b)
         moe_program_layer *layer = &program->layers[l];
         begin_layer(b, l);
         layer->ahead.first = program->n_ops;
-        if (moe_layer_has_experts(b->config, l)) {
+        if (moe_layer_has_experts(b->config, l) && family->ahead != NULL) {
             family->ahead(b);
+        } else if (moe_layer_has_experts(b->config, l)) {
+            moe_write_ahead(b, MOE_LAYER_FFN_NORM);
         }
         layer->ahead.end = program->n_ops;
     }
@@ -182,10 +185,12 @@ static void claim_rope_factors(making *m)
 int moe_program_build(moe_program *program, moe_tensor_map *map, const moe_model_config *config,
                       const moe_gguf *gguf, moe_error *err)
 {
+    const char *named = config->family->output_norm;
+    const char *output_norm = named != NULL ? named : "output_norm.weight";
     making m;
     if (begin(&m, program, map, config, gguf, err) == MOE_OK) {
         name_global(&m, MOE_TENSOR_TOKEN_EMBEDDING, "token_embd.weight", false);
-        name_global(&m, MOE_TENSOR_OUTPUT_NORM, config->output_norm_tensor, false);
+        name_global(&m, MOE_TENSOR_OUTPUT_NORM, output_norm, false);
         name_global(&m, MOE_TENSOR_OUTPUT_NORM_BIAS, "output_norm.bias", true);
         name_global(&m, MOE_TENSOR_OUTPUT, "output.weight", false);
         name_global(&m, MOE_TENSOR_OUTPUT_BIAS, "output.bias", true);

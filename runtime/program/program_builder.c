@@ -48,10 +48,16 @@ bool moe_build_has(const moe_program_builder *b, int tensor)
         return find_ref(b, tensor)->size > 0;
     }
     if (tensor < MOE_LAYER_TENSOR_COUNT) {
-        return moe_claims_can_find(b->claims, b->layer, (moe_layer_tensor)tensor);
+        return moe_claims_find(b->claims, b->layer, (moe_layer_tensor)tensor) != NULL;
     }
     const char *name = find_global(b, tensor)->name;
     return name != NULL && moe_gguf_find_tensor(b->claims->gguf, name) != NULL;
+}
+
+uint64_t moe_build_first_rows(const moe_program_builder *b, moe_layer_tensor tensor)
+{
+    const moe_gguf_tensor *found = b->claims != NULL ? moe_claims_find(b->claims, 0, tensor) : NULL;
+    return found != NULL ? found->dims[1] : 0;
 }
 
 /* ---- Checks ---- */

@@ -18,6 +18,50 @@ typedef struct moe_global_tensor {
 
 #define MOE_GLOBAL_TENSORS (MOE_TENSOR_DRAFT + MOE_DRAFT_TENSORS - MOE_TENSOR_TOKEN_EMBEDDING)
 
+typedef enum moe_qk_norm_kind {
+    MOE_QK_NORM_NONE,
+    MOE_QK_NORM_HEAD, /* RMS norm of each head, weight [head_dim] (Qwen3) */
+    MOE_QK_NORM_UNIT, /* of each head, without a weight, in layers with rotary embedding (Llama-4)
+                       */
+    MOE_QK_NORM_FULL  /* RMS norm of the whole projection (OLMoE) */
+} moe_qk_norm_kind;
+
+/* A gate on attention's output. */
+typedef enum moe_attention_gate {
+    MOE_ATTENTION_GATE_NONE,
+    MOE_ATTENTION_GATE_JOINED, /* rows of attn_q: of each head first the query, then the gate */
+    MOE_ATTENTION_GATE_OWN,    /* attn_gate, by element */
+    MOE_ATTENTION_GATE_HEADS   /* attn_gate, one for each head; in layers that have it */
+} moe_attention_gate;
+
+typedef enum moe_sinks_kind {
+    MOE_SINKS_NONE,
+    MOE_SINKS_ALL, /* a learnt score beside those of the positions, for each head */
+    MOE_SINKS_SOME /* ... in layers that have the tensor */
+} moe_sinks_kind;
+
+/* A family's attention; zeros are the usual. */
+typedef struct moe_attention_form {
+    moe_value from; /* what it reads; NONE: NORM */
+    moe_qk_norm_kind qk_norm;
+    bool norm_after_rope; /* queries' and keys' norms stand behind their rotary embedding */
+    bool values_normed;   /* RMS norm of each head's value, without a weight */
+    bool values_optional; /* layers without attn_v take the keys, before their norm, as values */
+    moe_sinks_kind sinks;
+    moe_attention_gate gate; /* of its output */
+    bool softplus;           /* the gate is a softplus, not a sigmoid */
+    bool post_norm;          /* attention's output is normed */
+} moe_attention_form;
+
+/* A family's feed-forward networks and experts; zeros are the usual. */
+typedef struct moe_network_form {
+    moe_activation activation; /* SiLU has the layer's limits */
+    bool no_gate;              /* up takes the place of the gate's matrix, too */
+    bool biases;               /* of the router and of the experts' products */
+    bool scales_inputs;        /* the router's weights multiply what experts read */
+    bool weight_scales;        /* factors of the experts' weights, in files that have them */
+} moe_network_form;
+
 typedef struct moe_program_builder {
     moe_program *program;
     const moe_model_config *config;
@@ -28,7 +72,7 @@ typedef struct moe_program_builder {
     uint32_t layer;        /* n_layer: outside of them */
     bool borrows;          /* a drafting layer: tensors outside of layers may be its model's */
     uint32_t capacity;
-    moe_activation activation; /* of the family's networks; SiLU has the layer's limits */
+    moe_network_form networks; /* of the family; set by its first layer */
     bool written[MOE_VALUES];  /* by the layer, or before it */
     int status;
     moe_error *err;
@@ -50,8 +94,9 @@ static inline const moe_layer_kind *moe_built_kind(const moe_program_builder *b)
     return &b->config->layers[b->layer];
 }
 
-/* Whether the files have the tensor. */
+/* Whether the files have the tensor; rows of the first layer's, 0 if it has none. */
 bool moe_build_has(const moe_program_builder *b, int tensor);
+uint64_t moe_build_first_rows(const moe_program_builder *b, moe_layer_tensor tensor);
 
 /* Appends, and claims the tensors that the operation uses: their shapes follow from it. A bias that
  * the files do not have is left out. In a kind's fields that are not said, `each` is 1 if it is 0.
@@ -83,14 +128,6 @@ void moe_build_add(moe_program_builder *b, moe_value a, moe_value other, moe_val
 
 /* ---- The parts of a layer ---- */
 
-/* What a family's attention has besides the usual. */
-typedef struct moe_attention_form {
-    moe_value from;       /* what it reads; NONE: NORM */
-    bool norm_after_rope; /* queries' and keys' norms stand behind their rotary embedding */
-    bool values_normed;   /* RMS norm of each head's value, without a weight */
-    bool softplus;        /* attention's output is gated by a softplus, not by a sigmoid */
-} moe_attention_form;
-
 /* From NORM to BRANCH. */
 void moe_build_attention(moe_program_builder *b, const moe_attention_form *form);
 void moe_build_latent_attention(moe_program_builder *b);
@@ -106,47 +143,35 @@ void moe_build_mixed(moe_program_builder *b);
 /* The router's logits, from a value as wide as the stream. */
 void moe_build_router(moe_program_builder *b, moe_value from, moe_value to);
 /* From ROUTER_LOGITS and what the experts read to their sum, BRANCH. Here the host needs a result.
- * scales_inputs: the router's weights multiply their inputs. */
-void moe_build_experts(moe_program_builder *b, moe_value from, bool scales_inputs);
+ */
+void moe_build_experts(moe_program_builder *b, moe_value from);
 /* A network that every row passes through, from NORM: a dense layer's, into BRANCH; and, if the
  * layer has one, the expert beside the routed ones, into SHARED. */
 void moe_build_dense(moe_program_builder *b);
 void moe_build_shared(moe_program_builder *b);
 
-/* ---- Families ---- */
+/* ---- Layers ---- */
 
-/* How a family's layers differ from the usual in details. */
+/* How a layer differs from the usual, which is zeros. */
 typedef struct moe_layer_form {
     moe_attention_form attention;
+    moe_network_form networks;
     bool parallel;      /* the network reads what attention reads */
-    bool scales_inputs; /* of experts */
     float branch_scale; /* of the sum of routed and shared experts; 0: 1 */
+    int post_norm;      /* the tensor of the norm of the network's output; 0: none */
 } moe_layer_form;
 
-/* A layer as most families have it. */
+/* A layer as most families have it: x += attention(norm(x)), x += network(norm(x)). */
 void moe_write_layer(moe_program_builder *b, const moe_layer_form *form);
 /* Its network alone. */
 void moe_write_network(moe_program_builder *b, const moe_layer_form *form);
+/* The router on the norm of the stream of the layer before, into NEXT_LOGITS. */
+void moe_write_ahead(moe_program_builder *b, int norm);
 
-/* How a family's layers are written: a layer, and its router on the stream of the layer before,
- * into NEXT_LOGITS. */
-typedef struct moe_written_family {
-    const char *architecture;
-    void (*layer)(moe_program_builder *b);
-    void (*ahead)(moe_program_builder *b);
-} moe_written_family;
-
-/* Never NULL: families that are not listed have the usual layers. */
-const moe_written_family *moe_written_family_find(const char *architecture);
-
-/* family_NAME.c */
-void moe_write_arctic(moe_program_builder *b);
-void moe_write_arctic_ahead(moe_program_builder *b);
-void moe_write_cohere2(moe_program_builder *b);
-void moe_write_cohere2_ahead(moe_program_builder *b);
-void moe_write_gemma4(moe_program_builder *b);
-void moe_write_gemma4_ahead(moe_program_builder *b);
-void moe_write_smallthinker(moe_program_builder *b);
-void moe_write_smallthinker_ahead(moe_program_builder *b);
+/* Whole layers that several families have: nothing but the usual; heads' queries and keys are
+ * normed; the whole of queries and of keys is. */
+void moe_write_usual(moe_program_builder *b);
+void moe_write_head_normed(moe_program_builder *b);
+void moe_write_full_normed(moe_program_builder *b);
 
 #endif

@@ -26,7 +26,7 @@ void moe_build_mixer(moe_program_builder *b, const moe_attention_form *form)
     } else if (mixer == MOE_MIXER_RECURRENT) {
         moe_build_recurrent(b);
     }
-    if (mixer != MOE_MIXER_NONE && b->config->attn_post_norm_tensor != NULL) {
+    if (mixer != MOE_MIXER_NONE && form->post_norm) {
         moe_build_row_norm(b, MOE_LAYER_ATTN_POST_NORM, MOE_VALUE_BRANCH, MOE_VALUE_BRANCH);
     }
     if (mixer != MOE_MIXER_NONE) {
@@ -49,7 +49,7 @@ void moe_write_network(moe_program_builder *b, const moe_layer_form *form)
         moe_build_dense(b);
     } else {
         moe_build_router(b, MOE_VALUE_NORM, MOE_VALUE_ROUTER_LOGITS);
-        moe_build_experts(b, MOE_VALUE_NORM, form->scales_inputs);
+        moe_build_experts(b, MOE_VALUE_NORM);
     }
     if (kind == MOE_FEED_FORWARD_BOTH) {
         moe_build_shared(b);
@@ -57,14 +57,36 @@ void moe_write_network(moe_program_builder *b, const moe_layer_form *form)
         moe_build_scale(b, MOE_VALUE_BRANCH, c->n_embd,
                         form->branch_scale != 0.0f ? form->branch_scale : 1.0f);
     }
-    if (c->ffn_post_norm_tensor != NULL) {
-        moe_build_row_norm(b, MOE_LAYER_FFN_POST_NORM, MOE_VALUE_BRANCH, MOE_VALUE_BRANCH);
+    if (form->post_norm != 0) {
+        moe_build_row_norm(b, form->post_norm, MOE_VALUE_BRANCH, MOE_VALUE_BRANCH);
     }
     moe_build_residual(b);
 }
 
 void moe_write_layer(moe_program_builder *b, const moe_layer_form *form)
 {
+    b->networks = form->networks;
     moe_build_mixer(b, &form->attention);
     moe_write_network(b, form);
+}
+
+void moe_write_ahead(moe_program_builder *b, int norm)
+{
+    moe_build_row_norm(b, norm, MOE_VALUE_X, MOE_VALUE_BRANCH);
+    moe_build_router(b, MOE_VALUE_BRANCH, MOE_VALUE_NEXT_LOGITS);
+}
+
+void moe_write_usual(moe_program_builder *b)
+{
+    moe_write_layer(b, &(moe_layer_form){0});
+}
+
+void moe_write_head_normed(moe_program_builder *b)
+{
+    moe_write_layer(b, &(moe_layer_form){.attention.qk_norm = MOE_QK_NORM_HEAD});
+}
+
+void moe_write_full_normed(moe_program_builder *b)
+{
+    moe_write_layer(b, &(moe_layer_form){.attention.qk_norm = MOE_QK_NORM_FULL});
 }

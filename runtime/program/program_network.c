@@ -5,8 +5,9 @@
 /* limit: of the layer's kind, 0 without one. */
 static moe_activation activation_of(const moe_program_builder *b, float limit)
 {
-    bool limited = b->activation.kind == MOE_ACTIVATION_SILU && limit > 0;
-    return limited ? (moe_activation){MOE_ACTIVATION_SILU_LIMITED, 0, limit} : b->activation;
+    bool limited = b->networks.activation.kind == MOE_ACTIVATION_SILU && limit > 0;
+    return limited ? (moe_activation){MOE_ACTIVATION_SILU_LIMITED, 0, limit}
+                   : b->networks.activation;
 }
 
 /* Its tensors are gate and the two that follow. */
@@ -22,7 +23,7 @@ static void build_network(moe_program_builder *b, int gate, uint32_t n_inner, mo
                           .y = moe_all_of(to, c->n_embd),
                           .u.experts = {.activation = activation,
                                         .n_inner = n_inner,
-                                        .no_gate = c->no_gate_matrix}});
+                                        .no_gate = b->networks.no_gate}});
 }
 
 void moe_build_dense(moe_program_builder *b)
@@ -52,14 +53,14 @@ void moe_build_router(moe_program_builder *b, moe_value from, moe_value to)
 {
     const moe_model_config *c = b->config;
     moe_build_linear(b, from, c->n_embd, MOE_LAYER_ROUTER, c->n_expert,
-                     c->expert_biases ? MOE_LAYER_ROUTER_BIAS : MOE_TENSOR_NONE, to);
-    if (c->expert_biases) {
+                     b->networks.biases ? MOE_LAYER_ROUTER_BIAS : MOE_TENSOR_NONE, to);
+    if (b->networks.biases) {
         moe_build_claim(b, MOE_LAYER_ROUTER_BIAS, c->n_expert, 1, MOE_TENSOR_VECTOR);
     }
     moe_build_cap(b, to, c->n_expert, c->router_cap);
 }
 
-void moe_build_experts(moe_program_builder *b, moe_value from, bool scales_inputs)
+void moe_build_experts(moe_program_builder *b, moe_value from)
 {
     const moe_model_config *c = b->config;
     moe_program_layer *layer = &b->program->layers[b->layer];
@@ -70,22 +71,23 @@ void moe_build_experts(moe_program_builder *b, moe_value from, bool scales_input
                          MOE_VALUE_LATENT);
     }
     layer->rest = b->program->n_ops;
-    moe_build(b, (moe_op){.kind = MOE_OP_ROUTE,
-                          .n = c->n_expert,
-                          .tensor = MOE_LAYER_ROUTER_SELECTION_BIAS,
-                          .bias = c->expert_scales ? MOE_LAYER_EXPERTS_SCALE : MOE_TENSOR_NONE,
-                          .x = moe_all_of(MOE_VALUE_ROUTER_LOGITS, c->n_expert)});
+    moe_build(
+        b, (moe_op){.kind = MOE_OP_ROUTE,
+                    .n = c->n_expert,
+                    .tensor = MOE_LAYER_ROUTER_SELECTION_BIAS,
+                    .bias = b->networks.weight_scales ? MOE_LAYER_EXPERTS_SCALE : MOE_TENSOR_NONE,
+                    .x = moe_all_of(MOE_VALUE_ROUTER_LOGITS, c->n_expert)});
     moe_build(
         b, (moe_op){.kind = MOE_OP_EXPERTS,
                     .n = c->n_expert_in,
                     .tensor = MOE_TENSOR_NONE,
-                    .bias = c->expert_biases ? MOE_LAYER_EXPERTS_GATE_BIAS : MOE_TENSOR_NONE,
+                    .bias = b->networks.biases ? MOE_LAYER_EXPERTS_GATE_BIAS : MOE_TENSOR_NONE,
                     .x = moe_all_of(latent ? MOE_VALUE_LATENT : from, c->n_expert_in),
                     .y = moe_all_of(MOE_VALUE_RANK_OUT, c->n_expert_in),
                     .u.experts = {.activation = activation_of(b, moe_built_kind(b)->expert_limit),
                                   .n_inner = c->n_ff_expert,
-                                  .no_gate = c->no_gate_matrix,
-                                  .scales_inputs = scales_inputs}});
+                                  .no_gate = b->networks.no_gate,
+                                  .scales_inputs = b->networks.scales_inputs}});
     moe_build(b, (moe_op){.kind = MOE_OP_COMBINE,
                           .n = c->n_expert_in,
                           .tensor = MOE_TENSOR_NONE,

@@ -20,6 +20,7 @@
 
 #include "cpu/kernels/matmul.h"
 #include "runtime/sidecar/calibration.h"
+#include "runtime/families/families.h"
 #include "runtime/program/program.h"
 #include "tests/engine/engine_fixture.h"
 

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/families/families.h"
 #include "runtime/program/program.h"
 #include "runtime/sidecar/idle_checksums.h"
 

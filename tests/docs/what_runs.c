@@ -11,8 +11,8 @@
 
 #include "runtime/base/dtype.h"
 #include "runtime/model/chat_template_table.h"
-#include "runtime/model/families.h"
-#include "runtime/model/families_missing.h"
+#include "runtime/families/families.h"
+#include "runtime/families/families_missing.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/pretokenizer_rows.h"
 #include "tests/tokenizer/split_names.h"

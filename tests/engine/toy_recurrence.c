@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "runtime/base/error.h"
+#include "runtime/families/families.h"
 #include "runtime/pass/program_run.h"
 #include "runtime/program/program_builder.h"
 

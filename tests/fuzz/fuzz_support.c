@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "runtime/families/families.h"
 #include "runtime/program/program.h"
 
 void fuzz_expect(int promise)

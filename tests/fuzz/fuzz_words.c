@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/families/families.h"
 #include "runtime/model/override_check.h"
 #include "runtime/model/pretokenizer_json.h"
 #include "runtime/model/tokenizer.h"

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/model/model_config.h"
+#include "runtime/families/families.h"
 #include "tests/model/gguf_builder.h"
 
 /* The builder stays as it is. Returns what reading returned. */

@@ -51,24 +51,22 @@ static void test_dials_that_differ(void **state)
 {
     static const struct {
         moe_attention_kind attention;
-        moe_qk_norm_kind qk_norm;
         moe_rope_kind rope;
         bool renormalise, shared_gated;
         float gate_scale;
         uint32_t n_dense_lead, n_ff_shared;
     } rows[N_ARCHITECTURES] = {
-        {MOE_ATTENTION_GQA, MOE_QK_NORM_NONE, MOE_ROPE_INTERLEAVED, true, false, 1, 0, 0},
-        {MOE_ATTENTION_GQA, MOE_QK_NORM_FULL, MOE_ROPE_HALVES, false, false, 1, 0, 0},
-        {MOE_ATTENTION_GQA, MOE_QK_NORM_NONE, MOE_ROPE_HALVES, false, true, 1, 0, 32},
-        {MOE_ATTENTION_GQA, MOE_QK_NORM_HEAD, MOE_ROPE_HALVES, true, false, 1, 0, 0},
-        {MOE_ATTENTION_GQA, MOE_QK_NORM_NONE, MOE_ROPE_INTERLEAVED, false, false, 1.5f, 1, 64},
-        {MOE_ATTENTION_MLA, MOE_QK_NORM_NONE, MOE_ROPE_INTERLEAVED, false, false, 1.5f, 1, 64},
+        {MOE_ATTENTION_GQA, MOE_ROPE_INTERLEAVED, true, false, 1, 0, 0},
+        {MOE_ATTENTION_GQA, MOE_ROPE_HALVES, false, false, 1, 0, 0},
+        {MOE_ATTENTION_GQA, MOE_ROPE_HALVES, false, true, 1, 0, 32},
+        {MOE_ATTENTION_GQA, MOE_ROPE_HALVES, true, false, 1, 0, 0},
+        {MOE_ATTENTION_GQA, MOE_ROPE_INTERLEAVED, false, false, 1.5f, 1, 64},
+        {MOE_ATTENTION_MLA, MOE_ROPE_INTERLEAVED, false, false, 1.5f, 1, 64},
     };
     (void)state;
     for (size_t i = 0; i < N_ARCHITECTURES; i++) {
         moe_model_config config = config_of(preset(architectures[i]));
         assert_int_equal(config.attention, rows[i].attention);
-        assert_int_equal(config.qk_norm, rows[i].qk_norm);
         assert_int_equal(config.rope, rows[i].rope);
         assert_int_equal(config.gate_renormalise, rows[i].renormalise);
         assert_int_equal(config.shared_gated, rows[i].shared_gated);
@@ -119,17 +117,9 @@ static void test_layers_with_experts(void **state)
 static void test_told_by_tensors(void **state)
 {
     (void)state;
-    moe_model_config config = config_of(preset("glm4moe"));
-    assert_int_equal(config.qk_norm, MOE_QK_NORM_NONE);
-    assert_string_equal(config.ffn_norm_tensor, "post_attention_norm.weight");
-    gguf_builder *b = preset("glm4moe");
-    gb_tensor(b, "blk.0.attn_q_norm.weight", MOE_DTYPE_F32, 1, 16);
-    config = config_of(b);
-    assert_int_equal(config.qk_norm, MOE_QK_NORM_HEAD);
-
-    config = config_of(preset("hunyuan-moe"));
+    moe_model_config config = config_of(preset("hunyuan-moe"));
     assert_int_equal(config.n_ff_shared, 0);
-    b = preset("hunyuan-moe");
+    gguf_builder *b = preset("hunyuan-moe");
     gb_u32(b, "hunyuan-moe.expert_shared_feed_forward_length", 999);
     gb_tensor(b, "blk.1.ffn_up_shexp.weight", MOE_DTYPE_F32, 2, 64, 24);
     config = config_of(b);

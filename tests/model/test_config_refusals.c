@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "runtime/model/families.h"
-#include "runtime/model/families_missing.h"
+#include "runtime/families/families.h"
+#include "runtime/families/families_missing.h"
 
 /* One key put in (or, without a value, taken out) spoils a valid file. */
 typedef struct refusal {

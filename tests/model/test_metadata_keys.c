@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "runtime/families/families.h"
 #include "runtime/model/metadata_keys.h"
 #include "runtime/model/override_check.h"
 #include "tests/test_size.h"

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/families/families.h"
 #include "runtime/program/program.h"
 #include "tests/model/gguf_cases.h"
 

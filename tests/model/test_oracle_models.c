@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/families/families.h"
 #include "runtime/program/program.h"
 
 static const char *oracle_folder;
@@ -40,7 +41,7 @@ static void open_one(const char *path)
         if (drafts || (config.indexer_unused && strstr(name, ".indexer.") != NULL)) {
             continue; /* known, and not run */
         }
-        if (!config.expert_scales && kind != NULL &&
+        if (strcmp(config.architecture, "gemma4") != 0 && kind != NULL &&
             (strcmp(kind, ".scale") == 0 || strcmp(kind, ".input_scale") == 0)) {
             continue; /* read beside the weights */
         }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/families/families.h"
 #include "runtime/program/program.h"
 #include "tests/model/gguf_builder.h"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The table of the smaller oracle models, three or more for each family of runtime/model/families.c.
+"""The table of the smaller oracle models, three or more for each family of runtime/families.
 
 They have 96 tokens and 32 columns, and weights that are bfloat16 numbers, so that the files are
 small; logits are kept for every position of three prompts.

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "cpu/cpu_device.h"
+#include "runtime/families/families.h"
 #include "runtime/program/op_forms.h"
 #include "runtime/program/program_builder.h"
 
@@ -173,6 +174,35 @@ static void test_every_family(void **state)
     moe_team_destroy(&team);
 }
 
+/* Elements that the norm of the first layer's queries takes together; 0: there is none. */
+static uint32_t query_norm_of(const char *model)
+{
+    fixture f;
+    uint32_t n = 0;
+    open_model(&f, model);
+    const moe_program_layer *layer = &f.program.layers[0];
+    for (uint32_t i = layer->first; i < layer->end; i++) {
+        const moe_op *op = &f.program.ops[i];
+        n = op->kind == MOE_OP_NORM && op->x.value == MOE_VALUE_Q ? op->n : n;
+    }
+    n = n == f.config.n_head * f.config.head_dim_k ? 2 : n == f.config.head_dim_k ? 1 : n;
+    close_model(&f);
+    return n;
+}
+
+/* By family, or, where the family leaves it open, by the file's tensors: none, heads' own, all. */
+static void test_norms_of_queries(void **state)
+{
+    (void)state;
+    assert_int_equal(query_norm_of("mixtral"), 0);
+    assert_int_equal(query_norm_of("qwen3moe"), 1);
+    assert_int_equal(query_norm_of("olmoe"), 2);
+    assert_int_equal(query_norm_of("glm4moe"), 1);
+    assert_int_equal(query_norm_of("glm4moe-plain"), 0);
+    assert_int_equal(query_norm_of("llama4"), 1);
+    assert_int_equal(query_norm_of("llama4-128"), 0); /* Maverick has so many experts */
+}
+
 /* ---- Devices ---- */
 
 static void test_device_without_a_form(void **state)
@@ -256,6 +286,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_matrix_of_another_shape),
         cmocka_unit_test(test_operand_beyond_its_row),
         cmocka_unit_test(test_every_family),
+        cmocka_unit_test(test_norms_of_queries),
         cmocka_unit_test(test_device_without_a_form),
         cmocka_unit_test(test_recordable),
     };

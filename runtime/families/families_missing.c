@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Architectures with experts that llama.cpp or ik_llama.cpp has and that do not run here, and what
  * they would need: their refusal names it. */
-#include "runtime/model/families_missing.h"
+#include "runtime/families/families_missing.h"
 
 #include <string.h>
 

@@ -2,8 +2,10 @@
 /* Gemma-4. The router, the routed experts and the dense network beside them read the stream through
  * a norm each; what the two put out is normed, and so is their sum. Behind each layer the stream is
  * multiplied by a number. */
+
 #include <math.h>
 
+#include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 
 static void write_router(moe_program_builder *b, moe_value to)
@@ -16,19 +18,22 @@ static void write_router(moe_program_builder *b, moe_value to)
     moe_build_cap(b, to, c->n_expert, c->router_cap);
 }
 
-void moe_write_gemma4_ahead(moe_program_builder *b)
+static void write_ahead(moe_program_builder *b)
 {
     write_router(b, MOE_VALUE_NEXT_LOGITS);
 }
 
-void moe_write_gemma4(moe_program_builder *b)
+static void write_layer(moe_program_builder *b)
 {
     const uint32_t n_embd = b->config->n_embd;
-    b->activation.kind = MOE_ACTIVATION_GELU;
-    moe_build_mixer(b, &(moe_attention_form){.values_normed = true});
+    b->networks = (moe_network_form){.activation.kind = MOE_ACTIVATION_GELU, .weight_scales = true};
+    moe_build_mixer(b, &(moe_attention_form){.qk_norm = MOE_QK_NORM_HEAD,
+                                             .values_normed = true,
+                                             .values_optional = true,
+                                             .post_norm = true});
     write_router(b, MOE_VALUE_ROUTER_LOGITS);
     moe_build_row_norm(b, MOE_LAYER_EXPERTS_NORM, MOE_VALUE_X, MOE_VALUE_NORM);
-    moe_build_experts(b, MOE_VALUE_NORM, false);
+    moe_build_experts(b, MOE_VALUE_NORM);
     if (moe_built_kind(b)->feed_forward == MOE_FEED_FORWARD_BOTH) {
         moe_build_row_norm(b, MOE_LAYER_FFN_NORM, MOE_VALUE_X, MOE_VALUE_NORM);
         moe_build_shared(b);
@@ -47,3 +52,18 @@ void moe_write_gemma4(moe_program_builder *b)
                               .y = moe_all_of(MOE_VALUE_X, n_embd)});
     }
 }
+
+const moe_family moe_family_gemma4 = {
+    .architecture = "gemma4",
+    .name = "Gemma-4",
+    .attention_scale = 1,
+    .window_period = 6,
+    .rope = MOE_ROPE_HALVES,
+    .embedding_root = true,
+    .gate = MOE_GATE_SOFTMAX,
+    .gate_renormalise = true,
+    .shared = MOE_SHARED_DENSE,
+    .keys = MOE_KEY_CAPS | MOE_KEY_WINDOW_HEADS,
+    .layer = write_layer,
+    .ahead = write_ahead,
+};

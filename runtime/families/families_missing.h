@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Architectures with experts that are known and do not run. */
-#ifndef MOE_MODEL_FAMILIES_MISSING_H
-#define MOE_MODEL_FAMILIES_MISSING_H
+#ifndef MOE_FAMILIES_FAMILIES_MISSING_H
+#define MOE_FAMILIES_FAMILIES_MISSING_H
 
 #include <stddef.h>
 

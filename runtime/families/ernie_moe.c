@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/* ERNIE-4.5: experts in every n-th layer behind dense ones; biases for their choice. */
+#include "runtime/families/families.h"
+#include "runtime/program/program_builder.h"
+
+const moe_family moe_family_ernie4_5_moe = {
+    .architecture = "ernie4_5-moe",
+    .name = "ERNIE-4.5-MoE",
+    .rope = MOE_ROPE_INTERLEAVED,
+    .gate = MOE_GATE_SOFTMAX,
+    .gate_takes_bias = true,
+    .gate_renormalise = true,
+    .shared = MOE_SHARED_TENSORS,
+    .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_EVERY | MOE_KEY_SECTIONS,
+    .layer = moe_write_usual,
+};

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/families/families.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/base/error.h"
+#include "runtime/families/families_missing.h"
+#include "runtime/model/gguf_internal.h"
+
+#define ADDRESS_OF(name) &moe_family_##name,
+
+static const moe_family *const families[] = {MOE_FAMILIES(ADDRESS_OF)};
+
+#define N_FAMILIES (sizeof families / sizeof families[0])
+
+size_t moe_family_count(void)
+{
+    return N_FAMILIES;
+}
+
+const moe_family *moe_family_at(size_t index)
+{
+    return index < N_FAMILIES ? families[index] : NULL;
+}
+
+const moe_family *moe_family_find(const char *architecture)
+{
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        if (strcmp(families[i]->architecture, architecture) == 0) {
+            return families[i];
+        }
+    }
+    return NULL;
+}
+
+static int fail_unknown(moe_string_view architecture, moe_error *err)
+{
+    char known[800] = "";
+    char shown[MOE_GGUF_SHOWN];
+    for (size_t i = 0; i < moe_family_count(); i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
+                 moe_family_at(i)->architecture);
+    }
+    return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                    "architecture '%s' is not supported; supported are %s",
+                    moe_gguf_show(architecture, shown), known);
+}
+
+static int find_family(const moe_gguf *gguf, const moe_family **family, moe_error *err)
+{
+    char architecture[sizeof((moe_model_config *)NULL)->architecture];
+    moe_string_view name = {0};
+    int status = moe_gguf_get_string(gguf, "general.architecture", &name, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    if (name.data == NULL) {
+        return moe_fail(err, MOE_ERR_FORMAT,
+                        "key 'general.architecture' is missing: this is not a model");
+    }
+    if (name.size >= sizeof architecture) {
+        return fail_unknown(name, err);
+    }
+    memcpy(architecture, name.data, name.size);
+    architecture[name.size] = '\0';
+    if (strlen(architecture) != name.size) {
+        return fail_unknown(name, err);
+    }
+    *family = moe_family_find(architecture);
+    const moe_missing_family *missing = moe_missing_family_find(architecture);
+    if (*family == NULL && missing != NULL) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "architecture '%s' (key 'general.architecture'), %s, is not supported: it "
+                        "needs %s",
+                        missing->architecture, missing->name, missing->missing);
+    }
+    if (*family == NULL) {
+        return fail_unknown(name, err);
+    }
+    return MOE_OK;
+}
+
+int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_error *err)
+{
+    const moe_family *family = NULL;
+    int status = find_family(gguf, &family, err);
+    return status == MOE_OK ? moe_model_config_read_as(config, family, gguf, err) : status;
+}

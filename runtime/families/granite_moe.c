@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* Granite: scales of embeddings, of what layers add, and of logits. Granite-4 H has state spaces in
+ * most layers; the third has windows, and sinks of attention. */
+#include "runtime/families/families.h"
+#include "runtime/program/program_builder.h"
+
+const moe_family moe_family_granitemoe = {
+    .architecture = "granitemoe",
+    .name = "Granite-MoE",
+    .rope = MOE_ROPE_INTERLEAVED,
+    .gate = MOE_GATE_SOFTMAX_SELECTED,
+    .logit_divisor = true,
+    .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
+    .shared = MOE_SHARED_TENSORS,
+    .keys = MOE_KEY_SCALES,
+    .layer = moe_write_usual,
+};
+
+const moe_family moe_family_granitehybrid = {
+    .architecture = "granitehybrid",
+    .name = "Granite-4 H",
+    .recurrence = MOE_RECURRENCE_SPACE,
+    .rope = MOE_ROPE_INTERLEAVED,
+    .rope_if_finetuned = true,
+    .gate = MOE_GATE_SOFTMAX_SELECTED,
+    .logit_divisor = true,
+    .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
+    .shared = MOE_SHARED_TENSORS,
+    .keys = MOE_KEY_SCALES,
+    .layer = moe_write_usual,
+};
+
+static void write_windows(moe_program_builder *b)
+{
+    moe_write_layer(b, &(moe_layer_form){.attention.sinks = MOE_SINKS_ALL});
+}
+
+const moe_family moe_family_granite_swa = {
+    .architecture = "granite_swa",
+    .name = "Granite SWA",
+    .window_period = 4,
+    .window_last = true,
+    .rope = MOE_ROPE_INTERLEAVED,
+    .gate = MOE_GATE_SOFTMAX_SELECTED,
+    .logit_divisor = true,
+    .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
+    .keys = MOE_KEY_SCALES | MOE_KEY_ROPE_LIST,
+    .layer = write_windows,
+};

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* Hunyuan. The older model norms heads behind their rotary embedding. */
+#include "runtime/families/families.h"
+#include "runtime/program/program_builder.h"
+
+const moe_family moe_family_hy_v3 = {
+    .architecture = "hy_v3",
+    .name = "Hunyuan-3",
+    .rope = MOE_ROPE_HALVES,
+    .gate = MOE_GATE_SIGMOID,
+    .gate_takes_bias = true,
+    .gate_renormalise = true,
+    .shared = MOE_SHARED_TENSORS,
+    .keys = MOE_KEY_DENSE_LEAD,
+    .layer = moe_write_head_normed,
+};
+
+static void write_older(moe_program_builder *b)
+{
+    moe_write_layer(
+        b, &(moe_layer_form){.attention = {.qk_norm = MOE_QK_NORM_HEAD, .norm_after_rope = true}});
+}
+
+const moe_family moe_family_hunyuan_moe = {
+    .architecture = "hunyuan-moe",
+    .name = "Hunyuan-MoE",
+    .rope = MOE_ROPE_HALVES,
+    .gate = MOE_GATE_SOFTMAX,
+    .gate_renormalise = true,
+    .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
+    .shared = MOE_SHARED_TENSORS,
+    .layer = write_older,
+};

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* Step-3.5: heads' outputs have a gate each, in layers with the tensor; experts limit what they
+ * multiply. Heads are normed in files that have the norms. */
+#include "runtime/families/families.h"
+#include "runtime/program/program_builder.h"
+
+static void write_layer(moe_program_builder *b)
+{
+    bool has_norm = moe_build_first_rows(b, MOE_LAYER_ATTN_Q_NORM) > 0;
+    const moe_attention_form attention = {.qk_norm = has_norm ? MOE_QK_NORM_HEAD : MOE_QK_NORM_NONE,
+                                          .gate = MOE_ATTENTION_GATE_HEADS};
+    moe_write_layer(b, &(moe_layer_form){.attention = attention});
+}
+
+const moe_family moe_family_step35 = {
+    .architecture = "step35",
+    .name = "Step-3.5",
+    .rope = MOE_ROPE_HALVES,
+    .rope_half_outside = true,
+    .gate = MOE_GATE_SIGMOID,
+    .gate_takes_bias = true,
+    .gate_renormalise = true,
+    .shared = MOE_SHARED_TENSORS,
+    .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_WINDOW_HEADS | MOE_KEY_LIMITS,
+    .layer = write_layer,
+};
