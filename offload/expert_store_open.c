@@ -74,22 +74,21 @@ static int open_reader(moe_expert_store *store, moe_range_reader **reader, moe_e
 {
     const moe_expert_store_options *o = &store->options;
     size_t n_files = moe_gguf_n_files(o->gguf);
-    store->files = moe_calloc((1 + (size_t)o->n_copies) * n_files, sizeof *store->files);
-    if (store->files == NULL) {
+    size_t n_all = (1 + (size_t)o->n_copies) * n_files;
+    moe_byte_source **files = moe_calloc(n_all, sizeof *files);
+    if (files == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for %zu files", n_files);
     }
-    for (size_t i = 0; i < (1 + (size_t)o->n_copies) * n_files; i++) {
+    for (size_t i = 0; i < n_all; i++) {
         const moe_gguf *gguf = i < n_files ? o->gguf : o->copies[i / n_files - 1];
         MOE_ASSERT(moe_gguf_n_files(gguf) == n_files);
-        const moe_gguf_file *file = moe_gguf_file_at(gguf, i % n_files);
-        store->files[i] = (moe_range_file){file->path, file->fd, file->size};
+        files[i] = moe_gguf_file_at(gguf, i % n_files)->source;
     }
     moe_range_reader_options options = {.kind = o->io,
                                         .engine = o->io_engine,
                                         .engine_context = o->io_context,
-                                        .files = store->files,
+                                        .files = files,
                                         .n_files = (uint32_t)n_files,
-                                        .copies = store->files + n_files,
                                         .n_copies = o->n_copies,
                                         .buffered = o->buffered_io,
                                         .block_bytes = o->io_block_bytes,
@@ -97,7 +96,9 @@ static int open_reader(moe_expert_store *store, moe_range_reader **reader, moe_e
                                         .close_timeout_ms = close_timeout_ms(o),
                                         .log = o->log,
                                         .user = o->user};
-    return moe_range_reader_open(reader, &options, err);
+    int status = moe_range_reader_open(reader, &options, err);
+    free(files);
+    return status;
 }
 
 static int open_cache(moe_expert_store *store, moe_error *err)
@@ -284,7 +285,6 @@ void moe_expert_store_close(moe_expert_store **store_ptr)
     free(store->wave);
     free(store->delivered);
     free(store->waiting);
-    free(store->files);
     free(store->loans);
     free(store);
     *store_ptr = NULL;

@@ -42,7 +42,6 @@ struct moe_expert_store {
     moe_slot_tier ram; /* the slots that files are read into: the device's, or the host tier's */
     moe_slot_pages *pages; /* of the device's slots if it has no link; NULL: none (any more) */
     moe_mover *mover;
-    moe_range_file *files;
 
     uint64_t n_asked[MOE_CAUSE_COUNT];
     uint64_t n_refused; /* prefetches for which no host slot was free */

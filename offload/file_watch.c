@@ -2,7 +2,6 @@
 #include "offload/file_watch.h"
 
 #include <stdio.h>
-#include <sys/stat.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
@@ -15,44 +14,44 @@ void moe_file_watch_init(moe_file_watch *watch, const moe_gguf *gguf, moe_log_fn
 }
 
 /* A file that cannot be examined counts as unchanged; reading it will report the error. */
-static int look_at_content(const moe_gguf_file *file, moe_error *err)
+static int look_at_content(const moe_byte_source *file, moe_error *err)
 {
-    struct stat now;
-    if (fstat(file->fd, &now) != 0) {
+    moe_byte_identity now;
+    const moe_byte_identity *then = &file->opened;
+    if (!file->ops->identify(file, false, &now)) {
         return MOE_OK;
     }
-    const struct stat *then = &file->opened;
-    if (now.st_size != then->st_size) {
+    if (now.size != then->size) {
         return moe_fail(err, MOE_ERR_IO,
-                        "%s: %s while in use: it had %lld bytes when it was opened and has %lld; "
+                        "%s: %s while in use: it had %llu bytes when it was opened and has %llu; "
                         "put the right file in place and open it again",
-                        file->path, now.st_size < then->st_size ? "truncated" : "written to",
-                        (long long)then->st_size, (long long)now.st_size);
+                        file->name, now.size < then->size ? "truncated" : "written to",
+                        (unsigned long long)then->size, (unsigned long long)now.size);
     }
-    if (now.st_mtim.tv_sec != then->st_mtim.tv_sec ||
-        now.st_mtim.tv_nsec != then->st_mtim.tv_nsec) {
+    if (now.modified.tv_sec != then->modified.tv_sec ||
+        now.modified.tv_nsec != then->modified.tv_nsec) {
         return moe_fail(err, MOE_ERR_IO,
                         "%s: written to while in use: it has another time of modification than "
                         "when it was opened; open it again",
-                        file->path);
+                        file->name);
     }
     return MOE_OK;
 }
 
-static bool is_replaced(const moe_gguf_file *file)
+static bool is_replaced(const moe_byte_source *file)
 {
-    struct stat named;
-    return stat(file->path, &named) == 0 &&
-           (named.st_ino != file->opened.st_ino || named.st_dev != file->opened.st_dev);
+    moe_byte_identity named;
+    return file->ops->identify(file, true, &named) &&
+           !moe_byte_identity_is_same(&named, &file->opened);
 }
 
-static void tell_replaced(moe_file_watch *watch, const moe_gguf_file *file)
+static void tell_replaced(moe_file_watch *watch, const moe_byte_source *file)
 {
     if (watch->log != NULL) {
         char line[MOE_ERROR_MESSAGE_SIZE];
         snprintf(line, sizeof line,
                  "%s: replaced by another file while in use: the one that was opened is used on",
-                 file->path);
+                 file->name);
         watch->log(line, watch->user);
     }
     watch->told_replaced = true;
@@ -67,7 +66,7 @@ int moe_file_watch_look(moe_file_watch *watch, bool now, moe_error *err)
     watch->last_look_ns = time_ns;
     int status = MOE_OK;
     for (size_t i = 0; i < moe_gguf_n_files(watch->gguf) && status == MOE_OK; i++) {
-        const moe_gguf_file *file = moe_gguf_file_at(watch->gguf, i);
+        const moe_byte_source *file = moe_gguf_file_at(watch->gguf, i)->source;
         status = look_at_content(file, err);
         if (status == MOE_OK && !watch->told_replaced && is_replaced(file)) {
             tell_replaced(watch, file);

@@ -8,7 +8,11 @@ static int read_header(const moe_gguf_file *file, uint64_t offset, void *dst, si
 {
     const moe_model_reader_options *reading = user;
     /* The name in messages; moe_gguf_open_by() puts the file's before it. */
-    const moe_range_file header = {"the header", file->fd, file->size};
+    moe_byte_source *header;
+    int status = moe_file_source_of(&header, "the header", file->source->fd, err);
+    if (status != MOE_OK) {
+        return status;
+    }
     moe_model_reader_options options = {.files = &header,
                                         .n_files = 1,
                                         .buffered = true,
@@ -17,11 +21,12 @@ static int read_header(const moe_gguf_file *file, uint64_t offset, void *dst, si
                                         .cancel_user = reading->cancel_user};
     moe_model_range range = {0, offset, size};
     moe_model_reader *reader;
-    int status = moe_model_reader_open(&reader, &options, err);
+    status = moe_model_reader_open(&reader, &options, err);
     if (status == MOE_OK) {
         status = moe_model_reader_read(reader, &range, dst, err);
         moe_model_reader_close(&reader);
     }
+    moe_byte_source_let_go(&header);
     return status;
 }
 

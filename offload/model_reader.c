@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
@@ -32,7 +31,7 @@ typedef struct piece {
 
 struct moe_model_reader {
     moe_model_reader_options options;
-    moe_range_file *files;
+    moe_byte_source **files; /* held */
     size_t n_files;
     moe_range_reader *ranges_reader; /* NULL until the first ranges are known */
     uint8_t *memory;
@@ -55,16 +54,15 @@ int moe_model_reader_open(moe_model_reader **out, const moe_model_reader_options
     bool is_model = options->gguf != NULL;
     size_t n_files = is_model ? moe_gguf_n_files(options->gguf) : options->n_files;
     moe_model_reader *r = moe_calloc(1, sizeof *r);
-    moe_range_file *files = moe_calloc(n_files, sizeof *files);
+    moe_byte_source **files = moe_calloc(n_files, sizeof *files);
     if (r == NULL || files == NULL) {
         free(r);
         free(files);
         return moe_fail(err, MOE_ERR_MEMORY, "no memory to read %zu files", n_files);
     }
     for (size_t i = 0; i < n_files; i++) {
-        const moe_gguf_file *file = is_model ? moe_gguf_file_at(options->gguf, i) : NULL;
-        files[i] =
-            is_model ? (moe_range_file){file->path, file->fd, file->size} : options->files[i];
+        files[i] = moe_byte_source_hold(is_model ? moe_gguf_file_at(options->gguf, i)->source
+                                                 : options->files[i]);
     }
     r->options = *options;
     r->options.io_timeout_ns =
@@ -90,6 +88,9 @@ void moe_model_reader_close(moe_model_reader **reader)
     if (ended && r->memory != MAP_FAILED) {
         munmap(r->memory, r->memory_bytes);
     }
+    for (size_t i = 0; i < r->n_files; i++) {
+        moe_byte_source_let_go(&r->files[i]);
+    }
     free(r->files);
     free(r);
 }
@@ -105,12 +106,12 @@ static uint64_t total_bytes(const moe_model_range *ranges, size_t n)
     return bytes;
 }
 
-/* True when the byte can be read without waiting, that is, from the page cache. */
+/* True when the byte can be read without waiting, for instance from the page cache. */
 static bool is_cached(const moe_model_reader *r, uint32_t file, uint64_t offset)
 {
     uint8_t byte;
-    struct iovec to = {&byte, 1};
-    return preadv2(r->files[file].fd, &to, 1, (off_t)offset, RWF_NOWAIT) == 1;
+    const moe_byte_source *source = r->files[file];
+    return source->ops->read(source, &byte, 1, offset, MOE_READ_AT_HAND) == 1;
 }
 
 /* Whether the page cache holds most of the ranges, judged by sampled bytes at equal distances. */
@@ -243,7 +244,7 @@ static int await_piece(moe_model_reader *r, const piece *p, moe_error *err)
         if (p->done) {
             break;
         }
-        const char *path = r->files[p->range.file].path;
+        const char *path = r->files[p->range.file]->name;
         if (is_cancelled(r)) {
             status = moe_fail(err, MOE_ERR_CANCELLED, "%s: reading was cancelled", path);
         } else if (moe_now_ns() - r->last_progress_ns >= r->options.io_timeout_ns) {
@@ -313,7 +314,7 @@ int moe_model_reader_next(moe_model_reader *r, size_t most, const uint8_t **byte
     if (p->used == 0 && is_cancelled(r)) {
         r->given_up = true;
         return moe_fail(err, MOE_ERR_CANCELLED, "%s: reading was cancelled",
-                        r->files[p->range.file].path);
+                        r->files[p->range.file]->name);
     }
     int status = p->done ? MOE_OK : await_piece(r, p, err);
     if (status == MOE_OK && p->status != MOE_OK) {

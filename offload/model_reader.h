@@ -24,8 +24,8 @@ typedef struct moe_model_range {
 } moe_model_range;
 
 typedef struct moe_model_reader_options {
-    const moe_gguf *gguf;        /* must outlive the reader; or NULL, and in place of its files: */
-    const moe_range_file *files; /* [n_files] */
+    const moe_gguf *gguf; /* must outlive the reader; or NULL, and in place of its files: */
+    moe_byte_source *const *files; /* [n_files] */
     size_t n_files;
     moe_io_kind io;              /* a thread reads for SYNC, so that a wait for it can end */
     const moe_io_ops *io_engine; /* tests: used in place of `io`, with its context; or NULL */

@@ -16,10 +16,13 @@
 #include <moe/status.h>
 #include <moe/types.h>
 
+#include "runtime/base/byte_source.h"
+
 typedef struct moe_io_read {
-    uint32_t file; /* index into the descriptors given at open */
+    uint32_t file; /* index into the files given at open */
     uint32_t size;
     uint64_t offset;
+    bool direct; /* as MOE_READ_DIRECT */
     uint8_t *dst;
     uint64_t user_data; /* returned with the completion; not UINT64_MAX nor the number below */
 } moe_io_read;
@@ -30,8 +33,8 @@ typedef struct moe_io_completion {
 } moe_io_completion;
 
 typedef struct moe_io_params {
-    const int *fds; /* valid until close() */
-    uint32_t n_fds;
+    moe_byte_source *const *files; /* valid until close() */
+    uint32_t n_files;
     uint32_t depth;
     moe_log_fn log; /* may be NULL */
     void *user;
@@ -40,7 +43,8 @@ typedef struct moe_io_params {
 
 typedef struct moe_io_ops {
     const char *name;
-    /* MOE_ERR_UNSUPPORTED, with the reason, when this machine does not have it. */
+    /* MOE_ERR_UNSUPPORTED, with the reason, when this machine does not have it, or the engine
+     * cannot read one of the files. */
     int (*open)(void **engine, const moe_io_params *params, moe_error *err);
     /* Says where most buffers will lie. Called once, before the first read. */
     void (*use_arena)(void *engine, void *arena, size_t bytes);
@@ -61,6 +65,13 @@ typedef struct moe_io_ops {
     /* A detail beside the name: "registered buffers", or "". */
     const char *(*detail)(const void *engine);
 } moe_io_ops;
+
+/* Reads on the calling thread; the result is a completion's. */
+static inline int32_t moe_io_read_now(const moe_byte_source *file, const moe_io_read *read)
+{
+    unsigned flags = read->direct ? MOE_READ_DIRECT : 0;
+    return (int32_t)file->ops->read(file, read->dst, read->size, read->offset, flags);
+}
 
 extern const moe_io_ops moe_io_uring_ops;
 extern const moe_io_ops moe_io_threads_ops;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The simplest engine: submit() carries a read out at once, and wait() hands over the results. The
  * others are measured against it, and it still works where not even a thread can be started. */
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "offload/io/io_engine.h"
 #include "offload/io/io_signal.h"
@@ -12,7 +10,7 @@
 #include "runtime/base/error.h"
 
 typedef struct sync_engine {
-    const int *fds; /* set at open */
+    moe_byte_source *const *files; /* set at open */
     uint32_t depth;
     moe_io_completion *done; /* [depth]; only the owner touches it */
     uint32_t n_done;
@@ -27,7 +25,7 @@ static int sync_open(void **out, const moe_io_params *params, moe_error *err)
     if (e == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "sync I/O: out of memory");
     }
-    e->fds = params->fds;
+    e->files = params->files;
     e->depth = params->depth;
     e->done = moe_calloc(params->depth, sizeof *e->done);
     if (e->done == NULL || !moe_io_condition_init(&e->condition)) {
@@ -74,9 +72,8 @@ static uint32_t sync_submit(void *engine, const moe_io_read *reads, uint32_t n)
     uint32_t taken = 0;
     for (; taken < n && e->n_done < e->depth; taken++) {
         const moe_io_read *read = &reads[taken];
-        ssize_t got = pread(e->fds[read->file], read->dst, read->size, (off_t)read->offset);
-        e->done[e->n_done++] = (moe_io_completion){.user_data = read->user_data,
-                                                   .result = got < 0 ? -errno : (int32_t)got};
+        e->done[e->n_done++] = (moe_io_completion){
+            .user_data = read->user_data, .result = moe_io_read_now(e->files[read->file], read)};
     }
     return taken;
 }

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads by a pool of threads that call pread(): for kernels and sandboxes without io_uring.
+/* Reads by a pool of threads: for kernels and sandboxes without io_uring, and for sources that are
+ * no local files.
  *
- *   submit() --> queue [depth] --> worker: pread() --> done [depth] --> wait()
+ *   submit() --> queue [depth] --> worker: read() --> done [depth] --> wait()
  *
  * Reads in flight are at most `depth`, so neither ring can overflow. */
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "offload/io/io_engine.h"
 #include "offload/io/io_signal.h"
@@ -22,7 +21,8 @@
 
 typedef struct threads_engine {
     /* set at open */
-    const int *fds;
+    moe_byte_source **files; /* held, since a worker that hangs may still use them */
+    uint32_t n_files;
     uint32_t depth;
     pthread_t *threads;
     uint32_t n_threads;
@@ -39,6 +39,7 @@ typedef struct threads_engine {
     uint32_t n_running; /* workers */
     bool woken;
     bool stop;
+    bool is_abandoned; /* closed while a worker hung */
 } threads_engine;
 
 static void work_one(threads_engine *e)
@@ -48,16 +49,30 @@ static void work_one(threads_engine *e)
     MOE_ASSERT(e->n_queued > 0 && e->n_queued + e->n_reading + e->n_done <= e->depth);
     e->n_queued--;
     e->n_reading++;
-    int fd = e->fds[read.file];
+    const moe_byte_source *file = e->files[read.file];
     pthread_mutex_unlock(&e->lock);
-    ssize_t got = pread(fd, read.dst, read.size, (off_t)read.offset);
-    int32_t result = got < 0 ? -errno : (int32_t)got;
+    int32_t result = moe_io_read_now(file, &read);
     pthread_mutex_lock(&e->lock);
     MOE_ASSERT(e->n_reading > 0 && e->n_done < e->depth);
     e->n_reading--;
     e->done[(e->done_head + e->n_done++) % e->depth] =
         (moe_io_completion){.user_data = read.user_data, .result = result};
     pthread_cond_signal(&e->news);
+}
+
+static void release(threads_engine *e)
+{
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->work);
+    pthread_cond_destroy(&e->news);
+    for (uint32_t i = 0; i < e->n_files; i++) {
+        moe_byte_source_let_go(&e->files[i]);
+    }
+    free(e->files);
+    free(e->threads);
+    free(e->queue);
+    free(e->done);
+    free(e);
 }
 
 static void *worker_main(void *argument)
@@ -73,20 +88,13 @@ static void *worker_main(void *argument)
     }
     MOE_ASSERT(e->n_running > 0);
     e->n_running--;
+    bool is_last = e->is_abandoned && e->n_running == 0;
     pthread_cond_signal(&e->news);
     pthread_mutex_unlock(&e->lock);
+    if (is_last) {
+        release(e);
+    }
     return NULL;
-}
-
-static void release(threads_engine *e)
-{
-    pthread_mutex_destroy(&e->lock);
-    pthread_cond_destroy(&e->work);
-    pthread_cond_destroy(&e->news);
-    free(e->threads);
-    free(e->queue);
-    free(e->done);
-    free(e);
 }
 
 /* The workers block all signals, which are for the program's own threads. */
@@ -113,16 +121,20 @@ static int threads_open(void **out, const moe_io_params *params, moe_error *err)
         return moe_fail(err, MOE_ERR_MEMORY, "I/O threads: out of memory");
     }
     uint32_t n = params->depth < MAX_THREADS ? params->depth : MAX_THREADS;
-    e->fds = params->fds;
     e->depth = params->depth;
     pthread_mutex_init(&e->lock, NULL);
     bool good = moe_io_condition_init(&e->work) && moe_io_condition_init(&e->news);
+    e->files = moe_calloc(params->n_files, sizeof *e->files);
     e->threads = moe_calloc(n, sizeof *e->threads);
     e->queue = moe_calloc(e->depth, sizeof *e->queue);
     e->done = moe_calloc(e->depth, sizeof *e->done);
-    if (!good || e->threads == NULL || e->queue == NULL || e->done == NULL) {
+    if (!good || e->files == NULL || e->threads == NULL || e->queue == NULL || e->done == NULL) {
         release(e);
         return moe_fail(err, MOE_ERR_MEMORY, "I/O threads: out of memory");
+    }
+    while (e->n_files < params->n_files) {
+        e->files[e->n_files] = moe_byte_source_hold(params->files[e->n_files]);
+        e->n_files++;
     }
     start_workers(e, n);
     if (e->n_threads == 0) {
@@ -150,8 +162,10 @@ static bool threads_set_away(void *engine, void *memory, size_t bytes, bool away
     return true;
 }
 
-/* Drops queued reads, and waits for those that workers carry out. A worker that hangs in the kernel
- * is left behind, with all memory that it may still touch. */
+/* Drops queued reads, and waits for those that workers carry out. If one hangs in the kernel, the
+ * workers are left behind with all that they may still touch, and the last of them frees the
+ * engine.
+ */
 static bool threads_close(void *engine, uint64_t timeout_ns)
 {
     threads_engine *e = engine;
@@ -163,13 +177,13 @@ static bool threads_close(void *engine, uint64_t timeout_ns)
     while (e->n_running > 0 && moe_io_condition_wait(&e->news, &e->lock, deadline)) {
     }
     bool ended = e->n_running == 0;
+    for (uint32_t i = 0; i < e->n_threads && !ended; i++) {
+        pthread_detach(e->threads[i]);
+    }
+    e->is_abandoned = !ended;
     pthread_mutex_unlock(&e->lock);
-    for (uint32_t i = 0; i < e->n_threads; i++) {
-        if (ended) {
-            pthread_join(e->threads[i], NULL);
-        } else {
-            pthread_detach(e->threads[i]);
-        }
+    for (uint32_t i = 0; ended && i < e->n_threads; i++) {
+        pthread_join(e->threads[i], NULL);
     }
     if (ended) {
         release(e);

@@ -36,7 +36,9 @@
 typedef struct uring_engine {
     /* set at open */
     struct io_uring ring;
-    const int *fds;
+    int *fds; /* [2 * n_files]: for direct reads (buffered where a file has none), then for buffered
+               * ones */
+    uint32_t n_files;
     uint32_t depth;
     int wake_fd;
     bool fixed_files;
@@ -83,35 +85,62 @@ static int set_up_ring(uring_engine *e)
     return 0;
 }
 
+static void release(uring_engine *e)
+{
+    if (e->wake_fd >= 0) {
+        close(e->wake_fd);
+    }
+    free(e->refused);
+    free(e->fds);
+    free(e);
+}
+
+/* The kernel reads from descriptors alone. */
+static int list_descriptors(uring_engine *e, const moe_io_params *params, moe_error *err)
+{
+    e->n_files = params->n_files;
+    for (uint32_t i = 0; i < e->n_files; i++) {
+        const moe_byte_source *file = params->files[i];
+        if (file->fd < 0) {
+            return moe_fail(err, MOE_ERR_UNSUPPORTED, "io_uring cannot read %s, which is no file",
+                            file->name);
+        }
+        e->fds[i] = file->direct_fd >= 0 ? file->direct_fd : file->fd;
+        e->fds[e->n_files + i] = file->fd;
+    }
+    return MOE_OK;
+}
+
 static int uring_open(void **out, const moe_io_params *params, moe_error *err)
 {
     uring_engine *e = moe_calloc(1, sizeof *e);
-    moe_io_completion *refused = moe_calloc(params->depth, sizeof *refused);
-    if (e == NULL || refused == NULL) {
-        free(e);
-        free(refused);
+    if (e == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "io_uring: out of memory");
     }
-    e->fds = params->fds;
     e->depth = params->depth;
-    e->refused = refused;
     e->log = params->log;
     e->user = params->user;
+    e->wake_fd = -1;
+    e->refused = moe_calloc(params->depth, sizeof *e->refused);
+    e->fds = moe_calloc(params->n_files, 2 * sizeof *e->fds);
+    int status = e->refused == NULL || e->fds == NULL
+                     ? moe_fail(err, MOE_ERR_MEMORY, "io_uring: out of memory")
+                     : list_descriptors(e, params, err);
+    if (status != MOE_OK) {
+        release(e);
+        return status;
+    }
     e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc = e->wake_fd < 0 ? -errno : set_up_ring(e);
     if (rc < 0) {
-        if (e->wake_fd >= 0) {
-            close(e->wake_fd);
-        }
-        free(refused);
-        free(e);
+        release(e);
         return moe_fail(err, MOE_ERR_UNSUPPORTED, "io_uring is not available here: %s%s",
                         strerror(-rc),
                         rc == -EPERM ? " (see the sysctl kernel.io_uring_disabled)" : "");
     }
     /* The child of a fork gets no part of the ring. */
     io_uring_ring_dontfork(&e->ring);
-    e->fixed_files = io_uring_register_files(&e->ring, e->fds, params->n_fds) == 0;
+    e->fixed_files = io_uring_register_files(&e->ring, e->fds, 2 * e->n_files) == 0;
     *out = e;
     return MOE_OK;
 }
@@ -172,7 +201,8 @@ static void check_submitted(uring_engine *e, int rc)
 
 static void prepare_read(uring_engine *e, struct io_uring_sqe *sqe, const moe_io_read *read)
 {
-    int fd = e->fixed_files ? (int)read->file : e->fds[read->file];
+    uint32_t at = read->direct ? read->file : e->n_files + read->file;
+    int fd = e->fixed_files ? (int)at : e->fds[at];
     int buffer = moe_uring_buffers_index(&e->buffers, &e->ring, read->dst, read->size);
     if (buffer >= 0) {
         io_uring_prep_read_fixed(sqe, fd, read->dst, read->size, read->offset, buffer);
@@ -303,9 +333,7 @@ static bool uring_close(void *engine, uint64_t timeout_ns)
     }
     moe_uring_buffers_release(&e->buffers, &e->ring, drained);
     io_uring_queue_exit(&e->ring);
-    close(e->wake_fd);
-    free(e->refused);
-    free(e);
+    release(e);
     return drained;
 }
 

@@ -133,8 +133,7 @@ void moe_sources_tell_slow(moe_range_reader *r)
         snprintf(note, sizeof note,
                  "%s: this drive is slow now (%.0f MB/s while it answered): read from other copies "
                  "until it is faster",
-                 r->files.files[source * r->n_files].path,
-                 moe_sources_speed(&r->sources, source) / 1e6);
+                 r->files[source * r->n_files]->name, moe_sources_speed(&r->sources, source) / 1e6);
         r->log(note, r->user);
     }
 }
@@ -186,13 +185,20 @@ void moe_range_reader_tell_buffered(moe_range_reader *r, const char *reason)
 
 static void fall_back_to_buffered(moe_range_reader *r, uint32_t index, const char *reason)
 {
-    moe_reader_file *file = &r->files.files[index];
-    if (file->direct) {
+    if (r->direct[index]) {
         char line[320];
-        file->direct = false;
-        snprintf(line, sizeof line, "%s: direct reads do not work (%s)", file->path, reason);
+        r->direct[index] = false;
+        snprintf(line, sizeof line, "%s: direct reads do not work (%s)", r->files[index]->name,
+                 reason);
         moe_range_reader_tell_buffered(r, line);
     }
+}
+
+/* Smaller than at opening if somebody truncated the file. */
+static uint64_t size_now(const moe_byte_source *file)
+{
+    moe_byte_identity now;
+    return file->ops->identify(file, false, &now) ? now.size : file->size;
 }
 
 /* Handles the end of the file, or less than a sector: neither is progress. */
@@ -200,8 +206,8 @@ static void on_nothing(moe_range_reader *r, moe_block *block)
 {
     moe_range_state *range = &r->ranges[block->range];
     uint32_t index = file_of(r, block);
-    uint64_t size = moe_reader_files_size_now(&r->files, index);
-    const char *path = r->files.files[index].path;
+    uint64_t size = size_now(r->files[index]);
+    const char *path = r->files[index]->name;
     block->tries++;
     if (size < block->offset + block->need) {
         moe_fail(&range->error, MOE_ERR_IO,
@@ -233,14 +239,14 @@ static void on_bytes(moe_range_reader *r, moe_block *block, uint32_t got)
         moe_sources_note(&r->sources, block->source, got, block->began_ns, moe_now_ns());
     }
     uint32_t have = block->done + got;
-    MOE_ASSERT(have <= block->size && (!block->direct || block->done % r->files.alignment == 0));
+    MOE_ASSERT(have <= block->size && (!block->direct || block->done % r->alignment == 0));
     if (have >= block->need) {
         end_block(r, block);
         return;
     }
     r->stats.n_short++;
     /* A direct read goes on at an aligned offset; bytes behind the last one are read again. */
-    uint32_t kept = block->direct ? have & ~((uint32_t)r->files.alignment - 1) : have;
+    uint32_t kept = block->direct ? have & ~((uint32_t)r->alignment - 1) : have;
     if (kept == block->done) {
         on_nothing(r, block);
     } else {
@@ -277,7 +283,7 @@ static void on_error(moe_range_reader *r, moe_block *block, int error)
     } else {
         moe_fail(&range->error, MOE_ERR_IO,
                  "%s: cannot read %u bytes at offset %llu: %s (asked %u times)",
-                 r->files.files[index].path, block->size - block->done,
+                 r->files[index]->name, block->size - block->done,
                  (unsigned long long)(block->offset + block->done), strerror(error),
                  block->tries + block->hard_tries);
         fail(r, block);
@@ -389,8 +395,8 @@ static moe_block *cut_block(moe_range_reader *r)
     block->need = needed < block->size ? (uint32_t)needed : block->size;
     block->done = 0;
     MOE_ASSERT(block->size > 0 && block->need > 0 && range->phase == MOE_RANGE_WAITING);
-    MOE_ASSERT(block->offset % r->files.alignment == 0 && block->size % r->files.alignment == 0);
-    MOE_ASSERT((uintptr_t)block->dst % r->files.alignment == 0);
+    MOE_ASSERT(block->offset % r->alignment == 0 && block->size % r->alignment == 0);
+    MOE_ASSERT((uintptr_t)block->dst % r->alignment == 0);
     block->tries = 0;
     block->hard_tries = 0;
     moe_sources_give(&r->sources, source, block->size, r->sources.n > 1 ? moe_now_ns() : 0);
@@ -414,10 +420,11 @@ void moe_blocks_dispatch(moe_range_reader *r)
             break;
         }
         uint32_t file = file_of(r, block);
-        block->direct = r->files.files[file].direct;
+        block->direct = r->direct[file];
         block->began_ns = r->sources.n > 1 ? moe_now_ns() : 0;
         r->batch[n++] = (moe_io_read){
-            .file = block->direct ? file : r->files.n_files + file,
+            .file = file,
+            .direct = block->direct,
             .size = block->size - block->done,
             .offset = block->offset + block->done,
             .dst = block->dst + block->done,

@@ -19,6 +19,9 @@
 #define MAX_DEPTH                4096u
 #define MAX_MAX_RANGES           (1u << 20)
 #define MAX_FILES                (1u << 16)
+/* A page. The kernel often allows 512 bytes, but the device's own block is mostly 4 KiB, and a read
+ * that begins inside one costs a whole one. */
+#define LEAST_ALIGNMENT 4096u
 
 static int check_options(const moe_range_reader_options *options, moe_error *err)
 {
@@ -41,19 +44,19 @@ static int check_options(const moe_range_reader_options *options, moe_error *err
                         options->n_copies, options->n_files, MOE_RANGE_COPIES);
     }
     for (uint32_t i = 0; i < options->n_copies * options->n_files; i++) {
-        const moe_range_file *copy = &options->copies[i];
-        const moe_range_file *file = &options->files[i % options->n_files];
+        const moe_byte_source *copy = options->files[options->n_files + i];
+        const moe_byte_source *file = options->files[i % options->n_files];
         if (copy->size != file->size) {
             return moe_fail(err, MOE_ERR_ARGUMENT,
-                            "%s: %llu bytes long, and not %llu like %s; it is no copy", copy->path,
+                            "%s: %llu bytes long, and not %llu like %s; it is no copy", copy->name,
                             (unsigned long long)copy->size, (unsigned long long)file->size,
-                            file->path);
+                            file->name);
         }
     }
     for (uint32_t i = 0; i < options->n_files; i++) {
-        if (options->files[i].size > INT64_MAX / 2) {
+        if (options->files[i]->size > INT64_MAX / 2) {
             return moe_fail(err, MOE_ERR_ARGUMENT, "%s: no file is %llu bytes long",
-                            options->files[i].path, (unsigned long long)options->files[i].size);
+                            options->files[i]->name, (unsigned long long)options->files[i]->size);
         }
     }
     return MOE_OK;
@@ -69,8 +72,8 @@ static int open_engine(moe_range_reader *r, const moe_range_reader_options *opti
         [MOE_IO_THREADS] = &moe_io_threads_ops,
         [MOE_IO_SYNC] = &moe_io_sync_ops,
     };
-    moe_io_params params = {.fds = r->files.fds,
-                            .n_fds = 2 * r->files.n_files,
+    moe_io_params params = {.files = r->files,
+                            .n_files = r->n_all_files,
                             .depth = r->depth,
                             .log = options->log,
                             .user = options->user,
@@ -125,7 +128,11 @@ static bool release(moe_range_reader *r)
         r->log("reads did not complete before the reader was closed: their buffers stay in use",
                r->user);
     }
-    moe_reader_files_close(&r->files);
+    for (uint32_t i = 0; i < r->n_all_files; i++) {
+        moe_byte_source_let_go(&r->files[i]);
+    }
+    free(r->files);
+    free(r->direct);
     free(r->ranges);
     free(r->blocks);
     free(r->batch);
@@ -139,22 +146,32 @@ static uint32_t or_default(uint32_t value, uint32_t fallback)
     return value != 0 ? value : fallback;
 }
 
-/* The files of all sources in one list. */
-static int open_files(moe_range_reader *r, const moe_range_reader_options *options, moe_error *err)
+static void tell_no_direct(moe_range_reader *r, const moe_byte_source *file)
 {
-    if (options->n_copies == 0) {
-        return moe_reader_files_open(&r->files, options->files, r->n_files, options->buffered, err);
-    }
-    size_t n = (size_t)r->sources.n * r->n_files;
-    moe_range_file *all = moe_calloc(n, sizeof *all);
-    if (all == NULL) {
+    char line[384];
+    snprintf(line, sizeof line, "%s: no direct I/O (%s)", file->name,
+             file->direct_error != 0 ? strerror(file->direct_error) : "the file system has none");
+    moe_range_reader_tell_buffered(r, line);
+}
+
+static int hold_files(moe_range_reader *r, const moe_range_reader_options *options, moe_error *err)
+{
+    uint32_t n = r->sources.n * r->n_files;
+    r->files = moe_calloc(n, sizeof *r->files);
+    r->direct = moe_calloc(n, sizeof *r->direct);
+    if (r->files == NULL || r->direct == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "range reader: out of memory");
     }
-    memcpy(all, options->files, r->n_files * sizeof *all);
-    memcpy(all + r->n_files, options->copies, (n - r->n_files) * sizeof *all);
-    int rc = moe_reader_files_open(&r->files, all, (uint32_t)n, options->buffered, err);
-    free(all);
-    return rc;
+    r->alignment = LEAST_ALIGNMENT;
+    for (; r->n_all_files < n; r->n_all_files++) {
+        moe_byte_source *file = moe_byte_source_hold(options->files[r->n_all_files]);
+        r->files[r->n_all_files] = file;
+        r->direct[r->n_all_files] = !options->buffered && file->direct_alignment > 0;
+        if (r->direct[r->n_all_files] && file->direct_alignment > r->alignment) {
+            r->alignment = file->direct_alignment;
+        }
+    }
+    return MOE_OK;
 }
 
 static uint64_t round_up(uint64_t value, uint64_t alignment)
@@ -184,17 +201,19 @@ int moe_range_reader_open(moe_range_reader **out, const moe_range_reader_options
         1000000u * (uint64_t)or_default(options->close_timeout_ms, DEFAULT_CLOSE_TIMEOUT_MS);
     r->log = options->log;
     r->user = options->user;
-    rc = open_files(r, options, err);
+    rc = hold_files(r, options, err);
     rc = rc == MOE_OK ? allocate(r, err) : rc;
     rc = rc == MOE_OK ? open_engine(r, options, err) : rc;
     if (rc != MOE_OK) {
         release(r);
         return rc;
     }
-    r->block_bytes = (uint32_t)round_up(or_default(options->block_bytes, DEFAULT_BLOCK_BYTES),
-                                        r->files.alignment);
-    if (r->files.refusal[0] != '\0') {
-        moe_range_reader_tell_buffered(r, r->files.refusal);
+    r->block_bytes =
+        (uint32_t)round_up(or_default(options->block_bytes, DEFAULT_BLOCK_BYTES), r->alignment);
+    for (uint32_t i = 0; i < r->n_all_files && !options->buffered; i++) {
+        if (!r->direct[i]) {
+            tell_no_direct(r, r->files[i]);
+        }
     }
     *out = r;
     return MOE_OK;
@@ -228,8 +247,8 @@ bool moe_range_reader_set_away(moe_range_reader *reader, void *memory, size_t by
 
 const char *moe_range_reader_path(const moe_range_reader *r, uint32_t file)
 {
-    MOE_ASSERT(file < r->files.n_files);
-    return r->files.files[file].path;
+    MOE_ASSERT(file < r->n_all_files);
+    return r->files[file]->name;
 }
 
 uint32_t moe_range_reader_n_sources(const moe_range_reader *reader)
@@ -244,7 +263,7 @@ void moe_range_reader_blame(moe_range_reader *r, uint32_t file, uint64_t offset,
             char line[512];
             snprintf(line, sizeof line,
                      "%s: damaged at offset %llu ('moe-offload verify' finds all damage)",
-                     r->files.files[s * r->n_files + file].path, (unsigned long long)offset);
+                     r->files[s * r->n_files + file]->name, (unsigned long long)offset);
             moe_source_blame(r, s, line);
         }
     }
@@ -252,13 +271,13 @@ void moe_range_reader_blame(moe_range_reader *r, uint32_t file, uint64_t offset,
 
 size_t moe_range_reader_alignment(const moe_range_reader *reader)
 {
-    return reader->files.alignment;
+    return reader->alignment;
 }
 
 size_t moe_range_buffer_bytes(const moe_range_reader *reader, uint64_t range_bytes)
 {
     /* In the worst case the range begins at the last byte of an aligned unit. */
-    uint64_t alignment = reader->files.alignment;
+    uint64_t alignment = reader->alignment;
     return (size_t)round_up(alignment - 1 + range_bytes, alignment);
 }
 
@@ -276,18 +295,18 @@ static bool is_valid(const moe_range_reader *r, moe_range_state *state)
                  r->sources.n);
         return false;
     }
-    const moe_reader_file *file = &r->files.files[range->file];
+    const moe_byte_source *file = r->files[range->file];
     if (range->offset > file->size || range->size > file->size - range->offset) {
         moe_fail(&state->error, MOE_ERR_ARGUMENT,
                  "%s: %llu bytes at offset %llu reach past the end of the file (%llu bytes)",
-                 file->path, (unsigned long long)range->size, (unsigned long long)range->offset,
+                 file->name, (unsigned long long)range->size, (unsigned long long)range->offset,
                  (unsigned long long)file->size);
         return false;
     }
-    if (range->size > 0 && ((uintptr_t)range->buffer & (r->files.alignment - 1)) != 0) {
+    if (range->size > 0 && ((uintptr_t)range->buffer & (r->alignment - 1)) != 0) {
         moe_fail(&state->error, MOE_ERR_ARGUMENT,
-                 "%s: the buffer of a range must be aligned to %zu bytes", file->path,
-                 r->files.alignment);
+                 "%s: the buffer of a range must be aligned to %zu bytes", file->name,
+                 r->alignment);
         return false;
     }
     return true;
@@ -298,7 +317,7 @@ static uint32_t piece_bytes(const moe_range_reader *r, uint64_t bytes)
 {
     uint64_t n = (bytes + r->block_bytes / 2) / r->block_bytes;
     n = n > 0 ? n : 1;
-    return (uint32_t)round_up((bytes + n - 1) / n, r->files.alignment);
+    return (uint32_t)round_up((bytes + n - 1) / n, r->alignment);
 }
 
 bool moe_range_reader_submit(moe_range_reader *reader, const moe_range *range)
@@ -311,7 +330,7 @@ bool moe_range_reader_submit(moe_range_reader *reader, const moe_range *range)
     moe_range_state *state = &r->ranges[index];
     MOE_ASSERT(index < r->max_ranges && state->phase == MOE_RANGE_FREE);
     r->free_ranges = state->next;
-    uint64_t mask = r->files.alignment - 1;
+    uint64_t mask = r->alignment - 1;
     state->range = *range;
     state->status = MOE_OK;
     state->cancelled = false;
@@ -327,7 +346,7 @@ bool moe_range_reader_submit(moe_range_reader *reader, const moe_range *range)
         return true;
     }
     state->end = range->offset + range->size;
-    state->superset_end = round_up(state->end, r->files.alignment);
+    state->superset_end = round_up(state->end, r->alignment);
     state->cursor = state->superset;
     state->piece_bytes = piece_bytes(r, state->superset_end - state->superset);
     moe_range_set_phase(state, MOE_RANGE_WAITING);
@@ -367,7 +386,7 @@ static uint32_t report_finished(moe_range_reader *r, moe_range_done *done, uint3
         d->error = state->error;
         if (state->status == MOE_ERR_CANCELLED) {
             moe_fail(&d->error, MOE_ERR_CANCELLED, "%s: read cancelled",
-                     r->files.files[state->range.file].path);
+                     r->files[state->range.file]->name);
         }
         r->stats.n_errors += state->status != MOE_OK && state->status != MOE_ERR_CANCELLED;
         moe_range_set_phase(state, MOE_RANGE_FREE);
@@ -433,12 +452,12 @@ void moe_range_reader_get_stats(const moe_range_reader *reader, moe_range_reader
 void moe_range_reader_describe(const moe_range_reader *reader, char *out, size_t size)
 {
     uint32_t n_direct = 0;
-    for (uint32_t i = 0; i < reader->files.n_files; i++) {
-        n_direct += reader->files.files[i].direct;
+    for (uint32_t i = 0; i < reader->n_all_files; i++) {
+        n_direct += reader->direct[i];
     }
-    const char *how = n_direct == reader->files.n_files ? "O_DIRECT"
-                      : n_direct == 0                   ? "buffered"
-                                                        : "partly O_DIRECT";
+    const char *how = n_direct == reader->n_all_files ? "O_DIRECT"
+                      : n_direct == 0                 ? "buffered"
+                                                      : "partly O_DIRECT";
     const char *detail = reader->ops->detail(reader->engine);
     char block[32];
     bool mib = reader->block_bytes % (1u << 20) == 0;

@@ -18,15 +18,10 @@
 #include <moe/status.h>
 #include <moe/types.h>
 
+#include "runtime/base/byte_source.h"
+
 typedef struct moe_range_reader moe_range_reader;
 typedef struct moe_io_ops moe_io_ops; /* io_engine.h */
-
-typedef struct moe_range_file {
-    const char *path;
-    int fd; /* may be closed after open(): the reader opens its own descriptors of the file, the
-             * direct one through /proc/self/fd */
-    uint64_t size;
-} moe_range_file;
 
 #define MOE_RANGE_COPIES 7u
 
@@ -34,12 +29,11 @@ typedef struct moe_range_reader_options {
     moe_io_kind kind;         /* AUTO: io_uring, else threads */
     const moe_io_ops *engine; /* not NULL: used first (fault injection in tests) */
     void *engine_context;
-    const moe_range_file *files;
+    /* [(1 + n_copies) * n_files]; the reader holds them. Behind the files follow those of each
+     * copy: the same bytes once more, on another drive. Each block is read from the drive that will
+     * have it soonest, and one that cannot be read from another. */
+    moe_byte_source *const *files;
     uint32_t n_files;
-    /* The same files once more, each time on another drive: file i of copy c is copies[c * n_files
-     * + i] and holds the bytes of files[i]. Each block is read from the drive that will have it
-     * soonest, and one that cannot be read from another. */
-    const moe_range_file *copies;
     uint32_t n_copies;         /* at most MOE_RANGE_COPIES */
     bool buffered;             /* do not try O_DIRECT */
     uint32_t block_bytes;      /* 0: 1 MiB */
@@ -69,7 +63,7 @@ void moe_range_reader_use_arena(moe_range_reader *reader, void *arena, size_t by
  * way, or will be used again. The owner calls it. False: the kernel still holds them. */
 bool moe_range_reader_set_away(moe_range_reader *reader, void *memory, size_t bytes, bool away);
 
-/* The path of a file, as it was given. */
+/* The name of a file. */
 const char *moe_range_reader_path(const moe_range_reader *reader, uint32_t file);
 /* How many sources there are: 1 + n_copies. */
 uint32_t moe_range_reader_n_sources(const moe_range_reader *reader);

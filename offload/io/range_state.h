@@ -16,7 +16,6 @@
 #include "offload/io/io_engine.h"
 #include "offload/io/range_reader.h"
 #include "offload/io/read_sources.h"
-#include "offload/io/reader_files.h"
 #include "runtime/base/moe_assert.h"
 
 #define MOE_IO_NONE UINT32_MAX /* no index */
@@ -73,13 +72,15 @@ struct moe_range_reader {
     const moe_io_ops *ops;
     void *engine;
     uint32_t block_bytes;
-    uint32_t depth;   /* of all sources together */
-    uint32_t n_files; /* of each source; file f of source s is s * n_files + f of `files` */
+    uint32_t depth;          /* of all sources together */
+    moe_byte_source **files; /* held: of each source; file f of source s is s * n_files + f */
+    uint32_t n_files;        /* of each source */
+    uint32_t n_all_files;
+    size_t alignment; /* of buffers, offsets and sizes; a power of two */
     uint32_t max_ranges;
     uint64_t close_timeout_ns;
     moe_log_fn log;
     void *user;
-    moe_reader_files files; /* changes only in `direct` of each */
     /* Only the owner touches these. */
     moe_range_state *ranges; /* [max_ranges] */
     uint32_t free_ranges;    /* list */
@@ -91,6 +92,7 @@ struct moe_range_reader {
     moe_io_read *batch;         /* [depth] */
     moe_io_completion *results; /* [depth] */
     moe_read_sources sources;
+    bool *direct; /* [n_all_files]: read with MOE_READ_DIRECT until that fails */
     bool told_buffered;
     moe_range_reader_stats stats;
 };

@@ -33,8 +33,7 @@ int moe_copy_compare_files(const moe_gguf *model, const moe_gguf *copy, const ch
                      ours->size);
             return refuse(model, theirs->path, reason, err);
         }
-        if (theirs->opened.st_ino == ours->opened.st_ino &&
-            theirs->opened.st_dev == ours->opened.st_dev) {
+        if (moe_byte_identity_is_same(&theirs->source->opened, &ours->source->opened)) {
             return refuse(model, theirs->path, "it is the model's own file", err);
         }
     }

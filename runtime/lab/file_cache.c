@@ -77,7 +77,7 @@ int moe_file_cache_drop(const char *model_path, double *cached_share, moe_error 
     for (size_t i = 0; i < moe_gguf_n_files(gguf); i++) {
         const moe_gguf_file *file = moe_gguf_file_at(gguf, i);
         uint64_t cached = 0;
-        all_known = moe_file_cache_drop_fd(file->fd, file->size, &cached) && all_known;
+        all_known = moe_file_cache_drop_fd(file->source->fd, file->size, &cached) && all_known;
         all += file->size;
         all_cached += cached;
     }

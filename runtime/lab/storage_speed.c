@@ -170,22 +170,25 @@ static int make_arena(measurement *m, moe_error *err)
 static int open_reader(measurement *m, moe_error *err)
 {
     const moe_storage_test *t = m->test;
-    moe_range_file files[1 + MOE_RANGE_COPIES];
-    for (size_t i = 0; i <= t->n_copies; i++) {
-        files[i] = (moe_range_file){.path = path_of(m, i), .fd = m->fds[i], .size = m->file_bytes};
+    moe_byte_source *files[1 + MOE_RANGE_COPIES] = {NULL};
+    int status = MOE_OK;
+    for (size_t i = 0; i <= t->n_copies && status == MOE_OK; i++) {
+        status = moe_file_source_of(&files[i], path_of(m, i), m->fds[i], err);
     }
     moe_range_reader_options options = {
         .kind = m->kind,
         .files = files,
         .n_files = 1,
-        .copies = files + 1,
         .n_copies = (uint32_t)t->n_copies,
         .buffered = t->buffered,
         .block_bytes = m->block_bytes,
         .depth = m->depth,
         .max_ranges = m->n_slots,
     };
-    int status = moe_range_reader_open(&m->reader, &options, err);
+    status = status == MOE_OK ? moe_range_reader_open(&m->reader, &options, err) : status;
+    for (size_t i = 0; i <= t->n_copies; i++) {
+        moe_byte_source_let_go(&files[i]);
+    }
     if (status == MOE_OK && (moe_range_reader_alignment(m->reader) > MAX_ALIGNMENT ||
                              moe_range_buffer_bytes(m->reader, m->range_max) > m->slot_bytes)) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,

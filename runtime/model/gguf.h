@@ -8,10 +8,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/stat.h>
 
 #include <moe/status.h>
 #include <moe/types.h>
+
+#include "runtime/base/byte_source.h"
 
 typedef enum moe_gguf_type {
     MOE_GGUF_U8 = 0,
@@ -62,9 +63,8 @@ typedef struct moe_gguf_tensor {
 
 typedef struct moe_gguf_file {
     const char *path;
-    int fd; /* open for reading until moe_gguf_close() */
     uint64_t size;
-    struct stat opened; /* its state when it was opened */
+    moe_byte_source *source; /* until moe_gguf_close(), unless somebody holds it; NULL: memory */
 } moe_gguf_file;
 
 typedef struct moe_gguf moe_gguf;

@@ -35,7 +35,6 @@ typedef struct moe_gguf_header {
 
 typedef struct moe_gguf_part {
     moe_gguf_file file;
-    char *path;
     uint8_t *bytes; /* the header; NULL when it is the caller's memory */
     moe_gguf_header header;
 } moe_gguf_part;

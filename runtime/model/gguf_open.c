@@ -8,13 +8,10 @@
 #include "runtime/model/gguf_internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
@@ -42,13 +39,13 @@ static int read_plainly(const moe_gguf_file *file, uint64_t from, void *dst, siz
     uint8_t *bytes = dst;
     uint64_t to = from + size;
     while (from < to) {
-        ssize_t got = pread(file->fd, bytes, to - from, (off_t)from);
-        if (got < 0 && errno == EINTR) {
+        int64_t got = file->source->ops->read(file->source, bytes, to - from, from, 0);
+        if (got == -EINTR) {
             continue;
         }
         if (got < 0) {
             return moe_fail(err, MOE_ERR_IO, "cannot read the header at offset %" PRIu64 ": %s",
-                            from, strerror(errno));
+                            from, strerror((int)-got));
         }
         if (got == 0) {
             return moe_fail(err, MOE_ERR_IO,
@@ -104,32 +101,13 @@ static int read_header(moe_gguf_part *part, const moe_gguf_reading *reading, moe
 static int part_open(moe_gguf_part *part, const char *path, const moe_gguf_reading *reading,
                      moe_error *err)
 {
-    struct stat about;
-    part->file.fd = -1;
-    part->path = moe_strdup(path);
-    if (part->path == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for a file name");
+    int status = moe_file_source_open(&part->file.source, path, err);
+    if (status != MOE_OK) {
+        return status;
     }
-    part->file.path = part->path;
-    /* Not blocking: the check below refuses a named pipe, and opening does not wait for it. */
-    part->file.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (part->file.fd < 0) {
-        return moe_fail(err, MOE_ERR_IO, "cannot open: %s", strerror(errno));
-    }
-    if (fstat(part->file.fd, &about) != 0) {
-        return moe_fail(err, MOE_ERR_IO, "cannot stat: %s", strerror(errno));
-    }
-    if (!S_ISREG(about.st_mode) && !S_ISBLK(about.st_mode)) {
-        return moe_fail(err, MOE_ERR_IO, "is %s, not a file",
-                        S_ISDIR(about.st_mode) ? "a directory" : "a pipe or device");
-    }
-    off_t end = S_ISREG(about.st_mode) ? about.st_size : lseek(part->file.fd, 0, SEEK_END);
-    if (end < 0) {
-        return moe_fail(err, MOE_ERR_IO, "cannot find its size: %s", strerror(errno));
-    }
-    part->file.size = (uint64_t)end;
-    part->file.opened = about;
-    int status = read_header(part, reading, err);
+    part->file.path = part->file.source->name;
+    part->file.size = part->file.source->size;
+    status = read_header(part, reading, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -140,10 +118,7 @@ static void part_close(moe_gguf_part *part)
 {
     moe_gguf_header_free(&part->header);
     free(part->bytes);
-    free(part->path);
-    if (part->file.fd >= 0) {
-        close(part->file.fd);
-    }
+    moe_byte_source_let_go(&part->file.source);
 }
 
 /* Puts the file's name before the message; of a long path only the end. */
@@ -242,7 +217,7 @@ static int open_part_of_split(moe_gguf *gguf, const char *path, size_t prefix, u
     if (status == MOE_OK) {
         status = check_part(part, number, count, &inner);
     }
-    if (status == MOE_ERR_IO && part->file.fd < 0) {
+    if (status == MOE_ERR_IO && part->file.source == NULL) {
         status = moe_fail(err, status,
                           "'%s', part %" PRIu64 " of %" PRIu64 " of this split model: %s; all "
                           "parts must lie in one folder",
@@ -361,7 +336,7 @@ int moe_gguf_parse(moe_gguf **out, const void *data, size_t data_size, moe_error
     }
     gguf->parts = part;
     gguf->n_parts = 1;
-    part->file = (moe_gguf_file){.path = "(memory)", .fd = -1, .size = data_size};
+    part->file = (moe_gguf_file){.path = "(memory)", .size = data_size};
     uint64_t needed;
     int status = moe_gguf_header_parse(&part->header, data, data_size, data_size, &needed, err);
     if (status == MOE_OK) {

@@ -39,11 +39,14 @@ static uint64_t mix(uint64_t hash, const void *data, size_t size)
 
 /* With the time of the last change of the inode, which no program can set back: a copy that keeps
  * the time of modification may have other bytes. */
-static uint64_t mix_state(uint64_t hash, const struct stat *state)
+static uint64_t mix_state(uint64_t hash, const moe_byte_identity *state)
 {
-    const uint64_t numbers[] = {(uint64_t)state->st_ino,         (uint64_t)state->st_size,
-                                (uint64_t)state->st_mtim.tv_sec, (uint64_t)state->st_mtim.tv_nsec,
-                                (uint64_t)state->st_ctim.tv_sec, (uint64_t)state->st_ctim.tv_nsec};
+    const uint64_t numbers[] = {state->object,
+                                state->size,
+                                (uint64_t)state->modified.tv_sec,
+                                (uint64_t)state->modified.tv_nsec,
+                                (uint64_t)state->changed.tv_sec,
+                                (uint64_t)state->changed.tv_nsec};
     return mix(hash, numbers, sizeof numbers);
 }
 
@@ -51,9 +54,9 @@ static uint64_t identify_files(const moe_gguf *gguf, bool now)
 {
     uint64_t hash = 0;
     for (size_t i = 0; i < moe_gguf_n_files(gguf); i++) {
-        const moe_gguf_file *file = moe_gguf_file_at(gguf, i);
-        struct stat state = file->opened;
-        if (now && fstat(file->fd, &state) != 0) {
+        const moe_byte_source *file = moe_gguf_file_at(gguf, i)->source;
+        moe_byte_identity state = file->opened;
+        if (now && !file->ops->identify(file, false, &state)) {
             return 0;
         }
         hash = mix_state(hash, &state);
@@ -178,7 +181,12 @@ static int read_file(moe_checksum_book *book, moe_error *err)
         close(fd);
         return MOE_OK;
     }
-    const moe_range_file file = {book->path, fd, size};
+    moe_byte_source *file;
+    int status = moe_file_source_of(&file, book->path, fd, err);
+    close(fd);
+    if (status != MOE_OK) {
+        return status;
+    }
     const moe_model_range all = {0, 0, size};
     const moe_model_reader_options options = {.files = &file,
                                               .n_files = 1,
@@ -188,11 +196,11 @@ static int read_file(moe_checksum_book *book, moe_error *err)
                                               .cancel_user = book->reading.cancel_user};
     moe_model_reader *reader = NULL;
     uint8_t *bytes = moe_calloc(size, 1);
-    int status = bytes != NULL ? moe_model_reader_open(&reader, &options, err)
-                               : moe_fail(err, MOE_ERR_MEMORY, "no memory for checksums");
+    status = bytes != NULL ? moe_model_reader_open(&reader, &options, err)
+                           : moe_fail(err, MOE_ERR_MEMORY, "no memory for checksums");
     status = status == MOE_OK ? moe_model_reader_read(reader, &all, bytes, err) : status;
     moe_model_reader_close(&reader);
-    close(fd);
+    moe_byte_source_let_go(&file);
     if (status == MOE_OK) {
         take(book, bytes, size);
     } else if (status == MOE_ERR_IO) {

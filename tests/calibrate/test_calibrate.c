@@ -115,8 +115,8 @@ static float *dequantised(const model_file *m, const moe_tensor_ref *ref, uint64
     uint64_t row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in);
     uint8_t *bytes = malloc(n * row_bytes);
     float *values = malloc(n * ref->n_in * sizeof *values);
-    assert_int_equal(pread(moe_gguf_file_at(m->gguf, ref->file_index)->fd, bytes, n * row_bytes,
-                           (off_t)(ref->offset + first * row_bytes)),
+    assert_int_equal(pread(moe_gguf_file_at(m->gguf, ref->file_index)->source->fd, bytes,
+                           n * row_bytes, (off_t)(ref->offset + first * row_bytes)),
                      (ssize_t)(n * row_bytes));
     for (uint64_t r = 0; r < n; r++) {
         m->kernels.dequantize[ref->type](bytes + r * row_bytes, values + r * ref->n_in,

@@ -59,6 +59,17 @@ void io_file_remove(io_file *file)
     file->fd = -1;
 }
 
+moe_byte_source *io_file_source(const io_file *file)
+{
+    moe_byte_source *source;
+    moe_error err = {.message = ""};
+    if (moe_file_source_of(&source, file->path, file->fd, &err) != MOE_OK) {
+        fail_msg("%s", err.message);
+    }
+    source->size = file->size;
+    return source;
+}
+
 void io_guarded_create(io_guarded *guarded, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -101,7 +112,7 @@ void io_fixture_init(io_fixture *f, const io_variant *variant, const io_file fil
     f->variant = variant;
     for (uint32_t i = 0; i < 2; i++) {
         f->files[i] = files[i];
-        f->range_files[i] = (moe_range_file){f->files[i].path, f->files[i].fd, f->files[i].size};
+        f->range_files[i] = io_file_source(&f->files[i]);
     }
     f->options = (moe_range_reader_options){.kind = variant->kind,
                                             .files = f->range_files,
@@ -210,6 +221,9 @@ static void run_bound(void **state)
     mend(&bound->files[1], IO_FILE_BYTES - 4096, 78);
     io_fixture_init(f, bound->variant, bound->files);
     bound->test->run(f);
+    for (uint32_t i = 0; i < 2; i++) {
+        moe_byte_source_let_go(&f->range_files[i]);
+    }
     free(f);
 }
 

@@ -28,6 +28,8 @@ typedef struct io_file {
 /* A file in the current folder. The seed decides its bytes. */
 void io_file_create(io_file *file, uint64_t size, uint64_t seed);
 void io_file_remove(io_file *file);
+/* Opens the file as a source of file->size bytes; asserts success. */
+moe_byte_source *io_file_source(const io_file *file);
 
 /* Memory that is followed, at once, by a page that must not be touched. */
 typedef struct io_guarded {
@@ -56,7 +58,7 @@ typedef struct io_fixture {
     io_file files[2];
     moe_io_fault fault;
     moe_range_reader_options options; /* for io_fixture_open() */
-    moe_range_file range_files[2];
+    moe_byte_source *range_files[2];
     moe_range_reader *reader;
     char log[IO_MAX_LOG][512];
     uint32_t n_log;

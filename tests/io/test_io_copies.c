@@ -56,7 +56,7 @@ typedef struct pending {
 typedef struct drives {
     drive of[MAX_DRIVES];
     uint32_t n, n_files;
-    const int *fds;
+    moe_byte_source *const *files;
     pending pending[MAX_PENDING];
     uint32_t n_pending;
 } drives;
@@ -65,7 +65,7 @@ static int drives_open(void **engine, const moe_io_params *params, moe_error *er
 {
     (void)err;
     drives *d = params->context;
-    d->fds = params->fds;
+    d->files = params->files;
     *engine = d;
     return MOE_OK;
 }
@@ -98,8 +98,7 @@ static int32_t read_now(const drives *d, const drive *one, const moe_io_read *re
         read->offset + read->size > one->error_from) {
         return -one->error;
     }
-    ssize_t got = pread(d->fds[read->file], read->dst, read->size, (off_t)read->offset);
-    return got < 0 ? -errno : (int32_t)got;
+    return moe_io_read_now(d->files[read->file], read);
 }
 
 static uint32_t drives_submit(void *engine, const moe_io_read *reads, uint32_t n)
@@ -107,7 +106,7 @@ static uint32_t drives_submit(void *engine, const moe_io_read *reads, uint32_t n
     drives *d = engine;
     for (uint32_t i = 0; i < n; i++) {
         assert_true(d->n_pending < MAX_PENDING);
-        uint32_t index = reads[i].file % (d->n * d->n_files) / d->n_files;
+        uint32_t index = reads[i].file / d->n_files;
         drive *one = &d->of[index];
         pending *p = &d->pending[d->n_pending++];
         uint64_t begin = one->free_ns > virtual_ns ? one->free_ns : virtual_ns;
@@ -176,7 +175,7 @@ static io_file files[MAX_DRIVES][2]; /* drive, part */
 
 typedef struct setup {
     drives drives;
-    moe_range_file range_files[2], copies[(MAX_DRIVES - 1) * 2];
+    moe_byte_source *range_files[MAX_DRIVES * 2];
     moe_range_reader *reader;
     io_guarded slots[N_SLOTS];
     uint64_t random;
@@ -213,16 +212,13 @@ static void open_setup(setup *s, uint32_t n_drives, const double *mb_per_s)
     for (uint32_t d = 0; d < n_drives; d++) {
         s->drives.of[d].mb_per_s = mb_per_s[d];
         for (uint32_t f = 0; f < 2; f++) {
-            const io_file *file = &files[d][f];
-            moe_range_file *to = d == 0 ? &s->range_files[f] : &s->copies[(d - 1) * 2 + f];
-            *to = (moe_range_file){file->path, file->fd, file->size};
+            s->range_files[d * 2 + f] = io_file_source(&files[d][f]);
         }
     }
     moe_range_reader_options options = {.engine = &drives_ops,
                                         .engine_context = &s->drives,
                                         .files = s->range_files,
                                         .n_files = 2,
-                                        .copies = s->copies,
                                         .n_copies = n_drives - 1,
                                         .buffered = true,
                                         .block_bytes = 256u << 10,
@@ -238,6 +234,9 @@ static void open_setup(setup *s, uint32_t n_drives, const double *mb_per_s)
 static void close_setup(setup *s)
 {
     assert_true(moe_range_reader_close(&s->reader));
+    for (uint32_t i = 0; i < MAX_DRIVES * 2; i++) {
+        moe_byte_source_let_go(&s->range_files[i]);
+    }
     for (uint32_t i = 0; i < N_SLOTS; i++) {
         io_guarded_free(&s->slots[i]);
     }
@@ -469,9 +468,10 @@ static void copies_of_another_size(void **state)
     (void)state;
     moe_error err;
     moe_range_reader *reader;
-    moe_range_file file = {"model.gguf", 0, 10}, copy = {"copy.gguf", 0, 11};
-    moe_range_reader_options options = {
-        .files = &file, .n_files = 1, .copies = &copy, .n_copies = 1};
+    moe_byte_source file = {.name = "model.gguf", .size = 10};
+    moe_byte_source copy = {.name = "copy.gguf", .size = 11};
+    moe_byte_source *both[] = {&file, &copy};
+    moe_range_reader_options options = {.files = both, .n_files = 1, .n_copies = 1};
     assert_int_equal(moe_range_reader_open(&reader, &options, &err), MOE_ERR_ARGUMENT);
     assert_string_equal(err.message,
                         "copy.gguf: 11 bytes long, and not 10 like model.gguf; it is no copy");

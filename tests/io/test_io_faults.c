@@ -16,14 +16,14 @@ typedef struct script {
     moe_fault fault;
     uint64_t from;
     uint64_t n;
-    bool only_direct;     /* reads of the first descriptors: those for direct reads */
+    bool only_direct;     /* only direct reads */
     uint64_t only_offset; /* not 0: reads that begin there */
 } script;
 
 static moe_fault follow_script(void *user, const moe_io_read *read, uint64_t n)
 {
     const script *s = user;
-    bool hit = n >= s->from && n - s->from < s->n && (!s->only_direct || read->file < 2) &&
+    bool hit = n >= s->from && n - s->from < s->n && (!s->only_direct || read->direct) &&
                (s->only_offset == 0 || read->offset == s->only_offset);
     return hit ? s->fault : (moe_fault){MOE_FAULT_NONE, 0};
 }

@@ -9,6 +9,7 @@
 #include <linux/filter.h>
 #include <linux/loop.h>
 #include <linux/seccomp.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ static const char *read_all(const moe_range_reader_options *options, const uint8
     if (moe_range_reader_open(&reader, options, &err) != MOE_OK) {
         return "open";
     }
-    uint64_t size = options->files[0].size - 2;
+    uint64_t size = options->files[0]->size - 2;
     const char *wrong = NULL;
     char text[128];
     moe_range_reader_describe(reader, text, sizeof text);
@@ -80,10 +81,10 @@ static const char *read_all(const moe_range_reader_options *options, const uint8
     return wrong;
 }
 
-static moe_range_reader_options options_for(moe_range_file *range_file, const io_file *file,
+static moe_range_reader_options options_for(moe_byte_source **range_file, const io_file *file,
                                             told *t)
 {
-    *range_file = (moe_range_file){.path = file->path, .fd = file->fd, .size = file->size};
+    *range_file = io_file_source(file);
     return (moe_range_reader_options){
         .files = range_file, .n_files = 1, .block_bytes = 1u << 16, .log = keep_line, .user = t};
 }
@@ -131,7 +132,7 @@ static void in_child(child_fn fn, int argument)
 
 static const char *without_io_uring(const io_file *file, int error)
 {
-    moe_range_file range_file;
+    moe_byte_source *range_file;
     moe_range_reader *reader;
     moe_error err;
     told t = {.n = 0};
@@ -161,7 +162,7 @@ static void test_no_io_uring(void **state)
 static const char *without_memlock(const io_file *file, int argument)
 {
     (void)argument;
-    moe_range_file range_file;
+    moe_byte_source *range_file;
     told t = {.n = 0};
     moe_range_reader_options options = options_for(&range_file, file, &t);
     struct rlimit limit = {256u << 10, 256u << 10}; /* the ring itself counts, too */
@@ -197,14 +198,129 @@ static void test_direct_refused_at_open(void **state)
     ssize_t size = read(file.fd, bytes, sizeof bytes);
     assert_true(size > 2);
     file.size = (uint64_t)size;
-    moe_range_file range_file;
+    moe_byte_source *range_file;
     told t = {.n = 0};
     moe_range_reader_options options = options_for(&range_file, &file, &t);
     assert_null(read_all(&options, bytes, "buffered", NULL));
     assert_int_equal(t.n, 1);
     assert_non_null(strstr(t.line, "/proc/version"));
     assert_non_null(strstr(t.line, "page cache"));
+    moe_byte_source_let_go(&range_file);
     close(file.fd);
+}
+
+static int64_t read_memory(const moe_byte_source *source, void *dst, size_t size, uint64_t offset,
+                           unsigned flags)
+{
+    const io_file *file = (const io_file *)(const void *)source->name;
+    uint64_t left = offset < source->size ? source->size - offset : 0;
+    size = size < left ? size : left;
+    memcpy(dst, file->bytes + offset, size);
+    return (flags & MOE_READ_DIRECT) != 0 ? -EINVAL : (int64_t)size;
+}
+
+static bool never_identify(const moe_byte_source *source, bool by_name, moe_byte_identity *identity)
+{
+    (void)source;
+    (void)by_name;
+    (void)identity;
+    return false;
+}
+
+static void count_close(moe_byte_source *source)
+{
+    source->size++;
+}
+
+/* Bytes that lie in no file: threads and plain reads have them, io_uring says that it has not. The
+ * source is closed once nobody holds it. */
+static void test_no_file(void **state)
+{
+    (void)state;
+    io_file file;
+    io_file_create(&file, FILE_BYTES, 9);
+    const moe_byte_source_ops ops = {read_memory, never_identify, count_close};
+    moe_byte_source source = {.ops = &ops,
+                              .n_holders = 1,
+                              .name = file.path, /* the file's first member */
+                              .size = FILE_BYTES,
+                              .fd = -1,
+                              .direct_fd = -1};
+    moe_byte_source *held = &source;
+    told t = {.n = 0};
+    moe_range_reader_options options = {
+        .files = &held, .n_files = 1, .block_bytes = 1u << 16, .log = keep_line, .user = &t};
+    assert_null(read_all(&options, file.bytes, "threads", NULL));
+    assert_int_equal(t.n, 2); /* no direct reads, and another engine */
+    for (int kind = MOE_IO_THREADS; kind <= MOE_IO_SYNC; kind++) {
+        options.kind = (moe_io_kind)kind;
+        assert_null(read_all(&options, file.bytes, "buffered", NULL));
+    }
+    moe_range_reader *reader;
+    moe_error err;
+    options.kind = MOE_IO_URING;
+    assert_int_equal(moe_range_reader_open(&reader, &options, &err), MOE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "which is no file"));
+    assert_int_equal(source.n_holders, 1);
+    moe_byte_source_let_go(&held);
+    assert_int_equal(source.size, FILE_BYTES + 1);
+    io_file_remove(&file);
+}
+
+static sem_t hanging, go_on, closed;
+
+static int64_t hang(const moe_byte_source *source, void *dst, size_t size, uint64_t offset,
+                    unsigned flags)
+{
+    (void)source;
+    (void)offset;
+    (void)flags;
+    sem_post(&hanging);
+    while (sem_wait(&go_on) != 0) {
+    }
+    memset(dst, 7, size);
+    return (int64_t)size;
+}
+
+static void tell_closed(moe_byte_source *source)
+{
+    (void)source;
+    sem_post(&closed);
+}
+
+/* A reader that is closed while a read hangs leaves the source to that read, which closes it. */
+static void test_source_of_hanging_read(void **state)
+{
+    (void)state;
+    static uint8_t buffer[FILE_BYTES] __attribute__((aligned(4096)));
+    const moe_byte_source_ops ops = {hang, never_identify, tell_closed};
+    static char name[] = "hanging";
+    moe_byte_source source = {
+        .ops = &ops, .n_holders = 1, .name = name, .size = 4096, .fd = -1, .direct_fd = -1};
+    moe_byte_source *held = &source;
+    moe_range_reader *reader;
+    moe_range_reader_options options = {.kind = MOE_IO_THREADS,
+                                        .files = &held,
+                                        .n_files = 1,
+                                        .buffered = true,
+                                        .depth = 4,
+                                        .close_timeout_ms = 20};
+    moe_range range = {.size = 4096, .buffer = buffer};
+    moe_range_done done;
+    assert_int_equal(sem_init(&hanging, 0, 0) + sem_init(&go_on, 0, 0) + sem_init(&closed, 0, 0),
+                     0);
+    assert_int_equal(moe_range_reader_open(&reader, &options, NULL), MOE_OK);
+    assert_true(moe_range_reader_submit(reader, &range));
+    assert_int_equal(moe_range_reader_wait(reader, &done, 1, 0), 0);
+    while (sem_wait(&hanging) != 0) {
+    }
+    assert_false(moe_range_reader_close(&reader));
+    moe_byte_source_let_go(&held);
+    assert_int_equal(sem_trywait(&closed), -1);
+    sem_post(&go_on);
+    while (sem_wait(&closed) != 0) {
+    }
+    assert_int_equal(buffer[4095], 7);
 }
 
 /* Older kernels refuse O_DIRECT on tmpfs, newer ones take it: the bytes are the same. */
@@ -219,12 +335,13 @@ static void test_tmpfs(void **state)
     close(file.fd);
     file.fd = fd;
     for (int kind = MOE_IO_AUTO; kind <= MOE_IO_SYNC; kind++) {
-        moe_range_file range_file;
+        moe_byte_source *range_file;
         told t = {.n = 0};
         moe_range_reader_options options = options_for(&range_file, &file, &t);
         options.kind = (moe_io_kind)kind;
         assert_null(read_all(&options, file.bytes, "", NULL));
         assert_true(t.n <= 1);
+        moe_byte_source_let_go(&range_file);
     }
     io_file_remove(&file);
 }
@@ -263,12 +380,13 @@ static void test_large_arena(void **state)
     }
     io_file file;
     io_file_create(&file, FILE_BYTES, 7);
-    moe_range_file range_file;
+    moe_byte_source *range_file;
     told t = {.n = 0};
     moe_range_reader_options options = options_for(&range_file, &file, &t);
     options.block_bytes = 1u << 18;
     moe_range_reader *reader;
     assert_int_equal(moe_range_reader_open(&reader, &options, NULL), MOE_OK);
+    moe_byte_source_let_go(&range_file);
     moe_range_reader_use_arena(reader, arena, bytes);
     const size_t starts[] = {0, bytes - piece / 2, MOE_URING_PIECE_BYTES - (700u << 10)};
     for (int i = 0; i < 3; i++) {
@@ -329,16 +447,17 @@ static void test_loop_device(void **state)
     snprintf(disk.path, sizeof disk.path, "%s", path);
     disk.fd = device;
     for (int kind = MOE_IO_URING; kind <= MOE_IO_SYNC; kind++) {
-        moe_range_file range_file;
+        moe_byte_source *range_file;
         told t = {.n = 0};
         moe_range_reader_options options = options_for(&range_file, &disk, &t);
         options.kind = (moe_io_kind)kind;
         assert_null(read_all(&options, file.bytes, "O_DIRECT", NULL));
         assert_int_equal(t.n, 0);
+        moe_byte_source_let_go(&range_file);
     }
     assert_int_equal(ftruncate(file.fd, 300000), 0);
     for (int kind = MOE_IO_URING; kind <= MOE_IO_SYNC; kind++) {
-        moe_range_file range_file;
+        moe_byte_source *range_file;
         told t = {.n = 0};
         moe_range_reader_options options = options_for(&range_file, &disk, &t);
         options.kind = (moe_io_kind)kind;
@@ -353,6 +472,7 @@ static void test_loop_device(void **state)
         assert_non_null(strstr(done.error.message, path));
         assert_non_null(strstr(done.error.message, strerror(EIO)));
         assert_true(moe_range_reader_close(&reader));
+        moe_byte_source_let_go(&range_file);
         free(buffer);
     }
     ioctl(device, LOOP_CLR_FD);
@@ -366,6 +486,8 @@ int main(void)
         cmocka_unit_test(test_no_io_uring),
         cmocka_unit_test(test_memlock),
         cmocka_unit_test(test_direct_refused_at_open),
+        cmocka_unit_test(test_no_file),
+        cmocka_unit_test(test_source_of_hanging_read),
         cmocka_unit_test(test_tmpfs),
         cmocka_unit_test(test_large_arena),
         cmocka_unit_test(test_loop_device),

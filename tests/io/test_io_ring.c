@@ -275,10 +275,9 @@ static void test_capped(io_fixture *f)
     void *engine;
     moe_io_completion done[40];
     moe_io_read reads[40];
-    int fd = f->files[0].fd;
     reset();
     ring.least_cq = true;
-    moe_io_params params = {.fds = &fd, .n_fds = 1, .depth = 14};
+    moe_io_params params = {.files = f->range_files, .n_files = 1, .depth = 14};
     assert_int_equal(moe_io_uring_ops.open(&engine, &params, NULL), MOE_OK);
     for (uint32_t i = 0; i < 40; i++) {
         reads[i] = (moe_io_read){.offset = (uint64_t)i * 4096,

@@ -25,7 +25,7 @@ static moe_fault choose(void *user, const moe_io_read *read, uint64_t n)
     soak *s = user;
     (void)n;
     uint64_t dice = io_random(&s->seed) >> 8;
-    if (s->refuse_direct && read->file < 2 && dice % 100 == 0) {
+    if (s->refuse_direct && read->direct && dice % 100 == 0) {
         return (moe_fault){MOE_FAULT_ERROR, EINVAL};
     }
     if (dice % 1000 >= s->per_mille) {

@@ -270,7 +270,7 @@ static void test_tensors(void **state)
     assert_int_equal(moe_gguf_find_tensor(gguf, "later")->size, 0);
     /* The bytes at the offset are the tensor's: the builder's floats are below 0.125. */
     float first;
-    assert_int_equal(pread(moe_gguf_file_at(gguf, 0)->fd, &first, 4,
+    assert_int_equal(pread(moe_gguf_file_at(gguf, 0)->source->fd, &first, 4,
                            (off_t)moe_gguf_find_tensor(gguf, "first")->offset),
                      4);
     assert_true(first != 0 && first > -0.125f && first < 0.125f);

@@ -100,8 +100,8 @@ static void test_any_part_opens_all(void **state)
             part_path(path, (int)i + 1);
             assert_string_equal(moe_gguf_file_at(gguf, i)->path, path);
             float first = 0;
-            assert_int_equal(pread(moe_gguf_file_at(gguf, i)->fd, &first, 4, (off_t)tensor->offset),
-                             4);
+            assert_int_equal(
+                pread(moe_gguf_file_at(gguf, i)->source->fd, &first, 4, (off_t)tensor->offset), 4);
             assert_true(first != 0 && first > -0.125f && first < 0.125f);
         }
         moe_gguf_close(&gguf);

@@ -62,7 +62,7 @@ static int compare(moe_model_reader *reader, size_t first, size_t most, moe_erro
     for (size_t i = first; i < n_ranges && status == MOE_OK; i++) {
         const moe_gguf_file *file = moe_gguf_file_at(gguf, ranges[i].file);
         uint8_t *expected = malloc(ranges[i].size);
-        assert_int_equal(pread(file->fd, expected, ranges[i].size, (off_t)ranges[i].offset),
+        assert_int_equal(pread(file->source->fd, expected, ranges[i].size, (off_t)ranges[i].offset),
                          (ssize_t)ranges[i].size);
         for (uint64_t done = 0; done < ranges[i].size && status == MOE_OK;) {
             const uint8_t *bytes;

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include "cache/expert_cache.h"
@@ -33,7 +31,30 @@ struct moe_gguf {
 
 static uint8_t *file_bytes[N_FILES];
 static moe_gguf drives[MOST_DRIVES];
-static unsigned first_free; /* descriptor: what a reader opens */
+static moe_byte_source sources[MOST_DRIVES][N_FILES];
+
+static int64_t no_read(const moe_byte_source *source, void *dst, size_t size, uint64_t offset,
+                       unsigned flags)
+{
+    (void)dst;
+    (void)size;
+    (void)flags;
+    sim_fail("%s is read at %llu, and not by the engine", source->name, (unsigned long long)offset);
+}
+
+static bool identify(const moe_byte_source *source, bool by_name, moe_byte_identity *identity)
+{
+    (void)by_name;
+    *identity = source->opened;
+    return true;
+}
+
+static void no_close(moe_byte_source *source)
+{
+    sim_fail("%s is closed", source->name);
+}
+
+static const moe_byte_source_ops source_ops = {no_read, identify, no_close};
 
 size_t moe_gguf_n_files(const moe_gguf *gguf)
 {
@@ -49,13 +70,12 @@ const moe_gguf_file *moe_gguf_file_at(const moe_gguf *gguf, size_t index)
 /* What all models' files hold. */
 void sim_world_prepare(void)
 {
-    static const char *const paths[MOST_DRIVES][N_FILES] = {
+    static char paths[MOST_DRIVES][N_FILES][8] = {
         {"a1.gguf", "a2.gguf"}, {"b1.gguf", "b2.gguf"}, {"c1.gguf", "c2.gguf"}};
     sim_dice dice = sim_dice_of(1, 10);
     for (uint32_t f = 0; f < N_FILES; f++) {
         file_bytes[f] = malloc(FILE_BYTES);
-        int fd = memfd_create("simulated", MFD_CLOEXEC);
-        if (file_bytes[f] == NULL || fd < 0 || ftruncate(fd, (off_t)FILE_BYTES) != 0) {
+        if (file_bytes[f] == NULL) {
             abort();
         }
         for (uint64_t at = 0; at < FILE_BYTES; at += 8) {
@@ -63,9 +83,18 @@ void sim_world_prepare(void)
             memcpy(file_bytes[f] + at, &number, 8);
         }
         for (uint32_t d = 0; d < MOST_DRIVES; d++) {
-            drives[d].files[f] = (moe_gguf_file){.path = paths[d][f], .fd = fd, .size = FILE_BYTES};
+            moe_byte_source *source = &sources[d][f];
+            *source = (moe_byte_source){.ops = &source_ops,
+                                        .name = paths[d][f],
+                                        .size = FILE_BYTES,
+                                        .opened = {.size = FILE_BYTES},
+                                        .direct_alignment = 4096,
+                                        .fd = -1,
+                                        .direct_fd = -1};
+            atomic_init(&source->n_holders, 1);
+            drives[d].files[f] =
+                (moe_gguf_file){.path = source->name, .size = FILE_BYTES, .source = source};
         }
-        first_free = (unsigned)fd + 1;
     }
 }
 
@@ -379,7 +408,6 @@ void world_choose(world *w, const sim_plan *plan)
     memset(w, 0, sizeof *w);
     w->plan = plan;
     vm_reset();
-    (void)close_range(first_free, ~0u, 0); /* left behind by a reader that hung */
     w->has_link = sim_below(&dice, 5) < 3;
     choose_model(w, &dice);
     choose_options(w, &dice);

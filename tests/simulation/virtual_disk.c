@@ -16,7 +16,7 @@ static int vd_open(void **engine, const moe_io_params *params, moe_error *err)
         return moe_fail(err, MOE_ERR_UNSUPPORTED, "refused on purpose");
     }
     d->dice = sim_dice_of(d->seed, 2);
-    d->n_fds = params->n_fds;
+    d->n_read_files = params->n_files;
     *engine = d;
     return MOE_OK;
 }
@@ -41,12 +41,12 @@ static bool vd_set_away(void *engine, void *memory, size_t bytes, bool away)
 
 static uint32_t file_of(const virtual_disk *d, const moe_io_read *read)
 {
-    return read->file % (d->n_fds / 2) % d->n_files;
+    return read->file % d->n_files;
 }
 
 static uint32_t drive_of(const virtual_disk *d, const moe_io_read *read)
 {
-    return read->file % (d->n_fds / 2) / d->n_files;
+    return read->file / d->n_files;
 }
 
 static void report(virtual_disk *d, uint64_t user_data, int32_t result)
@@ -112,7 +112,7 @@ static uint64_t decide(virtual_disk *d, vd_read *r)
         r->result = -transient_error(d);
     } else if (!mended && sim_chance(&d->dice, f->short_read)) {
         r->result = (int32_t)sim_below(&d->dice, (uint32_t)r->result);
-    } else if (r->read.file < d->n_fds / 2 && d->no_direct) {
+    } else if (r->read.direct && d->no_direct) {
         r->result = -EINVAL;
     } else {
         *in_row = 0;
@@ -144,7 +144,7 @@ static void start_read(virtual_disk *d, const moe_io_read *read)
     vd_read *r = &d->reads[i];
     *r = (vd_read){.read = *read, .live = true};
     const uint32_t file = file_of(d, read);
-    if (read->file >= d->n_fds || read->offset >= d->sizes[file] || read->size == 0) {
+    if (read->file >= d->n_read_files || read->offset >= d->sizes[file] || read->size == 0) {
         sim_fail("a read of file %u, offset %llu, %u bytes", read->file,
                  (unsigned long long)read->offset, read->size);
     }

@@ -40,7 +40,7 @@ typedef struct virtual_disk {
     uint64_t seed;
     /* From open on. */
     sim_dice dice;
-    uint32_t n_fds;
+    uint32_t n_read_files; /* of all drives */
     vd_read reads[VD_MAX_READS];
     uint32_t n_in_flight;
     moe_io_completion done[2 * VD_MAX_READS];
