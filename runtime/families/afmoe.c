@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Trinity. Attention's output has a gate of its own matrix; what layers add is normed. */
+#include <math.h>
+
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
+
+static void adjust(moe_model_config *config)
+{
+    config->embedding_scale *= sqrtf((float)config->n_embd);
+}
 
 static void write_layer(moe_program_builder *b)
 {
@@ -17,10 +24,10 @@ const moe_family moe_family_afmoe = {
     .rope_in_windows = true,
     .window_period = 4,
     .rope = MOE_ROPE_HALVES,
-    .embedding_root = true,
     .gate = MOE_GATE_SIGMOID,
     .gate_takes_bias = true,
     .shared = MOE_SHARED_COUNT,
     .keys = MOE_KEY_DENSE_LEAD,
+    .adjust = adjust,
     .layer = write_layer,
 };

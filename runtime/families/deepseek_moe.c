@@ -27,16 +27,21 @@ const moe_family moe_family_deepseek2 = {
     .layer = moe_write_usual,
 };
 
+static void pair_index_keys_by_halves(moe_model_config *config)
+{
+    config->index_rope = MOE_ROPE_HALVES;
+}
+
 const moe_family moe_family_deepseek32 = {
     .architecture = "deepseek32",
     .name = "DeepSeek-V3.2",
     .attention = MOE_ATTENTION_MLA,
     .rope = MOE_ROPE_INTERLEAVED,
-    .index_rope = MOE_ROPE_HALVES,
     .gate = MOE_GATE_SIGMOID,
     .gate_takes_bias = true,
     .shared = MOE_SHARED_COUNT,
     .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_GROUPS | MOE_KEY_YARN_LOG | MOE_KEY_INDEXER,
+    .adjust = pair_index_keys_by_halves,
     .layer = moe_write_usual,
 };
 

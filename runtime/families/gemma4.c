@@ -8,6 +8,11 @@
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 
+static void adjust(moe_model_config *config)
+{
+    config->embedding_scale *= sqrtf((float)config->n_embd);
+}
+
 static void write_router(moe_program_builder *b, moe_value to)
 {
     const moe_model_config *c = b->config;
@@ -59,11 +64,11 @@ const moe_family moe_family_gemma4 = {
     .attention_scale = 1,
     .window_period = 6,
     .rope = MOE_ROPE_HALVES,
-    .embedding_root = true,
     .gate = MOE_GATE_SOFTMAX,
     .gate_renormalise = true,
     .shared = MOE_SHARED_DENSE,
     .keys = MOE_KEY_CAPS | MOE_KEY_WINDOW_HEADS,
+    .adjust = adjust,
     .layer = write_layer,
     .ahead = write_ahead,
 };

@@ -4,6 +4,11 @@
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 
+static void adjust(moe_model_config *config)
+{
+    config->yarn_fractions = true;
+}
+
 static void write_layer(moe_program_builder *b)
 {
     moe_write_layer(b, &(moe_layer_form){
@@ -17,8 +22,8 @@ const moe_family moe_family_gpt_oss = {
     .name = "gpt-oss",
     .window_period = 2,
     .rope = MOE_ROPE_HALVES,
-    .yarn_fractions = true,
     .gate = MOE_GATE_SOFTMAX_SELECTED,
     .alias = {MOE_LAYER_FFN_NORM, "post_attention_norm.weight"},
+    .adjust = adjust,
     .layer = write_layer,
 };

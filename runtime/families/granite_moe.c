@@ -4,15 +4,20 @@
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 
+static void divide_logits(moe_model_config *config)
+{
+    config->logit_scale = 1 / config->logit_scale;
+}
+
 const moe_family moe_family_granitemoe = {
     .architecture = "granitemoe",
     .name = "Granite-MoE",
     .rope = MOE_ROPE_INTERLEAVED,
     .gate = MOE_GATE_SOFTMAX_SELECTED,
-    .logit_divisor = true,
     .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
     .shared = MOE_SHARED_TENSORS,
     .keys = MOE_KEY_SCALES,
+    .adjust = divide_logits,
     .layer = moe_write_usual,
 };
 
@@ -23,10 +28,10 @@ const moe_family moe_family_granitehybrid = {
     .rope = MOE_ROPE_INTERLEAVED,
     .rope_if_finetuned = true,
     .gate = MOE_GATE_SOFTMAX_SELECTED,
-    .logit_divisor = true,
     .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
     .shared = MOE_SHARED_TENSORS,
     .keys = MOE_KEY_SCALES,
+    .adjust = divide_logits,
     .layer = moe_write_usual,
 };
 
@@ -42,8 +47,8 @@ const moe_family moe_family_granite_swa = {
     .window_last = true,
     .rope = MOE_ROPE_INTERLEAVED,
     .gate = MOE_GATE_SOFTMAX_SELECTED,
-    .logit_divisor = true,
     .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
     .keys = MOE_KEY_SCALES | MOE_KEY_ROPE_LIST,
+    .adjust = divide_logits,
     .layer = write_windows,
 };

@@ -55,11 +55,16 @@ const moe_family moe_family_qwen3next = {
     .layer = write_hybrid,
 };
 
+/* Head h has the keys of key head h % n_key_head. */
+static void tile_heads(moe_model_config *config)
+{
+    config->recurrence.tiled = true;
+}
+
 const moe_family moe_family_qwen35moe = {
     .architecture = "qwen35moe",
     .name = "Qwen3.5-MoE",
     .recurrence = MOE_RECURRENCE_DELTA,
-    .heads_tiled = true,
     .rope = MOE_ROPE_HALVES,
     .gate = MOE_GATE_SOFTMAX,
     .gate_renormalise = true,
@@ -67,5 +72,6 @@ const moe_family moe_family_qwen35moe = {
     .shared = MOE_SHARED_GATED,
     .keys = MOE_KEY_SECTIONS,
     .alias = {MOE_LAYER_FFN_NORM, "post_attention_norm.weight"},
+    .adjust = tile_heads,
     .layer = write_hybrid,
 };

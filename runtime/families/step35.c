@@ -4,6 +4,16 @@
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 
+/* Layers without a window turn half as many elements as those with one, whose number the keys give.
+ * The file has factors for as many as turn anywhere. */
+static void adjust(moe_model_config *config)
+{
+    const uint32_t most =
+        config->n_rot > config->window_n_rot ? config->n_rot : config->window_n_rot;
+    config->n_rope_factors = most / 2;
+    config->n_rot /= 2;
+}
+
 static void write_layer(moe_program_builder *b)
 {
     bool has_norm = moe_build_first_rows(b, MOE_LAYER_ATTN_Q_NORM) > 0;
@@ -16,11 +26,11 @@ const moe_family moe_family_step35 = {
     .architecture = "step35",
     .name = "Step-3.5",
     .rope = MOE_ROPE_HALVES,
-    .rope_half_outside = true,
     .gate = MOE_GATE_SIGMOID,
     .gate_takes_bias = true,
     .gate_renormalise = true,
     .shared = MOE_SHARED_TENSORS,
     .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_WINDOW_HEADS | MOE_KEY_LIMITS,
+    .adjust = adjust,
     .layer = write_layer,
 };

@@ -72,21 +72,14 @@ typedef struct moe_family {
                               * have it */
     bool window_last;        /* the first layer of a period has none, not the last */
     moe_recurrence_kind recurrence;
-    bool heads_tiled; /* the order of recurrent heads (moe_recurrence.tiled) */
     moe_rope_kind rope;
-    moe_rope_kind index_rope;
     bool no_rope;            /* positions count only through states */
     bool rope_if_finetuned;  /* likewise if rope.scaling.finetuned is false */
     bool rope_in_dense_lead; /* with rope_in_windows: leading dense layers have it, too */
-    bool yarn_fractions;
-    bool rope_half_outside;  /* layers without a window turn half as many elements as those with one
-                              */
     const char *output_norm; /* the tensor before the head; NULL: output_norm.weight */
-    bool embedding_root;     /* embeddings are multiplied by sqrt(n_embd) */
     moe_gate_kind gate;      /* when expert_gating_func is absent */
     bool gate_takes_bias;    /* `gate` holds for files with selection biases, too */
     bool gate_renormalise;   /* when expert_weights_norm is absent */
-    bool logit_divisor;      /* logits are divided by logit_scale, not multiplied */
     float embedding_scale, logit_scale; /* when the keys are absent; 0: 1 */
     float attention_cap, router_cap;    /* likewise; 0: none */
     float expert_limit;                 /* likewise; swiglu_clamp_exp, 0: none */
@@ -95,6 +88,8 @@ typedef struct moe_family {
     moe_shared_rule shared;
     unsigned keys; /* moe_family_keys */
     moe_tensor_alias alias;
+    /* Changes the numbers that were read, before they are checked; NULL: leaves them. */
+    void (*adjust)(moe_model_config *config);
     /* Appends the operations of a layer (runtime/program/program_builder.h); and those that guess
      * the layer's router from the stream of the layer before it, into NEXT_LOGITS. NULL: as most
      * families have them. */

@@ -61,12 +61,6 @@ static void read_scales(moe_config_reader *r, moe_model_config *config)
         read_factor(r, "attn_logit_softcapping", MOE_KEY_CAPS, f->attention_cap);
     config->router_cap = read_factor(r, "router_logit_softcapping", MOE_KEY_CAPS, f->router_cap);
     config->attention_out_scale = read_factor(r, "attention.value_scale", MOE_KEY_VALUE_SCALE, 1);
-    if (f->embedding_root) {
-        config->embedding_scale *= sqrtf((float)config->n_embd);
-    }
-    if (f->logit_divisor) {
-        config->logit_scale = 1 / config->logit_scale;
-    }
 }
 
 static void read_norm(moe_config_reader *r, moe_model_config *config)
@@ -150,12 +144,7 @@ static void read_grouped_heads(moe_config_reader *r, moe_model_config *config)
     if (differ) {
         read_window_heads(r, config);
     }
-    config->n_rope_factors = max_u32(config->n_rot, config->window_n_rot) / 2;
-    if (r->family->rope_half_outside) {
-        config->n_rot /= 2;
-    } else {
-        config->n_rope_factors = config->n_rot / 2;
-    }
+    config->n_rope_factors = config->n_rot / 2;
 }
 
 /* In older files key_length and value_length are those of a head; in newer ones they are those of
@@ -212,7 +201,6 @@ static void read_indexer(moe_config_reader *r, moe_model_config *config)
         moe_gguf_find_tensor(r->gguf, "blk.0.indexer.attn_k.weight") == NULL) {
         return;
     }
-    config->index_rope = r->family->index_rope;
     config->index_top_k = read_index_size(r, "attention.indexer.top_k", 1, MOE_CONFIG_MAX_CONTEXT);
     config->index_heads =
         read_index_size(r, "attention.indexer.head_count", 1, MOE_MAX_INDEX_HEADS);
@@ -344,7 +332,6 @@ static void read_yarn(moe_config_reader *r, moe_model_config *config)
 static void read_rope(moe_config_reader *r, moe_model_config *config)
 {
     config->rope = r->family->rope;
-    config->yarn_fractions = r->family->yarn_fractions;
     config->rope_freq_base = moe_config_f32(r, "rope.freq_base", 10000);
     config->rope_scaling = read_scaling_kind(r);
     config->rope_factor =
@@ -390,6 +377,9 @@ int moe_model_config_read_as(moe_model_config *config, const moe_family *family,
     moe_config_read_experts(&r, config);
     moe_config_read_recurrence(&r, config);
     moe_metadata_refuse_keys(&r);
+    if (r.status == MOE_OK && family->adjust != NULL) {
+        family->adjust(config);
+    }
     int status = r.status == MOE_OK ? moe_config_check(config, err) : r.status;
     if (status != MOE_OK) {
         return status;

@@ -42,7 +42,6 @@ static void read_heads(moe_config_reader *r, moe_recurrence *c)
     }
     c->conv_channels = 2 * c->n_key_head * c->key_dim + inner;
     c->n_gates = c->kind == MOE_RECURRENCE_SPACE ? c->n_head : 2 * c->n_head;
-    c->tiled = r->family->heads_tiled;
     c->in_groups = c->kind == MOE_RECURRENCE_DELTA &&
                    moe_gguf_find_tensor(r->gguf, "blk.0.ssm_in.weight") != NULL;
 }
