@@ -103,7 +103,7 @@ void server_forget_body(server_exchange *exchange)
     server_request *request = &exchange->request;
     json_object_put(request->body);
     json_object_put(request->converted);
-    request->converted = request->tool_name = request->allowed = NULL;
+    request->converted = request->tool_name = request->allowed = request->form = NULL;
     request->body = request->messages = request->template_arguments = NULL;
     request->system = request->input = NULL;
     request->prompt = request->content = request->tokens = NULL;

@@ -58,6 +58,7 @@ static bool read_schema(server_reading *r, struct json_object *value, bool stric
     if (!json_object_is_type(value, json_type_object)) {
         return server_wrong(r, "a JSON schema, which is an object");
     }
+    r->request->form = value;
     return text != NULL
                ? set_schema(r, text, strlen(text), strict)
                : server_fail(r->error, 503, "overloaded", NULL, "out of memory for the request");

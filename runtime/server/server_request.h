@@ -52,6 +52,7 @@ typedef struct server_request {
     bool tells_tools;                      /* the template does not: a message does */
     bool one_call;                         /* an answer has one call at most */
     bool has_form;                         /* response_format or json_schema was given */
+    struct json_object *form;              /* its schema; NULL: any object */
     struct json_object *system;            /* of SERVER_MESSAGES: a string, or blocks of text */
     struct json_object *input;             /* of SERVER_RESPONSES: a string, or items */
     struct json_object *template_arguments;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Literals of the format, between them the tools' names, and the arguments by their schemas:
  *
- *   root   ::= thought? calls
+ *   root   ::= thought? calls                       where a call is asked for
+ *            | thought? (calls | form-root)         what is no call has a form
+ *            | thought? text calls?                 text without the beginning of a call
  *   calls  ::= section_open call (between call)* section_close
- *   call   ::= call-0 | call-1 ..                     one for each tool
+ *   call   ::= call-0 | call-1 ..                   one for each tool
  *   call-0 ::= call_open "NAME" after_name arguments call_close
  *
  * A control token in a literal is <[ID]>, because no text spells it. */
@@ -146,6 +148,24 @@ static bool add_call(server_rules_text *g, struct json_object *function, size_t 
     return true;
 }
 
+static void add_calls(server_rules_text *g, server_span section)
+{
+    const server_tool_format *f = g->rules->format;
+    server_rules_add(g, "calls ::= ");
+    server_rules_add_literal(g, section);
+    server_rules_add(g, "call ");
+    if (f->several && g->rules->several) {
+        char most[16];
+        server_rules_add(g, "(");
+        server_rules_add_literal(g, f->between);
+        server_rules_add(g, "call)");
+        snprintf(most, sizeof most, "{0,%d} ", MOST_CALLS - 1);
+        server_rules_add(g, most);
+    }
+    server_rules_add_literal(g, f->section_close);
+    server_rules_add(g, "\n");
+}
+
 /* A prompt may have opened reasoning, and a model may write some first. */
 static void add_root(server_rules_text *g)
 {
@@ -168,8 +188,6 @@ static void add_root(server_rules_text *g)
         }
         server_rules_add(g, "\n");
     }
-    server_rules_add(g, "root ::= ");
-    server_rules_add(g, *close == '\0' ? "" : inside ? "thought " : "thought? ");
     server_span section = f->section_open;
     /* A template may write empty reasoning before calls. */
     size_t thought = *close == '\0' ? SERVER_TEXT_DIFFERS : server_span_find(section, 0, close);
@@ -180,18 +198,17 @@ static void add_root(server_rules_text *g)
            f->kind != SERVER_TOOLS_CHANNELS) {
         section = server_span_cut(section, 1, section.size);
     }
-    server_rules_add_literal(g, section);
-    server_rules_add(g, "call ");
-    if (f->several && g->rules->several) {
-        char most[16];
-        server_rules_add(g, "(");
-        server_rules_add_literal(g, f->between);
-        server_rules_add(g, "call)");
-        snprintf(most, sizeof most, "{0,%d} ", MOST_CALLS - 1);
-        server_rules_add(g, most);
+    add_calls(g, section);
+    char text[32] = "";
+    if (!g->rules->must_call && g->rules->form == NULL) {
+        server_rules_add_text(g, server_span_trim(section.size > 0 ? section : f->call_open), text);
     }
-    server_rules_add_literal(g, f->section_close);
-    server_rules_add(g, "\n");
+    server_rules_add(g, "root ::= ");
+    server_rules_add(g, *close == '\0' ? "" : inside ? "thought " : "thought? ");
+    server_rules_add(g, text);
+    server_rules_add(g, g->rules->must_call      ? "calls\n"
+                        : g->rules->form != NULL ? "(calls | form-root)\n"
+                                                 : " calls?\n");
 }
 
 bool server_tool_grammar(const server_tool_rules *rules, cli_buffer *out, server_error *error)
@@ -219,6 +236,10 @@ bool server_tool_grammar(const server_tool_rules *rules, cli_buffer *out, server
     server_rules_add(&g, "\n");
     cli_buffer_free(&calls);
     add_root(&g);
+    if (rules->form != NULL) {
+        g.tool = "response_format";
+        added = added && server_rules_add_schema(&g, rules->form, "form", false);
+    }
     *out = g.out;
     if (added && g.failed) {
         return server_fail(error, 413, "request_too_large", "tools",

@@ -168,41 +168,38 @@ static bool leave_reasoning(server_request *request, const moe_engine *engine, s
     return status == MOE_OK || server_work_fail(error, status, "response_format", &err);
 }
 
-bool server_request_hold_to_tools(server_request *request, const moe_engine *engine,
-                                  server_error *error)
+/* A grammar for answers that may be calls takes the place of that of the form alone. */
+static bool hold(server_request *request, const moe_engine *engine, bool must_call,
+                 server_error *error)
 {
+    static const char any_object[] = "{\"type\": \"object\"}";
     server_job *job = request->job;
     cli_buffer text = {NULL, 0, 0};
     moe_error err = {""};
-    if (!leave_reasoning(request, engine, error)) {
-        return false;
-    }
-    if (request->tool_format == NULL) {
-        return true;
-    }
-    job->keeps_markup = true;
-    if (request->tool_choice != SERVER_TOOL_REQUIRED) {
-        return !request->has_form ||
-               server_fail(error, 400, "unsupported_value", "response_format",
-                           "'response_format' with 'tools' needs a 'tool_choice' of 'none': an "
-                           "answer is either held to a form, or may be a call.");
-    }
-    if (job->grammar != NULL) {
-        return server_fail(error, 400, "invalid_value", "tool_choice",
-                           "'tool_choice' asks for a call, and another field holds the answer to "
-                           "another form: give one of them.");
+    struct json_object *form = NULL;
+    if (request->has_form) {
+        request->allowance.bytes_now -= moe_grammar_bytes(job->grammar);
+        moe_grammar_close(&job->grammar);
+        request->dropped[0] = '\0'; /* it is written once more, or not held at all */
+        form = must_call               ? NULL
+               : request->form != NULL ? json_object_get(request->form)
+                                       : json_tokener_parse(any_object);
     }
     const server_tool_rules rules = {
-        engine,
-        request->tool_format,
-        request->tools,
-        request->tool_name == NULL ? NULL : json_object_get_string(request->tool_name),
-        !request->one_call,
-        job->prompt,
-        &request->allowance,
-        request->dropped};
+        .engine = engine,
+        .format = request->tool_format,
+        .tools = request->tools,
+        .name = request->tool_name == NULL ? NULL : json_object_get_string(request->tool_name),
+        .several = !request->one_call,
+        .prompt = job->prompt,
+        .allowance = &request->allowance,
+        .must_call = must_call,
+        .form = form,
+        .dropped = request->dropped};
     const uint64_t before = request->allowance.bytes_now;
-    if (!server_tool_grammar(&rules, &text, error)) {
+    bool written = server_tool_grammar(&rules, &text, error);
+    json_object_put(form);
+    if (!written) {
         cli_buffer_free(&text);
         return false;
     }
@@ -211,4 +208,56 @@ bool server_request_hold_to_tools(server_request *request, const moe_engine *eng
     cli_buffer_free(&text);
     request->allowance.bytes_now = before + moe_grammar_bytes(job->grammar);
     return status == MOE_OK || server_work_fail(error, status, "tools", &err);
+}
+
+static bool has_strict(const server_request *request)
+{
+    bool found = false;
+    for (size_t i = 0; i < json_object_array_length(request->tools) && !found; i++) {
+        struct json_object *tool = json_object_array_get_idx(request->tools, i);
+        struct json_object *function = json_object_object_get(tool, "function");
+        found = json_object_get_boolean(json_object_object_get(function, "strict"));
+    }
+    return found;
+}
+
+/* Where calls begin with little, or in a channel, text cannot be told from them in time. */
+static bool has_clear_opening(const server_tool_format *format)
+{
+    return format->kind != SERVER_TOOLS_CHANNELS &&
+           server_span_trim(format->section_open).size + server_span_trim(format->call_open).size >=
+               4;
+}
+
+bool server_request_hold_to_tools(server_request *request, const moe_engine *engine,
+                                  server_error *error)
+{
+    server_job *job = request->job;
+    bool must_call = request->tool_choice == SERVER_TOOL_REQUIRED;
+    if (request->tool_format == NULL) {
+        return leave_reasoning(request, engine, error);
+    }
+    job->keeps_markup = true;
+    if (must_call && job->grammar != NULL && !request->has_form) {
+        return server_fail(error, 400, "invalid_value", "tool_choice",
+                           "'tool_choice' asks for a call, and another field holds the answer to "
+                           "another form: give one of them.");
+    }
+    if (must_call) {
+        return hold(request, engine, true, error);
+    }
+    if (request->has_form) {
+        return request->tool_format->kind != SERVER_TOOLS_CHANNELS
+                   ? hold(request, engine, false, error)
+                   : server_fail(error, 400, "unsupported_value", "response_format",
+                                 "'response_format' with 'tools' needs a 'tool_choice' of 'none' "
+                                 "with this model, which writes calls in channels.");
+    }
+    if (job->grammar == NULL && has_strict(request)) {
+        if (has_clear_opening(request->tool_format)) {
+            return hold(request, engine, false, error);
+        }
+        server_note_dropped(request->dropped, "tools", "strict, as no call is asked for");
+    }
+    return true;
 }

@@ -24,7 +24,9 @@ typedef struct server_tool_rules {
     bool several;
     const moe_chat_prompt *prompt; /* reasoning may come before calls */
     moe_allowance *allowance;
-    char *dropped; /* keywords that are left out, by server_note_dropped() */
+    bool must_call;           /* else text may stand before calls, or in their place */
+    struct json_object *form; /* a schema that an answer without calls follows; NULL: any text */
+    char *dropped;            /* keywords that are left out, by server_note_dropped() */
 } server_tool_rules;
 
 typedef struct server_rules_text {
