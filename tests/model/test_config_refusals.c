@@ -30,7 +30,8 @@ static const refusal refusals[] = {
      "hy_v3, hunyuan-moe, gpt-oss, llama4, exaone-moe, gemma4, phimoe, cohere2moe, mimo2, step35, "
      "mellum, "
      "afmoe, "
-     "dbrx, smallthinker, grok, arctic, minimax-m3, granite_swa, laguna, maple"},
+     "dbrx, smallthinker, grok, arctic, minimax-m3, granite_swa, laguna, maple, "
+     "flex_olmo"},
     {"olmoe", "general.architecture", U32, 1, MOE_ERR_FORMAT, "is a u32, not a string"},
     {"llama", "llama.expert_count", GONE, 0, MOE_ERR_UNSUPPORTED,
      "this 'llama' model has no experts"},

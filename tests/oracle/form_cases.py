@@ -137,6 +137,8 @@ FAMILIES = {
         num_experts_per_tok=2, head_dim=16, index_n_heads=2, index_head_dim=16, index_block_size=16,
         layer_types=[FULL, SPARSE], mlp_layer_types=["dense", "sparse"], routed_scaling_factor=2.0)
         | rope(5e6, partial_rotary_factor=0.5)),
+    "flex_olmo": (hf.FlexOlmoConfig, hf.FlexOlmoForCausalLM, dict(
+        intermediate_size=16, num_experts=6, num_experts_per_tok=2) | rope(5e5)),
 }
 
 LONG = [1.0, 1.5, 2.0, 4.0]
@@ -243,6 +245,11 @@ CASES = [
     FamilyCase("minimax-m3-clamped", "minimax-m3", "minimax_m3", dict(
         head_dim=8, mlp_layer_types=["dense"] * 2 + ["sparse"] * 1, num_hidden_layers=3,
         layer_types=[FULL, FULL, SPARSE]) | rope(1e4), 533),
+    FamilyCase("flex-olmo", "flex_olmo", "flex_olmo", {}, 541),
+    FamilyCase("flex-olmo-heads", "flex_olmo", "flex_olmo", WIDE | dict(
+        hidden_size=48, num_experts=9, num_experts_per_tok=3, norm_topk_prob=True), 542),
+    FamilyCase("flex-olmo-tied", "flex_olmo", "flex_olmo", TIED | dict(
+        num_key_value_heads=4, num_experts=5, num_experts_per_tok=4, num_hidden_layers=3) | rope(1e4), 543),
 ]
 LOUD = ("maple", "minimax-m3-clamped")   # experts' products reach the limit of 7
 

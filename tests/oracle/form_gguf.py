@@ -57,6 +57,8 @@ NAMES |= {
         "mlp.gate.e_score_correction_bias": "exp_probs_b.bias"} | {
         f"self_attn.indexer.{part}_{kind}": f"indexer.{part}_{kind}" for part in "qk" for kind in ("proj", "norm")},
 }
+NAMES["flex_olmo"] = ATTENTION | {"post_attention_layernorm": "post_attention_norm", "mlp.gate": "ffn_gate_inp",
+                                  "post_feedforward_layernorm": "post_ffw_norm"}
 NAMES |= {"smallthinker": PLAIN, "arctic": PLAIN | {"experts_norm": "ffn_norm_exps"},
           "grok": PLAIN | {"attn_post_norm": "attn_output_norm", "ffn_post_norm": "post_ffw_norm"}}
 GLOBALS = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
@@ -391,6 +393,15 @@ def add_minimax_m3(writer, c):
     writer.add_indexer_top_k(c.index_topk_blocks)
     writer.add_uint32("minimax-m3.attention.indexer.block_size", c.index_block_size)
     writer.add_uint32("minimax-m3.attention.indexer.local_blocks", c.index_local_blocks)
+
+
+def add_flex_olmo(writer, c):
+    family_gguf.add_attention(writer, c)
+    writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
+    writer.add_feed_forward_length(c.intermediate_size)
+    writer.add_expert_count(c.num_experts)
+    writer.add_expert_used_count(c.num_experts_per_tok)
+    writer.add_expert_weights_norm(c.norm_topk_prob)
 
 
 def write(path, model, case):
