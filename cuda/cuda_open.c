@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cuda/cuda_blas.h"
+#include "cuda/cuda_forms.h"
 #include "cuda/cuda_internal.h"
 #include "cuda/cuda_module.h"
 #include "runtime/base/alloc.h"
@@ -349,19 +350,6 @@ static int open_parts(moe_cuda_device *cuda, uint64_t device_bytes, bool blas_pr
     return status != MOE_OK ? status : measure_memory(cuda, err);
 }
 
-/* What it carries out. */
-#define F(form) MOE_FORM_BIT(MOE_FORM_##form)
-static const uint64_t forms =
-    F(EMBED) | F(GATHER) | F(RMS_NORM) | F(MEAN_NORM) | F(LINEAR) | F(HEAD_LINEAR) | F(ROPE) |
-    F(WINDOW_ROPE) | F(CLAMP) | F(SCALE) | F(SOFT_CAP) | F(ADD) | F(COPY) | F(GATE) |
-    F(GATE_PLAIN) | F(GATE_SOFTPLUS) | F(GATE_ROW) | F(KV_STORE) | F(CHOOSE) | F(ATTEND) |
-    F(ATTEND_CAPPED) | F(ATTEND_WINDOW) | F(ATTEND_CHUNK) | F(ATTEND_SINKS) | F(ATTEND_SCALED) |
-    F(SHORT_CONV) | F(DELTA_RULE) | F(STATE_SPACE) | F(CHANNEL_RULE) | F(SELECTIVE_SCAN) |
-    F(ROUTE) | F(ROUTE_SPARSE_MIXER) | F(ROUTE_SCALES) | F(EXPERTS) | F(EXPERTS_CLAMPED) |
-    F(EXPERTS_LIMITED) | F(EXPERTS_GELU) | F(EXPERTS_RELU) | F(EXPERTS_ONE_MATRIX) |
-    F(EXPERTS_BIASES) | F(EXPERTS_X_SCALES) | F(COMBINE) | F(APART);
-#undef F
-
 static int choose(uint32_t index, moe_cuda_device_info *info, moe_error *err)
 {
     moe_cuda_device_list list;
@@ -406,7 +394,7 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
                               .recording = &moe_cuda_recording_ops,
                               .clock = &moe_cuda_clock,
                               .features = MOE_DEVICE_CHOICE | MOE_DEVICE_KV_GROUPS,
-                              .forms = forms,
+                              .forms = MOE_CUDA_FORMS,
                               .queues = true};
     pthread_mutex_init(&cuda->lock, NULL);
     pthread_mutex_init(&cuda->pin_lock, NULL);

@@ -8,6 +8,7 @@
  * block has room for. While a recording is under way nothing may wait or allocate. */
 #include <stdlib.h>
 
+#include "cuda/cuda_forms.h"
 #include "cuda/cuda_internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
@@ -176,20 +177,12 @@ static int record_end(moe_device *device, int status, moe_error *err)
     return status != MOE_OK ? status : play(device, cuda->recording.number, &played, err);
 }
 
-/* What launches kernels alone, whose arguments are the same in each step or lie in the step's
- * inputs. */
-#define F(form) MOE_FORM_BIT(MOE_FORM_##form)
 const moe_recording_ops moe_cuda_recording_ops = {
     .max_rows = MOE_CUDA_STEADY_ROWS,
-    .forms = F(EMBED) | F(GATHER) | F(RMS_NORM) | F(MEAN_NORM) | F(LINEAR) | F(HEAD_LINEAR) |
-             F(ROPE) | F(CLAMP) | F(SCALE) | F(SOFT_CAP) | F(ADD) | F(COPY) | F(GATE) |
-             F(GATE_PLAIN) | F(GATE_SOFTPLUS) | F(GATE_ROW) | F(KV_STORE) | F(ATTEND) |
-             F(ATTEND_CAPPED) | F(ATTEND_WINDOW) | F(ATTEND_CHUNK) | F(ATTEND_SINKS) | F(ROUTE) |
-             F(EXPERTS) | F(EXPERTS_CLAMPED) | F(EXPERTS_BIASES) | F(COMBINE),
+    .forms = MOE_CUDA_RECORDED_FORMS,
     .takes_step = takes_step,
     .resident_experts = moe_cuda_op_resident_experts,
     .play = play,
     .record = record,
     .record_end = record_end,
 };
-#undef F

@@ -9,12 +9,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cpu/cpu_device.h"
+#include "cuda/cuda_forms.h"
 #include "runtime/base/dtype.h"
 #include "runtime/model/chat_template_table.h"
 #include "runtime/families/families.h"
 #include "runtime/families/families_missing.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/pretokenizer_rows.h"
+#include "runtime/program/op_forms.h"
 #include "tests/tokenizer/split_names.h"
 
 #define BEGIN       "<!-- what runs: written by tests/docs/what_runs.c (--write) -->\n"
@@ -25,6 +28,8 @@
 typedef struct oracle {
     char folder[NAME_ROOM]; /* below tests/oracle */
     char architecture[NAME_ROOM];
+    uint64_t forms; /* of its program's operations */
+    bool recorded;  /* whether a GPU can record whole passes of it */
 } oracle;
 
 /* Families that transformers has no class for; theirs is the description in this file. */
@@ -41,10 +46,48 @@ static const char *source;
 static oracle oracles[MAX_ORACLES];
 static size_t n_oracles;
 static size_t n_without; /* rows without an oracle */
+static uint64_t cpu_forms;
+
+static void ask_cpu(void)
+{
+    moe_team *team;
+    moe_device *cpu;
+    if (moe_team_create(&team, 1, NULL) != MOE_OK) {
+        exit(2);
+    }
+    const moe_cpu_device_options options = {.team = team};
+    if (moe_cpu_device_open(&cpu, &options, NULL) != MOE_OK) {
+        exit(2);
+    }
+    cpu_forms = cpu->forms;
+    cpu->ops->close(cpu);
+    moe_team_destroy(&team);
+}
 
 static int by_folder(const void *a, const void *b)
 {
     return strcmp(((const oracle *)a)->folder, ((const oracle *)b)->folder);
+}
+
+static void read_program(oracle *o, const moe_gguf *gguf)
+{
+    static moe_model_config config;
+    const moe_recording_ops recording = {.forms = MOE_CUDA_RECORDED_FORMS};
+    const moe_device gpu = {.recording = &recording, .forms = MOE_CUDA_FORMS};
+    moe_tensor_map map;
+    moe_program program;
+    moe_error err = {""};
+    if (moe_model_config_read(&config, gguf, &err) != MOE_OK ||
+        moe_program_build(&program, &map, &config, gguf, &err) != MOE_OK) {
+        fprintf(stderr, "%s: %s\n", o->folder, err.message);
+        exit(2);
+    }
+    for (uint32_t i = 0; i < program.n_ops; i++) {
+        o->forms |= program.ops[i].forms;
+    }
+    o->recorded = moe_program_is_recordable(&program, &gpu);
+    moe_program_free(&program);
+    moe_tensor_map_free(&map);
 }
 
 static void note_oracle(const char *folder)
@@ -65,6 +108,7 @@ static void note_oracle(const char *folder)
         oracle *o = &oracles[n_oracles++];
         strcpy(o->folder, folder);
         memcpy(o->architecture, name.data, name.size);
+        read_program(o, gguf);
     }
     moe_gguf_close(&gguf);
 }
@@ -93,15 +137,44 @@ static const char *reference_of(const char *architecture)
     return "transformers";
 }
 
+static void write_lacking(FILE *out, uint64_t lacking)
+{
+    size_t n = 0;
+    fputs(lacking == 0 ? "yes" : "no ", out);
+    for (int form = 0; form < MOE_FORMS; form++) {
+        if ((lacking & MOE_FORM_BIT(form)) != 0) {
+            fprintf(out, "%s%s", n++ == 0 ? "" : ", ", moe_form_name((moe_form)form));
+        }
+    }
+}
+
+/* What devices list, and what the programs of the family's oracles need. */
+static void write_devices(FILE *out, const char *architecture)
+{
+    uint64_t needs = 0;
+    bool recorded = true;
+    for (size_t o = 0; o < n_oracles; o++) {
+        if (strcmp(oracles[o].architecture, architecture) == 0) {
+            needs |= oracles[o].forms;
+            recorded = recorded && oracles[o].recorded;
+        }
+    }
+    write_lacking(out, needs & ~cpu_forms);
+    fputs(" | ", out);
+    write_lacking(out, needs & ~MOE_CUDA_FORMS);
+    fprintf(out, "%s | ", (needs & ~MOE_CUDA_FORMS) == 0 && recorded ? ", recorded" : "");
+}
+
 static void write_architectures(FILE *out)
 {
-    fprintf(out, "| architecture | models | logits and tokens of tiny models equal those of |\n"
-                 "|---|---|---|\n");
+    fprintf(out, "| architecture | models | CPU | GPU | logits and tokens of tiny models equal "
+                 "those of |\n|---|---|---|---|---|\n");
     for (size_t i = 0; i < moe_family_count(); i++) {
         const moe_family *family = moe_family_at(i);
         size_t n = 0;
-        fprintf(out, "| `%s` | %s | %s:", family->architecture, family->name,
-                reference_of(family->architecture));
+        fprintf(out, "| `%s` | %s | ", family->architecture, family->name);
+        write_devices(out, family->architecture);
+        fprintf(out, "%s:", reference_of(family->architecture));
         for (size_t o = 0; o < n_oracles; o++) {
             if (strcmp(oracles[o].architecture, family->architecture) == 0) {
                 fprintf(out, "%s %s", n++ == 0 ? "" : ",", oracles[o].folder);
@@ -273,6 +346,7 @@ int main(int argc, char **argv)
         return 2;
     }
     source = argv[1];
+    ask_cpu();
     find_oracles();
     FILE *out = open_memstream(&tables, &size);
     if (out == NULL) {

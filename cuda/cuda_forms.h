@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* The forms of operations that GPUs carry out. Each list takes a macro that makes a bit of a name.
+ */
+#ifndef MOE_CUDA_CUDA_FORMS_H
+#define MOE_CUDA_CUDA_FORMS_H
+
+#include "runtime/device/device.h"
+
+/* clang-format off */
+#define MOE_CUDA_EACH_FORM(F) \
+    (F(EMBED) | F(GATHER) | F(RMS_NORM) | F(MEAN_NORM) | F(LINEAR) | F(HEAD_LINEAR) | F(ROPE) | \
+     F(WINDOW_ROPE) | F(CLAMP) | F(SCALE) | F(SOFT_CAP) | F(ADD) | F(COPY) | F(GATE) |          \
+     F(GATE_PLAIN) | F(GATE_SOFTPLUS) | F(GATE_ROW) | F(KV_STORE) | F(CHOOSE) | F(ATTEND) |     \
+     F(ATTEND_CAPPED) | F(ATTEND_WINDOW) | F(ATTEND_CHUNK) | F(ATTEND_SINKS) |                  \
+     F(ATTEND_SCALED) | F(SHORT_CONV) | F(DELTA_RULE) | F(STATE_SPACE) | F(CHANNEL_RULE) |      \
+     F(SELECTIVE_SCAN) | F(ROUTE) | F(ROUTE_SPARSE_MIXER) | F(ROUTE_SCALES) | F(EXPERTS) |      \
+     F(EXPERTS_CLAMPED) | F(EXPERTS_LIMITED) | F(EXPERTS_GELU) | F(EXPERTS_RELU) |              \
+     F(EXPERTS_ONE_MATRIX) | F(EXPERTS_BIASES) | F(EXPERTS_X_SCALES) | F(COMBINE) | F(APART))
+
+/* Those that recordings hold, too: what launches kernels alone, whose arguments are the same in
+ * each step or lie in the step's inputs. */
+#define MOE_CUDA_EACH_RECORDED(F) \
+    (F(EMBED) | F(GATHER) | F(RMS_NORM) | F(MEAN_NORM) | F(LINEAR) | F(HEAD_LINEAR) | F(ROPE) | \
+     F(CLAMP) | F(SCALE) | F(SOFT_CAP) | F(ADD) | F(COPY) | F(GATE) | F(GATE_PLAIN) |           \
+     F(GATE_SOFTPLUS) | F(GATE_ROW) | F(KV_STORE) | F(ATTEND) | F(ATTEND_CAPPED) |              \
+     F(ATTEND_WINDOW) | F(ATTEND_CHUNK) | F(ATTEND_SINKS) | F(ROUTE) | F(EXPERTS) |             \
+     F(EXPERTS_CLAMPED) | F(EXPERTS_BIASES) | F(COMBINE))
+/* clang-format on */
+
+#define MOE_CUDA_FORM_BIT(form) MOE_FORM_BIT(MOE_FORM_##form)
+#define MOE_CUDA_FORMS          MOE_CUDA_EACH_FORM(MOE_CUDA_FORM_BIT)
+#define MOE_CUDA_RECORDED_FORMS MOE_CUDA_EACH_RECORDED(MOE_CUDA_FORM_BIT)
+
+#endif
