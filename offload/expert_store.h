@@ -4,10 +4,10 @@
  *
  * On a device with a link there are two tiers above the files: slots on the device, and the host
  * tier (host_tier.h), through which every expert passes. An expert in the host tier only needs the
- * link, or is computed on the host (host_split.h decides). The tiers are exclusive as far as they
- * can be: host slots of experts that the device holds are the first to be given up, and an expert
- * that leaves the device is copied back to a host slot (demoted) unless the host has it. So memory
- * holds as many distinct experts as both tiers have slots.
+ * link, or is computed where it is. The tiers are exclusive as far as they can be: host slots of
+ * experts that the device holds are the first to be given up, and an expert that leaves the device
+ * is copied back to a host slot (demoted) unless the host has it. So memory holds as many distinct
+ * experts as both tiers have slots.
  *
  * A layer's request is handled in batches: next() hands over experts whose bytes are there, first
  * the resident ones, then missing ones as they arrive, so that the caller computes while the disk
@@ -40,7 +40,6 @@ typedef struct moe_expert_store_options {
     uint64_t budget_bytes;      /* of the device's slots */
     const uint64_t *card_bytes; /* [cards] of which on each card; for several cards */
     uint64_t host_budget_bytes; /* of the host tier's, on a device with a link */
-    moe_switch host_compute;    /* AUTO: as many as measured times favour; ON: all in host memory */
     const moe_policy *policy;
     bool per_layer;       /* give every layer its share of the slots; else one pool */
     bool keep_nothing;    /* drop every expert when its layer is done: the on-demand baseline */
@@ -150,6 +149,10 @@ typedef struct moe_layer_request {
     const float *gates;      /* [n] sum of the weights that those rows mix the expert with; or NULL
                               */
     uint32_t n;
+    /* [n] in and out: those to be computed in host memory. They are not moved, and next() hands
+     * them over first, with views of host memory. begin() clears the flags of experts that it
+     * cannot hold there. NULL: none. */
+    bool *on_host;
     /* [n_expert] by moe_expert_store_reach(): the layer has been computed, and experts that were
      * reached in host memory are neither moved nor handed over; or NULL. */
     const uint8_t *reach;
@@ -165,11 +168,22 @@ typedef struct moe_layer_request {
     moe_wait_cancel cancel;
 } moe_layer_request;
 
+/* What it takes to use a layer's experts. */
+typedef struct moe_expert_sites {
+    uint64_t expert_bytes;
+    double link_ns_per_byte; /* measured; 0: not yet */
+    uint32_t most_on_host;   /* so many may be computed in host memory in one layer */
+} moe_expert_sites;
+
+/* Sets tiers [n] to moe_tier values of a layer's experts, which are about to be requested. */
+void moe_expert_store_locate(moe_expert_store *store, uint32_t layer, const uint32_t *experts,
+                             uint32_t n, uint8_t *tiers, moe_expert_sites *sites);
 /* Requests the first wave at once. */
 int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *request,
                            moe_error *err);
 /* Hands over up to request->n experts that are ready: their positions in request->experts and their
- * views. *n = 0: the layer is done. After an error the layer is over and nothing is pinned. */
+ * views. Those on the host come first, together and at once; their memory stays valid until
+ * end_layer(). *n = 0: nothing more comes. After an error nothing of the device's is pinned. */
 int moe_expert_store_next(moe_expert_store *store, uint32_t *positions, moe_expert_view *views,
                           uint32_t *n, moe_error *err);
 /* How long next() would probably wait now; 0: not at all, or not known. */
@@ -178,21 +192,10 @@ uint64_t moe_expert_store_expected_wait_ns(const moe_expert_store *store);
 uint64_t moe_expert_store_read_ns(const moe_expert_store *store);
 /* Counts time as waiting that the caller used for something else while next() would have waited. */
 void moe_expert_store_note_wait(moe_expert_store *store, uint64_t ns);
-/* Hands over the layer's experts that the host is to compute, like next(), with views of host
- * memory; next() does not hand them over. Call once, after begin(). Their memory stays valid until
- * host_done(), which must come before the next layer begins. */
-void moe_expert_store_take_host(moe_expert_store *store, uint32_t *positions,
-                                moe_expert_view *views, uint32_t *n);
-/* Says that the host has computed its experts, or given up: they are unpinned, and experts for
- * which the device has empty slots are copied there for the next use. */
-void moe_expert_store_host_done(moe_expert_store *store, uint64_t pass);
-/* Notes measured times for the split: of n experts that had so many rows between them. */
-void moe_expert_store_note_host(moe_expert_store *store, uint32_t n, uint32_t n_rows, uint64_t ns);
-void moe_expert_store_note_device(moe_expert_store *store, uint32_t n, uint32_t n_rows,
-                                  uint64_t ns);
-/* Ends a layer early because the pass failed, without waiting: moves under way settle later, as
- * prefetches do. */
-void moe_expert_store_abandon(moe_expert_store *store);
+/* Ends a layer of which experts have been computed on the host, or which the pass gives up: those
+ * are unpinned, and copied to the device for the next use where it has empty slots; moves under way
+ * settle later, as prefetches do. */
+void moe_expert_store_end_layer(moe_expert_store *store);
 /* Notes that the step was cancelled, perhaps outside of a wait, so that closing does not wait long
  * for prefetches. */
 void moe_expert_store_note_cancel(moe_expert_store *store);

@@ -43,7 +43,6 @@ static void end_wave(moe_expert_store *store)
         moe_store_release(store, store->wave[i].slot, MOE_HOLD_WAVE);
     }
     store->n_wave = store->n_delivered = 0;
-    MOE_ASSERT(store->n_host <= store->request.n);
 }
 
 static bool is_named(const moe_layer_request *request, uint32_t expert)
@@ -220,13 +219,12 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
     if (request->reach != NULL) {
         moe_store_note_in_place(store);
     } else {
-        moe_store_choose_host(store);
+        moe_store_hold_on_host(store);
     }
     status = begin_wave(store, err);
     moe_store_unprotect(store, request->layer);
     if (status != MOE_OK) {
-        moe_expert_store_host_done(store, request->pass);
-        moe_expert_store_abandon(store);
+        moe_expert_store_end_layer(store);
     }
     return status;
 }
@@ -265,13 +263,20 @@ static void leave_wave(moe_expert_store *store, uint32_t slot)
     }
 }
 
-void moe_expert_store_abandon(moe_expert_store *store)
+/* What the host computes stays held. */
+static void leave_layer(moe_expert_store *store)
 {
     for (uint32_t i = 0; i < store->n_wave; i++) {
         leave_wave(store, store->wave[i].slot);
     }
     store->n_wave = store->n_delivered = 0;
     end_layer(store);
+}
+
+void moe_expert_store_end_layer(moe_expert_store *store)
+{
+    leave_layer(store);
+    moe_store_release_on_host(store);
 }
 
 /* Collects the wave's experts that are ready and not delivered. failed: the position of one that
@@ -339,11 +344,14 @@ static int wait_for_wave(moe_expert_store *store, uint32_t n_waiting, moe_error 
 int moe_expert_store_next(moe_expert_store *store, uint32_t *positions, moe_expert_view *views,
                           uint32_t *n, moe_error *err)
 {
-    *n = 0;
+    *n = store->host_is_given ? 0 : moe_store_give_on_host(store, positions, views);
+    if (*n > 0) {
+        return MOE_OK;
+    }
     if (store->n_delivered == store->n_wave) {
         int status = begin_wave(store, err);
         if (status != MOE_OK || store->n_wave == 0) {
-            moe_expert_store_abandon(store);
+            leave_layer(store);
             return status;
         }
     }
@@ -364,7 +372,7 @@ int moe_expert_store_next(moe_expert_store *store, uint32_t *positions, moe_expe
         }
         if (status != MOE_OK) {
             *n = 0;
-            moe_expert_store_abandon(store);
+            leave_layer(store);
             return status;
         }
     }

@@ -125,7 +125,6 @@ static int open_host_tier(moe_expert_store *store, const moe_range_reader *reade
                                      .seed = o->seed,
                                      .buffer_bytes = buffer_bytes,
                                      .context = reader};
-    moe_host_split_init(&store->split, o->device->link_bytes_per_s, o->device->link_latency_ns);
     return moe_host_tier_open(&store->host, &options, err);
 }
 
@@ -140,11 +139,9 @@ static int allocate_scratch(moe_expert_store *store, moe_error *err)
     store->waiting =
         moe_calloc(n > store->arena.n_slots ? n : store->arena.n_slots, sizeof *store->waiting);
     store->host_positions = moe_calloc(n, sizeof *store->host_positions);
-    store->host_rows = moe_calloc(n, sizeof *store->host_rows);
-    store->host_keys = moe_calloc(n, sizeof *store->host_keys);
-    if (store->host_positions == NULL || store->host_rows == NULL || store->host_keys == NULL ||
-        store->keys == NULL || store->accesses == NULL || store->handled == NULL ||
-        store->wave == NULL || store->delivered == NULL || store->waiting == NULL) {
+    if (store->host_positions == NULL || store->keys == NULL || store->accesses == NULL ||
+        store->handled == NULL || store->wave == NULL || store->delivered == NULL ||
+        store->waiting == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the expert store");
     }
     return moe_store_init_slots(store, err);
@@ -277,8 +274,6 @@ void moe_expert_store_close(moe_expert_store **store_ptr)
     moe_store_free_slots(store);
     moe_store_free_place(store);
     free(store->host_positions);
-    free(store->host_rows);
-    free(store->host_keys);
     free(store->keys);
     free(store->accesses);
     free(store->handled);

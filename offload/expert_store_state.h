@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Shared by the files of the expert store: expert_store_layer.c (layers and prefetches),
- * expert_store_host.c (experts that the host computes), expert_store_open.c and the others of that
- * name, and memory_border.c. No other file includes it. */
+ * expert_store_host.c (experts that are computed in host memory), expert_store_open.c and the
+ * others of that name, and memory_border.c. No other file includes it. */
 #ifndef MOE_OFFLOAD_EXPERT_STORE_STATE_H
 #define MOE_OFFLOAD_EXPERT_STORE_STATE_H
 
 #include "cache/key_list.h"
 #include "cache/layer_access.h"
 #include "offload/expert_store.h"
-#include "offload/host_split.h"
 #include "offload/host_tier.h"
 #include "offload/slot_arena.h"
 #include "offload/slot_pages.h"
@@ -69,11 +68,9 @@ struct moe_expert_store {
     moe_error fault;    /* what retired the last one, until a layer has failed with it; else "" */
 
     /* Experts of the layer that the host computes. */
-    moe_host_split split;
     uint32_t *host_positions; /* [n_expert] in the request; held in the host tier */
-    uint32_t *host_rows;      /* [n_expert] rows of the candidates, ascending */
-    uint32_t *host_keys;      /* [n_expert] */
     uint32_t n_host;
+    bool host_is_given; /* next() has handed them over */
     uint64_t n_host_computed;
 
     uint64_t bytes_verify[MOE_VERIFY_STATES];
@@ -210,7 +207,13 @@ void moe_store_free_place(moe_expert_store *store);
 int moe_store_lend(moe_expert_store *store, size_t bytes, void **memory, moe_error *err);
 /* Ends a loan; the device no longer uses it. */
 void moe_store_end_loan(moe_expert_store *store, void *memory);
-/* Decides which experts of the request the host computes, and marks them handled. */
-void moe_store_choose_host(moe_expert_store *store);
+/* A moe_tier value of a key. */
+uint8_t moe_store_tier_of(const moe_expert_store *store, uint32_t key);
+/* Holds the request's experts that are computed on the host, and marks them handled; hands them
+ * over; releases them, and copies those for which the device has empty slots there. */
+void moe_store_hold_on_host(moe_expert_store *store);
+uint32_t moe_store_give_on_host(moe_expert_store *store, uint32_t *positions,
+                                moe_expert_view *views);
+void moe_store_release_on_host(moe_expert_store *store);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "offload/expert_store_state.h"
 
-static moe_tier tier_of(const moe_expert_store *store, uint32_t key)
+uint8_t moe_store_tier_of(const moe_expert_store *store, uint32_t key)
 {
     const moe_tensor_map *map = store->options.map;
     uint32_t slot;
@@ -25,14 +25,14 @@ void moe_expert_store_tiers(const moe_expert_store *store, uint8_t *tiers)
 {
     const moe_tensor_map *map = store->options.map;
     for (uint32_t key = 0; key < map->n_layer * map->n_expert; key++) {
-        tiers[key] = (uint8_t)tier_of(store, key);
+        tiers[key] = moe_store_tier_of(store, key);
     }
 }
 
 void moe_expert_store_hops(const moe_expert_store *store, uint32_t layer, uint8_t *hops)
 {
     for (uint32_t e = 0; e < store->options.map->n_expert; e++) {
-        moe_tier tier = tier_of(store, moe_store_key(store, layer, e));
+        uint8_t tier = moe_store_tier_of(store, moe_store_key(store, layer, e));
         hops[e] = tier == MOE_TIER_DEVICE ? 0 : tier == MOE_TIER_HOST ? 1 : 2;
     }
 }

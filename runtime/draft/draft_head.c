@@ -211,6 +211,7 @@ int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
                                 .states = trunk->states,
                                 .log = trunk->log,
                                 .user = trunk->user};
+    moe_device_place_init(&head->runner.at_device, trunk->device, head->config.n_expert_in, false);
     head->is_open = true;
     moe_weights_source source = {.gguf = head->gguf,
                                  .config = &head->config,

@@ -34,7 +34,8 @@ int moe_ahead_pieces_attach(moe_speculation *s, const moe_pass_hook *hook, moe_e
     p->runner = *s->runner;
     p->runner.buffers = buffers;
     p->runner.hooks = NULL;
-    p->runner.host = NULL; /* all experts of a draft are in the device's slots */
+    p->runner.at_host = NULL; /* all experts of a draft are in the device's slots */
+    p->runner.at_device.timed = false;
     int status = MOE_OK;
     if (s->ahead->overlaps) {
         status = moe_pass_buffers_init(&p->runner.buffers, s->runner->device, s->runner->program,

@@ -16,7 +16,7 @@
 #include "runtime/draft/draft_head.h"
 #include "runtime/engine/draft_model.h"
 #include "runtime/engine/engine_parts.h"
-#include "runtime/pass/host_compute.h"
+#include "runtime/place/place.h"
 #include "runtime/pass/program_run.h"
 #include "runtime/engine/option_set.h"
 #include "runtime/engine/metadata_notes.h"
@@ -58,7 +58,7 @@ static void destroy(moe_engine *engine)
     moe_expert_store_close(&engine->runner.experts);
     moe_engine_close_low_bit(engine);
     moe_overlap_oracle_destroy(&engine->oracle);
-    moe_host_compute_close(&engine->runner.host);
+    moe_place_close(&engine->runner.at_host);
     moe_policy_release(&engine->policy_plugin);
     if (engine->device != NULL) {
         moe_recorded_passes_close(&engine->recorded);

@@ -55,7 +55,6 @@ int moe_engine_open_low_bit_store(moe_engine *engine, const moe_engine_options *
                                         .budget_bytes = engine->plan.low_bit_cache,
                                         .policy = engine->policy,
                                         .per_layer = o->lab->per_layer_cache,
-                                        .host_compute = MOE_SWITCH_OFF,
                                         .hotness = engine->sidecar.hotness,
                                         .sums = &engine->low_bit_file->sums,
                                         .io = o->io,

@@ -22,8 +22,8 @@
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/metadata_notes.h"
 #include "runtime/lab/route_replay.h"
-#include "runtime/pass/host_compute.h"
 #include "runtime/pass/position_index.h"
+#include "runtime/place/place.h"
 #include "runtime/host/memory_limits.h"
 #include "runtime/families/families.h"
 #include "runtime/model/override_check.h"
@@ -212,24 +212,40 @@ static bool computes_on_host(const moe_engine *engine, const moe_engine_options 
            o->host_compute != MOE_SWITCH_OFF && !lacks_biases(engine);
 }
 
+static moe_place_shape expert_shape(const moe_engine *engine)
+{
+    const moe_model_config *c = &engine->config;
+    return (moe_place_shape){.n_in = c->n_expert_in,
+                             .n_ff = c->n_ff_expert,
+                             .n_expert = c->n_expert,
+                             .n_used = c->n_expert_used,
+                             .max_rows = engine->prefill_chunk};
+}
+
 /* On a simulated device the host's team computes on the cores that stand for the device: it has
  * half of the threads, so that neither starves. */
-static int open_host_compute(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+static int open_places(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
-    if (!computes_on_host(engine, o)) {
+    moe_device *device = engine->device;
+    bool with_host = computes_on_host(engine, o);
+    moe_device_place_init(&engine->runner.at_device, device, engine->config.n_expert_in, with_host);
+    if (!with_host) {
         return MOE_OK;
     }
+    moe_place_split_init(&engine->runner.split, device->link_bytes_per_s, device->link_latency_ns);
+    engine->runner.split.all_on_host = o->host_compute == MOE_SWITCH_ON;
     uint32_t n_threads = moe_team_size(engine->team);
-    moe_host_compute_options options = {.n_threads = n_threads,
-                                        .device = engine->device,
-                                        .config = &engine->config,
-                                        .max_rows = engine->prefill_chunk};
-    if (engine->device->simulated) {
+    moe_host_place_options options = {.shape = expert_shape(engine),
+                                      .n_threads = n_threads,
+                                      .cpu_features = moe_cpu_features_of(o->lab->kernels),
+                                      .weight_bytes = engine->map.expert_bytes,
+                                      .device = device,
+                                      .announces =
+                                          engine->plan.expert_slots < engine->plan.experts};
+    if (device->simulated) {
         options.n_threads = n_threads > 1 ? n_threads / 2 : 1;
     }
-    options.cpu_features = moe_cpu_features_of(o->lab->kernels);
-    options.weight_bytes = engine->map.expert_bytes;
-    return moe_host_compute_open(&engine->runner.host, &options, err);
+    return moe_place_open_host(&engine->runner.at_host, &options, err);
 }
 
 /* A draft model is part of the process; memory that it has not touched yet counts too. */
@@ -330,6 +346,7 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
             return sized;
         }
     }
+    const moe_place_shape shape = expert_shape(engine);
     moe_plan_input input = {
         .options = o,
         .config = c,
@@ -345,7 +362,7 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
             (engine->draft_head != NULL
                  ? moe_draft_head_scratch_bytes(engine->draft_head, engine->prefill_chunk)
                  : 0) +
-            (computes_on_host(engine, o) ? moe_host_compute_bytes(c, engine->prefill_chunk) : 0),
+            (computes_on_host(engine, o) ? moe_place_host_bytes(&shape) : 0),
         .device_scratch_bytes =
             moe_pass_buffers_device_bytes(&engine->program, engine->prefill_chunk) +
             moe_pass_buffers_device_bytes(&engine->program, piece_rows) +
@@ -398,32 +415,30 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
             return status;
         }
     }
-    moe_expert_store_options options = {
-        .device = engine->device,
-        .gguf = engine->gguf,
-        .copies = (const moe_gguf *const *)engine->copies,
-        .n_copies = engine->n_copies,
-        .map = &engine->map,
-        .n_expert_used = engine->config.n_expert_used,
-        .budget_bytes = engine->plan.expert_cache,
-        .card_bytes = engine->plan.card_cache,
-        .policy = engine->policy,
-        .per_layer = o->lab->per_layer_cache,
-        .host_budget_bytes = engine->plan.host_cache,
-        .host_compute = engine->runner.host != NULL ? o->host_compute : MOE_SWITCH_OFF,
-        .kept = kept,
-        .n_kept = n_kept,
-        .hotness = engine->sidecar.hotness,
-        .sums = &engine->book.sums,
-        .keep_nothing = keeps_nothing(engine->offload),
-        .io = o->io,
-        .buffered_io = o->buffered_io,
-        .io_block_bytes = o->io_block_bytes,
-        .io_depth = o->io_depth,
-        .io_timeout_ns = (uint64_t)(o->io_timeout * 1e9),
-        .n_page_threads = moe_team_size(engine->team) < 2 ? 1 : 2,
-        .log = o->log,
-        .user = o->user};
+    moe_expert_store_options options = {.device = engine->device,
+                                        .gguf = engine->gguf,
+                                        .copies = (const moe_gguf *const *)engine->copies,
+                                        .n_copies = engine->n_copies,
+                                        .map = &engine->map,
+                                        .n_expert_used = engine->config.n_expert_used,
+                                        .budget_bytes = engine->plan.expert_cache,
+                                        .card_bytes = engine->plan.card_cache,
+                                        .policy = engine->policy,
+                                        .per_layer = o->lab->per_layer_cache,
+                                        .host_budget_bytes = engine->plan.host_cache,
+                                        .kept = kept,
+                                        .n_kept = n_kept,
+                                        .hotness = engine->sidecar.hotness,
+                                        .sums = &engine->book.sums,
+                                        .keep_nothing = keeps_nothing(engine->offload),
+                                        .io = o->io,
+                                        .buffered_io = o->buffered_io,
+                                        .io_block_bytes = o->io_block_bytes,
+                                        .io_depth = o->io_depth,
+                                        .io_timeout_ns = (uint64_t)(o->io_timeout * 1e9),
+                                        .n_page_threads = moe_team_size(engine->team) < 2 ? 1 : 2,
+                                        .log = o->log,
+                                        .user = o->user};
     status = moe_expert_store_open(&engine->runner.experts, &options, err);
     free(kept);
     if (status == MOE_OK && engine->offload == MOE_OFFLOAD_OVERLAP) {
@@ -509,7 +524,7 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
                                        engine->prefill_chunk, err);
     }
     if (status == MOE_OK) {
-        status = open_host_compute(engine, o, err);
+        status = open_places(engine, o, err);
     }
     if (status == MOE_OK) {
         status = open_experts(engine, o, err);

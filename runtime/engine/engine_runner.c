@@ -54,7 +54,7 @@ int moe_engine_attach_hooks(moe_engine *engine, const moe_engine_options *o, moe
         .keeps_experts = moe_engine_keeps_experts(engine),
         .read_in_place =
             engine->offload == MOE_OFFLOAD_AUTO ? o->lab->read_in_place : MOE_SWITCH_OFF,
-        .host_compute = runner->host != NULL ? o->host_compute : MOE_SWITCH_OFF};
+        .host_compute = runner->at_host != NULL ? o->host_compute : MOE_SWITCH_OFF};
     return moe_recorded_passes_open(&engine->recorded, &parts, err);
 }
 

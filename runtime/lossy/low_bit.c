@@ -121,7 +121,7 @@ static int compute_beside(void *context, moe_runner *runner, const moe_pass *pas
         }
     }
     if (status != MOE_OK) {
-        moe_expert_store_abandon(f->copies);
+        moe_expert_store_end_layer(f->copies);
     }
     return status;
 }

@@ -1,36 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /* Routed experts: the router's choice -> the layer's plan -> experts, in waves if there are more
  * than slots -> their outputs in rank order. */
+#include <string.h>
+
+#include <moe/lab.h>
+
 #include "runtime/base/clock.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/expert_form.h"
-#include "runtime/pass/host_compute.h"
 #include "runtime/pass/program_run.h"
 #include "runtime/pass/routing.h"
 #include "runtime/pass/runner.h"
 
-/* Runs experts of the plan that are in the device's memory: views[i] is the plan's entry
+/* Has a place compute experts of the plan that lie with it: views[i] is the plan's entry
  * positions[i]. */
-static int run_ready_experts(moe_runner *runner, uint32_t layer, uint32_t n, uint32_t n_rows,
-                             moe_error *err)
+static int submit(moe_runner *runner, moe_place *place, uint32_t layer, uint32_t n, uint32_t n_rows,
+                  moe_error *err)
 {
-    const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
-    const moe_layer_plan *plan = &b->plan;
-    uint32_t n_work_rows = 0;
     for (uint32_t i = 0; i < n; i++) {
-        MOE_ASSERT(b->positions[i] < plan->n_experts);
+        MOE_ASSERT(b->positions[i] < b->plan.n_experts);
         b->works[i] =
-            moe_plan_work(runner, layer, plan, b->positions[i], b->input_scales, &b->views[i]);
-        n_work_rows += b->works[i].n_rows;
+            moe_plan_work(runner, layer, &b->plan, b->positions[i], b->input_scales, &b->views[i]);
     }
-    MOE_ASSERT(n_work_rows <= n_rows * c->n_expert_used);
-    uint64_t begin = moe_host_compute_time(runner);
-    int status = runner->device->ops->experts(runner->device, moe_experts_x(runner, layer), n_rows,
-                                              c->n_expert_in, b->works, n,
-                                              b->values[MOE_VALUE_RANK_OUT], c->n_expert_in, err);
-    moe_host_compute_timed(runner, begin, n, n_work_rows);
-    return status;
+    const moe_place_job job = {.x = moe_experts_x(runner, layer),
+                               .n_x_rows = n_rows,
+                               .works = b->works,
+                               .n_works = n,
+                               .out = b->values[MOE_VALUE_RANK_OUT]};
+    return place->ops->submit(place, &job, err);
 }
 
 /* If weights scale the experts' inputs: the scales of the plan's rows, and the remaining weights of
@@ -74,7 +72,7 @@ static int run_draft_experts(moe_runner *runner, uint32_t layer, uint32_t n_rows
     for (uint32_t i = 0; i < n; i++) {
         b->positions[i] = i;
     }
-    return n > 0 ? run_ready_experts(runner, layer, n, n_rows, err) : MOE_OK;
+    return n > 0 ? submit(runner, &runner->at_device.base, layer, n, n_rows, err) : MOE_OK;
 }
 
 /* Builds the layer's plan and request from the choices as they are now. */
@@ -101,15 +99,79 @@ static void use_wait(moe_runner *runner, const moe_pass *pass)
     }
 }
 
-/* Loads what is missing, and computes the experts' outputs. */
-static int serve_layer(moe_runner *runner, const moe_pass *pass, const moe_layer_request *request,
-                       bool looks_ahead, moe_error *err)
+/* Lists the plan's experts in host memory that nothing brings to the device, by ascending rows. */
+static moe_split_work list_on_host(moe_pass_buffers *b, const moe_layer_request *request)
+{
+    moe_split_work work = {.n_rows = b->host_rows};
+    for (uint32_t i = 0; i < request->n; i++) {
+        uint32_t rows = request->n_rows[i];
+        bool is_disk = b->tiers[i] == MOE_TIER_DISK;
+        if (b->tiers[i] != MOE_TIER_HOST) {
+            work.n_disk += is_disk;
+            work.n_resident += !is_disk;
+            work.n_resident_rows += is_disk ? 0 : rows;
+            continue;
+        }
+        uint32_t at = work.n++;
+        for (; at > 0 && b->host_rows[at - 1] > rows; at--) {
+            b->host_rows[at] = b->host_rows[at - 1];
+            b->host_positions[at] = b->host_positions[at - 1];
+        }
+        b->host_rows[at] = rows;
+        b->host_positions[at] = i;
+    }
+    return work;
+}
+
+/* Gives each expert of the request a place, by cost. */
+static void choose_places(moe_runner *runner, moe_layer_request *request)
 {
     moe_pass_buffers *b = &runner->buffers;
+    moe_expert_sites sites;
+    if (runner->at_host == NULL) {
+        return;
+    }
+    moe_expert_store_locate(runner->experts, request->layer, request->experts, request->n, b->tiers,
+                            &sites);
+    moe_split_work work = list_on_host(b, request);
+    work.expert_bytes = sites.expert_bytes;
+    if (sites.link_ns_per_byte > 0.0) {
+        moe_place_split_note_link(&runner->split, sites.link_ns_per_byte);
+    }
+    uint32_t n = moe_place_split_choose(&runner->split, &runner->at_host->times,
+                                        &runner->at_device.base.times, &work);
+    n = n < sites.most_on_host ? n : sites.most_on_host;
+    memset(b->on_host, 0, request->n * sizeof *b->on_host);
+    for (uint32_t i = 0; i < n; i++) {
+        b->on_host[b->host_positions[i]] = true;
+    }
+    request->on_host = n > 0 ? b->on_host : NULL;
+}
+
+/* Has the experts that are ready next computed where they are. *n = 0: that was all. */
+static int compute_next(moe_runner *runner, const moe_layer_request *request, uint32_t n_rows,
+                        uint32_t *n, moe_error *err)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    int status = moe_expert_store_next(runner->experts, b->positions, b->views, n, err);
+    if (status != MOE_OK || *n == 0) {
+        return status;
+    }
+    bool on_host = request->on_host != NULL && request->on_host[b->positions[0]];
+    return submit(runner, on_host ? runner->at_host : &runner->at_device.base, request->layer, *n,
+                  n_rows, err);
+}
+
+/* Loads what is missing, and computes the experts' outputs. */
+static int serve_layer(moe_runner *runner, const moe_pass *pass, moe_layer_request *request,
+                       bool looks_ahead, moe_error *err)
+{
     uint32_t n_rows = pass->n_rows;
+    uint32_t n = 1;
+    choose_places(runner, request);
     int status = moe_expert_store_begin(runner->experts, request, err);
-    if (status == MOE_OK) {
-        status = moe_host_compute_start(runner, request->layer, n_rows, err);
+    if (status == MOE_OK && request->on_host != NULL) {
+        status = compute_next(runner, request, n_rows, &n, err); /* the host's, before all else */
     }
     if (status == MOE_OK && looks_ahead && runner->prefetches) {
         status = moe_predict_next_layer(runner, request->layer, n_rows, err);
@@ -118,18 +180,15 @@ static int serve_layer(moe_runner *runner, const moe_pass *pass, const moe_layer
         moe_hooks_while_loading(runner, pass, request->layer);
         status = moe_hooks_compute_beside(runner, pass, request->layer, err);
     }
-    for (uint32_t n = 1; status == MOE_OK && n > 0;) {
+    while (status == MOE_OK && n > 0) {
         if (looks_ahead) {
             use_wait(runner, pass);
         }
-        status = moe_expert_store_next(runner->experts, b->positions, b->views, &n, err);
-        if (status == MOE_OK && n > 0) {
-            status = run_ready_experts(runner, request->layer, n, n_rows, err);
-        }
+        status = compute_next(runner, request, n_rows, &n, err);
     }
-    status = moe_host_compute_finish(runner, status, err);
-    if (status != MOE_OK) {
-        moe_expert_store_abandon(runner->experts);
+    status = moe_place_collect(runner->at_host, status, err);
+    if (status != MOE_OK || request->on_host != NULL) {
+        moe_expert_store_end_layer(runner->experts);
     }
     return status;
 }
@@ -150,7 +209,9 @@ int moe_op_route(const moe_run *run, const moe_op *op, moe_error *err)
     const moe_pass *pass = run->pass;
     bool is_draft = pass->kind == MOE_PASS_DRAFT;
     (void)op;
-    int status = is_draft ? MOE_OK : moe_host_compute_bring_x(runner, run->layer, run->n_rows, err);
+    int status = is_draft ? MOE_OK
+                          : moe_place_announce(runner->at_host, moe_experts_x(runner, run->layer),
+                                               run->n_rows, err);
     if (status == MOE_OK) {
         status =
             moe_route_layer(runner, run->layer, run->n_rows, runner->prefetches && !is_draft, err);
@@ -192,7 +253,7 @@ int moe_layer_note(moe_runner *runner, const moe_pass *pass, uint32_t layer,
         status = moe_expert_store_next(runner->experts, b->positions, b->views, &n, err);
     }
     if (status != MOE_OK) {
-        moe_expert_store_abandon(runner->experts);
+        moe_expert_store_end_layer(runner->experts);
     }
     return status;
 }

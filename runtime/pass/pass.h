@@ -59,8 +59,10 @@ typedef struct moe_pass_buffers {
     uint32_t routed_ahead_layer;   /* the layer of predicted; UINT32_MAX: none */
     moe_expert_work *works;        /* [n_expert] */
     struct moe_expert_view *views; /* [n_expert] */
-    uint32_t *host_positions;      /* [n_expert]: what the host computes of the current layer */
-    struct moe_expert_view *host_views;
+    uint8_t *tiers;                /* [n_expert]: of the plan's experts, and what follows */
+    bool *on_host;                 /* those that are computed on the host */
+    uint32_t *host_positions;      /* those that could be, by ascending rows; */
+    uint32_t *host_rows;           /* their rows */
 } moe_pass_buffers;
 
 /* MOE_ROWS_OF_STATES. */

@@ -160,7 +160,9 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
     b->predicted_weights = moe_calloc(slots, sizeof *b->predicted_weights);
     b->works = moe_calloc(c->n_expert, sizeof *b->works);
     b->views = moe_calloc(c->n_expert, sizeof *b->views);
-    b->host_views = moe_calloc(c->n_expert, sizeof *b->host_views);
+    b->tiers = moe_calloc(c->n_expert, sizeof *b->tiers);
+    b->on_host = moe_calloc(c->n_expert, sizeof *b->on_host);
+    b->host_rows = moe_calloc(c->n_expert, sizeof *b->host_rows);
     b->host_positions = moe_calloc(c->n_expert, sizeof *b->host_positions);
     b->n_rows_of = moe_calloc(c->n_expert, sizeof *b->n_rows_of);
     b->positions = moe_calloc(c->n_expert, sizeof *b->positions);
@@ -168,9 +170,10 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
     if (b->rope_cos == NULL || b->rope_sin == NULL || b->chosen == NULL ||
         b->chosen_weights == NULL || b->predicted == NULL || b->predicted_weights == NULL ||
         b->works == NULL || b->views == NULL || b->n_rows_of == NULL || b->positions == NULL ||
-        b->was_predicted == NULL || b->host_views == NULL || b->host_positions == NULL ||
-        b->gates == NULL || b->temperatures == NULL || b->input_scales == NULL ||
-        b->output_weights == NULL || b->window_cos == NULL || b->window_sin == NULL) {
+        b->was_predicted == NULL || b->tiers == NULL || b->on_host == NULL ||
+        b->host_rows == NULL || b->host_positions == NULL || b->gates == NULL ||
+        b->temperatures == NULL || b->input_scales == NULL || b->output_weights == NULL ||
+        b->window_cos == NULL || b->window_sin == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a pass of %zu rows", rows);
     }
     int status = moe_layer_plan_init(&b->plan, b->max_rows, c->n_expert_used, c->n_expert, err);
@@ -290,7 +293,9 @@ void moe_pass_buffers_free(moe_pass_buffers *b, moe_device *device)
     free(b->was_predicted);
     free(b->works);
     free(b->views);
-    free(b->host_views);
+    free(b->tiers);
+    free(b->on_host);
+    free(b->host_rows);
     free(b->host_positions);
     moe_layer_plan_free(&b->plan);
     moe_layer_plan_free(&b->next_plan);

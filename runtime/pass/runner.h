@@ -18,8 +18,8 @@
 #include "runtime/pass/state_pool.h"
 #include "runtime/pass/trial_gate.h"
 #include "runtime/pass/weights.h"
-
-typedef struct moe_host_compute moe_host_compute; /* host_compute.h */
+#include "runtime/place/place.h"
+#include "runtime/place/place_split.h"
 
 typedef enum moe_prefetch_mode {
     MOE_PREFETCH_OFF,
@@ -49,7 +49,7 @@ struct moe_runner {
     moe_kv_pool *kv;
     moe_state_pool *states;
     moe_expert_store *experts;
-    moe_host_compute *host;     /* NULL: experts are computed on the device only */
+    moe_place *at_host;         /* NULL: experts are computed on the device only */
     const moe_layer_taps *taps; /* NULL: nobody reads the stream between layers */
     moe_prefetch_mode prefetch;
     moe_log_fn log;
@@ -57,7 +57,9 @@ struct moe_runner {
 
     /* Changed by passes; one pass runs at a time. */
     moe_pass_buffers buffers;
-    moe_pass_hook *hooks; /* a list, ordered by moe_hook_order */
+    moe_device_place at_device; /* computes the experts that are in the device's slots */
+    moe_place_split split;      /* between the two places */
+    moe_pass_hook *hooks;       /* a list, ordered by moe_hook_order */
     moe_trial_gate prefetch_gate;
     bool prefetches;         /* this pass prefetches */
     uint64_t n_pass_experts; /* distinct experts that this pass has requested, in all layers */

@@ -64,7 +64,7 @@ static int run_all_experts(moe_calibration_run *run, uint32_t layer, float *outp
         }
     }
     if (status != MOE_OK) {
-        moe_expert_store_abandon(runner->experts);
+        moe_expert_store_end_layer(runner->experts);
     }
     return status;
 }

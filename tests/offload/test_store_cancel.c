@@ -35,7 +35,6 @@ static void be_patient(moe_expert_store_options *options, void *user)
 {
     const uint32_t *timeout_ms = user;
     options->io_timeout_ns = *timeout_ms * (uint64_t)MS;
-    options->host_compute = MOE_SWITCH_OFF;
     options->log = count_line;
 }
 

@@ -49,7 +49,6 @@ static void change(moe_expert_store_options *options, void *user)
     link.save_state = save_state;
     options->device->link = &link;
     options->io_timeout_ns = ((const uint64_t *)user)[1] * MS;
-    options->host_compute = MOE_SWITCH_OFF;
     options->host_budget_bytes = options->map->expert_bytes / 100 * *(const uint64_t *)user;
 }
 

@@ -27,7 +27,6 @@ static void hurry(moe_expert_store_options *options, void *user)
 {
     const moe_io_ops *inner = user;
     options->io_timeout_ns = TIMEOUT_MS * (uint64_t)MS;
-    options->host_compute = MOE_SWITCH_OFF;
     if (inner != NULL) {
         ((moe_io_fault *)options->io_context)->inner = inner;
     }

@@ -29,7 +29,6 @@ static void change(moe_expert_store_options *options, void *user)
     link = *true_link;
     link.reads_host = reads_host;
     options->device->link = &link;
-    options->host_compute = MOE_SWITCH_OFF;
     options->host_budget_bytes = 2 * options->map->expert_bytes; /* no host slot is given up */
 }
 

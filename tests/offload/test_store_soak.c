@@ -150,7 +150,6 @@ static void change(moe_expert_store_options *options, void *user)
     soak *s = user;
     options->per_layer = s->setting->per_layer;
     options->keep_nothing = s->setting->keep_nothing;
-    options->host_compute = MOE_SWITCH_OFF;
     options->sums = s->setting->checked ? &s->f->sums : NULL;
     s->f->fault.inner = s->setting->inner;
     s->f->short_per_mille = 60;

@@ -151,7 +151,6 @@ static moe_engine *open_engine(const char *device, moe_io_kind io)
                                       .n_expert_used = engine->config.n_expert_used,
                                       .budget_bytes = engine->map.expert_bytes / 3,
                                       .host_budget_bytes = engine->map.expert_bytes / 3,
-                                      .host_compute = MOE_SWITCH_OFF,
                                       .policy = engine->policy,
                                       .io = io};
     moe_expert_store_close(&engine->runner.experts);

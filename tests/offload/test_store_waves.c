@@ -35,7 +35,6 @@ static void give_slots(moe_expert_store_options *options, void *user)
     options->host_budget_bytes = s->n_slots * sizes.host_slot_bytes + sizes.host_slot_bytes / 2;
     options->per_layer = s->per_layer;
     options->keep_nothing = s->keep_nothing;
-    options->host_compute = MOE_SWITCH_OFF;
 }
 
 static void write_tokens(moe_engine *engine, int32_t *tokens)

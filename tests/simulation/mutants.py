@@ -76,7 +76,7 @@ STORE_MUTANTS = {
         "if (slot >= r->depth || block->generation != (uint32_t)(completion->user_data >> 32)) {",
         "if (slot >= r->depth) {")]),
     "forgotten-host-release": ("offload/expert_store_host.c", [(
-        "        moe_host_tier_release(store->host, store->host_keys[i]);\n", "        ;\n")]),
+        "        moe_host_tier_release(store->host, store->keys[store->host_positions[i]]);\n", "        ;\n")]),
     "host-computes-unpinned": ("offload/host_tier.c", [(
         "    note_hit(tier, slot);\n    moe_expert_cache_pin(tier->cache, key);\n}", "    note_hit(tier, slot);\n}"), (
         "void moe_host_tier_release(moe_host_tier *tier, uint32_t key)\n{\n    moe_expert_cache_unpin(tier->cache, key);",

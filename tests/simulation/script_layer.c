@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include <moe/lab.h>
+
 #include "tests/simulation/virtual_memory.h"
 
 static uint64_t count_of(script *s)
@@ -67,37 +69,58 @@ static void serve(script *s, layer_work *l, uint32_t position)
     l->n_served++;
 }
 
-static void take_host(script *s, layer_work *l)
+/* Asks for experts to be computed on the host: those that may be, or any. */
+static void choose_on_host(script *s, layer_work *l)
 {
-    const uint32_t layer = l->request.layer;
+    world *w = s->w;
+    uint8_t tiers[W_MAX_EXPERTS];
+    moe_expert_sites sites;
+    if (!w->uses_host || l->request.reach != NULL) {
+        return;
+    }
+    bool any = sim_below(&s->dice, 4) == 0;
     script_enter(s);
-    moe_expert_store_take_host(s->w->store, l->host_positions, l->host_views, &l->n_host);
+    moe_expert_store_locate(w->store, l->request.layer, l->experts, l->request.n, tiers, &sites);
     script_leave(s);
-    for (uint32_t i = 0; i < l->n_host; i++) {
-        serve(s, l, l->host_positions[i]);
-        world_check_view(s->w, layer, l->experts[l->host_positions[i]], &l->host_views[i],
-                         "for the host");
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->request.n; i++) {
+        bool is_on_host = tiers[i] == MOE_TIER_HOST && n < sites.most_on_host;
+        l->on_host[i] =
+            any ? sim_below(&s->dice, 2) == 0 : is_on_host && sim_below(&s->dice, 8) != 0;
+        n += l->on_host[i];
+    }
+    l->request.on_host = l->on_host;
+}
+
+static bool is_on_host(const layer_work *l, uint32_t position)
+{
+    return l->request.on_host != NULL && position < l->request.n && l->on_host[position];
+}
+
+/* Serves a batch; one of the host's stays valid until the layer ends. */
+static void take(script *s, layer_work *l)
+{
+    bool on_host = is_on_host(l, l->positions[0]);
+    for (uint32_t i = 0; i < l->n; i++) {
+        serve(s, l, l->positions[i]);
+        if (is_on_host(l, l->positions[i]) != on_host) {
+            sim_fail("a batch has experts of the device and of the host");
+        }
+    }
+    if (on_host) {
+        memcpy(l->host_positions, l->positions, l->n * sizeof *l->positions);
+        memcpy(l->host_views, l->views, l->n * sizeof *l->views);
+        l->n_host = l->n;
+        l->n = 0;
     }
 }
 
-static void host_done(script *s, layer_work *l)
+static void check_host(script *s, layer_work *l, const char *what)
 {
-    if (s->in_place) {
-        return; /* the host computes nothing */
-    }
     for (uint32_t i = 0; i < l->n_host; i++) {
         world_check_view(s->w, l->request.layer, l->experts[l->host_positions[i]],
-                         &l->host_views[i], "computed on the host");
+                         &l->host_views[i], what);
     }
-    sim_trace("the host has computed %u experts", l->n_host);
-    script_enter(s);
-    if (l->n_host > 0) {
-        moe_expert_store_note_host(s->w->store, l->n_host, l->n_host, 1000);
-        moe_expert_store_note_device(s->w->store, 1, 2, 1000);
-    }
-    moe_expert_store_host_done(s->w->store, s->pass);
-    script_leave(s);
-    l->n_host = 0;
 }
 
 static void check_batch(script *s, layer_work *l, const char *what)
@@ -126,7 +149,6 @@ static int take_batches(script *s, layer_work *l, bool whole, moe_error *error)
 {
     int status = MOE_OK;
     uint32_t give_up = whole || sim_below(&s->dice, 10) != 0 ? UINT32_MAX : sim_below(&s->dice, 3);
-    uint32_t host_done_at = sim_below(&s->dice, 4);
     for (uint32_t round = 0;; round++) {
         if (round == give_up) {
             sim_trace("the pass gives up");
@@ -134,9 +156,6 @@ static int take_batches(script *s, layer_work *l, bool whole, moe_error *error)
         }
         check_batch(s, l, "just before the next call");
         vm_end_all(VM_RELIED);
-        if (round == host_done_at) {
-            host_done(s, l);
-        }
         l->n = 0;
         rely_on(s, l);
         script_enter(s);
@@ -147,10 +166,9 @@ static int take_batches(script *s, layer_work *l, bool whole, moe_error *error)
             l->n = 0;
             return status;
         }
-        for (uint32_t i = 0; i < l->n; i++) {
-            serve(s, l, l->positions[i]);
-        }
+        take(s, l);
         check_batch(s, l, "handed over");
+        check_host(s, l, "for the host");
         vm_end_all(VM_RELIED);
         rely_on(s, l);
         script_while_waiting(s);
@@ -178,6 +196,7 @@ int script_run_layer(script *s, layer_work *l, bool whole)
               l->request.keep != NULL ? ", keeps some" : "",
               l->request.cancel.is_cancelled != NULL ? ", may be cancelled" : "");
     s->pass_is_open = true;
+    choose_on_host(s, l);
     l->counted = count_of(s);
     script_enter(s);
     int status = moe_expert_store_begin(w->store, &l->request, &error);
@@ -185,22 +204,18 @@ int script_run_layer(script *s, layer_work *l, bool whole)
     bool begun = status == MOE_OK;
     bool gave_up = false;
     if (begun) {
-        take_host(s, l);
-        rely_on(s, l);
         script_while_waiting(s);
         status = take_batches(s, l, whole, &error);
         gave_up = status == MOE_ERR_CANCELLED && !s->was_cancelled;
     }
-    for (uint32_t i = 0; i < l->n_host; i++) {
-        world_check_view(w, l->request.layer, l->experts[l->host_positions[i]], &l->host_views[i],
-                         "for the host, at the end");
-    }
+    check_host(s, l, "for the host, at the end");
     vm_end_all(VM_RELIED);
-    host_done(s, l);
-    if (status != MOE_OK && (gave_up || sim_below(&s->dice, 2) == 0)) {
-        sim_trace("abandon");
+    if (l->request.on_host != NULL ||
+        (status != MOE_OK && (gave_up || sim_below(&s->dice, 2) == 0))) {
+        sim_trace("end of layer, the host has computed %u experts", l->n_host);
+        l->n_host = 0;
         script_enter(s);
-        moe_expert_store_abandon(w->store);
+        moe_expert_store_end_layer(w->store);
         script_leave(s);
     }
     if (!gave_up) {

@@ -45,6 +45,7 @@ typedef struct layer_work {
     moe_layer_request request;
     uint32_t experts[W_MAX_EXPERTS], n_rows[W_MAX_EXPERTS], keep[W_MAX_EXPERTS];
     float gates[W_MAX_EXPERTS];
+    bool on_host[W_MAX_EXPERTS];
     bool served[W_MAX_EXPERTS]; /* by position */
     uint32_t n_served;
     uint32_t positions[W_MAX_EXPERTS];

@@ -351,9 +351,7 @@ static void choose_options(world *w, sim_dice *dice)
     o->budget_bytes = choose_budget(dice, sizes.full_bytes, sizes.slot_bytes, sizes.n_classes);
     o->host_budget_bytes =
         choose_budget(dice, sizes.host_full_bytes, sizes.host_slot_bytes, sizes.n_classes);
-    o->host_compute = sim_below(dice, 3) == 0   ? MOE_SWITCH_OFF
-                      : sim_below(dice, 2) == 0 ? MOE_SWITCH_ON
-                                                : MOE_SWITCH_AUTO;
+    w->uses_host = sim_below(dice, 3) != 0;
     o->per_layer = sim_below(dice, 4) == 0;
     o->keep_nothing = sim_below(dice, 8) == 0;
     for (uint32_t key = 0; key < W_MAX_KEYS; key++) {

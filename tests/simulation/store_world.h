@@ -55,6 +55,7 @@ typedef struct world {
     uint32_t n_cards;
     uint64_t card_bytes[2];
     bool has_link;
+    bool uses_host; /* experts are computed in host memory */
     bool may_fail;  /* a layer can fail although nothing hangs */
     bool may_hang;  /* something can hang, or a machine can stand still */
     bool is_healed; /* no more faults */

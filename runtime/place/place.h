@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* Places: where routed experts are computed. Each computes rows of experts whose weights lie with
+ * it, says what so many rows cost, and works beside the other places between submit() and
+ * collect():
+ *
+ *    device    where the kernels of the device run; what it is given is queued
+ *    host      the CPU, on a thread and a team of its own, for experts in host memory
+ *
+ * The rows come from the device's memory and the results go there, wherever the place is. Experts'
+ * arithmetic is the same on every place, so the bits are too. */
+#ifndef MOE_PLACE_PLACE_H
+#define MOE_PLACE_PLACE_H
+
+#include "runtime/device/device.h"
+#include "runtime/place/place_times.h"
+
+/* Experts of one place. */
+typedef struct moe_place_job {
+    const float *x; /* device, [n_x_rows][n_in], unchanged until collect() */
+    uint32_t n_x_rows;
+    /* [n_works], read before submit() returns. What they point to stays until collect(). */
+    const moe_expert_work *works;
+    uint32_t n_works;
+    float *out; /* device, rows of n_in floats: the works name some */
+} moe_place_job;
+
+typedef struct moe_place moe_place;
+
+typedef struct moe_place_ops {
+    /* Says which rows a job may soon read; the place may begin to fetch them. NULL: no use. */
+    int (*announce)(moe_place *place, const float *x, uint32_t n_x_rows, moe_error *err);
+    /* Begins a job; its results are in `out`, for operations that follow, after collect(). After an
+     * error nothing has begun. */
+    int (*submit)(moe_place *place, const moe_place_job *job, moe_error *err);
+    /* Ends what was submitted, if anything was. status: of the layer so far; unless it is MOE_OK
+     * the results are thrown away, and it is returned. NULL: there is nothing to end. */
+    int (*collect)(moe_place *place, int status, moe_error *err);
+    void (*close)(moe_place *place); /* NULL: there is nothing to close */
+} moe_place_ops;
+
+/* The first member of every place. */
+struct moe_place {
+    const moe_place_ops *ops;
+    moe_place_times times; /* its cost: moe_place_cost_ns() */
+};
+
+static inline int moe_place_announce(moe_place *place, const float *x, uint32_t n_x_rows,
+                                     moe_error *err)
+{
+    return place != NULL && place->ops->announce != NULL
+               ? place->ops->announce(place, x, n_x_rows, err)
+               : MOE_OK;
+}
+
+static inline int moe_place_collect(moe_place *place, int status, moe_error *err)
+{
+    return place != NULL && place->ops->collect != NULL ? place->ops->collect(place, status, err)
+                                                        : status;
+}
+
+static inline void moe_place_close(moe_place **place)
+{
+    if (*place != NULL) {
+        (*place)->ops->close(*place);
+    }
+    *place = NULL;
+}
+
+/* What the routed experts of a model are like. */
+typedef struct moe_place_shape {
+    uint32_t n_in, n_ff;
+    uint32_t n_expert, n_used; /* of a layer; of a row */
+    uint32_t max_rows;
+} moe_place_shape;
+
+/* The device as a place. It has nothing to close. */
+typedef struct moe_device_place {
+    moe_place base;
+    moe_device *device; /* must outlive the place */
+    uint32_t n_in;
+    bool timed; /* somebody asks for its cost */
+} moe_device_place;
+
+void moe_device_place_init(moe_device_place *place, moe_device *device, uint32_t n_in, bool timed);
+
+typedef struct moe_host_place_options {
+    moe_place_shape shape;
+    uint32_t n_threads; /* of the team */
+    unsigned cpu_features;
+    uint64_t weight_bytes; /* of the experts */
+    moe_device *device;    /* has a link; must outlive the place */
+    bool announces; /* fetches announced rows, where that is cheaper than to wait for a job */
+} moe_host_place_options;
+
+int moe_place_open_host(moe_place **out, const moe_host_place_options *options, moe_error *err);
+/* The host memory that it will take. */
+uint64_t moe_place_host_bytes(const moe_place_shape *shape);
+
+#endif
