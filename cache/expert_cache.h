@@ -89,6 +89,13 @@ bool moe_expert_cache_is_pinned(const moe_expert_cache *cache, uint32_t key);
 
 void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
 
+/* From now on layers are used once, in ascending order, and have come to this one: a scan, the
+ * worst case of every policy that looks at the past alone. Victims then come from layers behind it,
+ * else from those ahead, and from the layer itself only when nothing else is left; the policy says
+ * which of them. A prefetch takes none but from behind. MOE_NO_SCAN: the policy alone decides. */
+#define MOE_NO_SCAN UINT32_MAX
+void moe_expert_cache_scan(moe_expert_cache *cache, uint32_t layer);
+
 /* Whether forecasts change what a policy nominates. */
 bool moe_policy_looks_ahead(const moe_policy *policy);
 /* Passes forecasts on to the policy, in place of earlier ones. Leaves out keys outside the model.

@@ -97,24 +97,61 @@ static void make_absent(moe_expert_cache *cache, moe_cache_domain *domain, uint3
     MOE_ASSERT(moe_cache_domain_counts_are_sane(cache, domain));
 }
 
+static bool may_come_from(const moe_expert_cache *cache, uint32_t layer)
+{
+    return cache->from == MOE_FROM_ALL ||
+           (cache->from == MOE_FROM_BEHIND ? layer < cache->scanned : layer > cache->scanned);
+}
+
 /* The moe_policy_evictable of a domain. seen_key may be any number, since a plug-in may pass it. */
 static bool evictable(void *context, uint32_t seen_key)
 {
     const moe_cache_domain *domain = context;
     const moe_expert_cache *cache = domain->cache;
     uint64_t key = (uint64_t)seen_key + domain->first_key;
-    if (key >= cache->n_keys || cache->slot_of_key[key] == MOE_SLOT_NONE || cache->pins[key] > 0) {
+    if (key >= cache->n_keys || cache->slot_of_key[key] == MOE_SLOT_NONE || cache->pins[key] > 0 ||
+        !may_come_from(cache, (uint32_t)key / cache->n_expert)) {
         return false;
     }
     return moe_cache_domain_of(cache, (uint32_t)key) == domain;
 }
 
+void moe_expert_cache_scan(moe_expert_cache *cache, uint32_t layer)
+{
+    cache->scanned = layer;
+}
+
+/* The policy's choice among the layers that a scan spares least, up to the last of `last`. */
+static uint32_t choose_behind_scan(moe_expert_cache *cache, moe_cache_domain *domain,
+                                   uint32_t for_key, moe_victim_layers last)
+{
+    uint32_t victim = MOE_KEY_NONE;
+    for (int from = MOE_FROM_BEHIND; from <= (int)last && victim == MOE_KEY_NONE; from++) {
+        cache->from = (moe_victim_layers)from;
+        uint32_t seen =
+            cache->policy->victim(domain->state, for_key - domain->first_key, evictable, domain);
+        if (seen != MOE_KEY_NONE && evictable(domain, seen)) {
+            victim = seen + domain->first_key;
+        }
+    }
+    cache->from = MOE_FROM_ALL;
+    return victim;
+}
+
 /* Returns a spare expert; else the policy's choice, or the first evictable slot if the policy
- * breaks its contract. */
-static uint32_t choose_victim(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t for_key)
+ * breaks its contract. None for a prefetch during a scan that would cost what the scan needs. */
+static uint32_t choose_victim(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t for_key,
+                              bool prefetches)
 {
     if (domain->n_spare > 0) {
         return moe_key_list_first(&cache->spare, (uint32_t)(domain - cache->domains));
+    }
+    if (cache->scanned != MOE_NO_SCAN) {
+        uint32_t victim = choose_behind_scan(cache, domain, for_key,
+                                             prefetches ? MOE_FROM_BEHIND : MOE_FROM_AHEAD);
+        if (victim != MOE_KEY_NONE || prefetches) {
+            return victim;
+        }
     }
     uint32_t seen =
         cache->policy->victim(domain->state, for_key - domain->first_key, evictable, domain);
@@ -131,9 +168,10 @@ static uint32_t choose_victim(moe_expert_cache *cache, moe_cache_domain *domain,
     return MOE_KEY_NONE;
 }
 
-/* Gives the key a slot. Returns MOE_SLOT_NONE when all slots of its domain are pinned. */
+/* Gives the key a slot. Returns MOE_SLOT_NONE when all slots of its domain are pinned, or none is
+ * to be had for a prefetch. */
 static uint32_t give_slot(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t key,
-                          const moe_policy_access *access, uint32_t *evicted)
+                          const moe_policy_access *access, bool prefetches, uint32_t *evicted)
 {
     MOE_ASSERT(moe_cache_domain_of(cache, key) == domain);
     MOE_ASSERT(cache->slot_of_key[key] == MOE_SLOT_NONE && cache->pins[key] == 0);
@@ -142,7 +180,7 @@ static uint32_t give_slot(moe_expert_cache *cache, moe_cache_domain *domain, uin
         return MOE_SLOT_NONE;
     }
     if (domain->n_free == 0) {
-        uint32_t victim = choose_victim(cache, domain, key);
+        uint32_t victim = choose_victim(cache, domain, key, prefetches);
         if (victim == MOE_KEY_NONE) {
             return MOE_SLOT_NONE;
         }
@@ -186,7 +224,7 @@ uint32_t moe_expert_cache_access(moe_expert_cache *cache, uint32_t key,
         cache->policy->hit(domain->state, key - domain->first_key, &seen);
         return slot;
     }
-    slot = give_slot(cache, domain, key, access, evicted);
+    slot = give_slot(cache, domain, key, access, false, evicted);
     MOE_ASSERT(slot != MOE_SLOT_NONE || *evicted == MOE_KEY_NONE);
     cache->stats.misses += slot != MOE_SLOT_NONE;
     return slot;
@@ -200,7 +238,7 @@ uint32_t moe_expert_cache_prefetch(moe_expert_cache *cache, uint32_t key,
     if (domain == NULL || cache->slot_of_key[key] != MOE_SLOT_NONE) {
         return MOE_SLOT_NONE;
     }
-    uint32_t slot = give_slot(cache, domain, key, access, evicted);
+    uint32_t slot = give_slot(cache, domain, key, access, true, evicted);
     if (slot != MOE_SLOT_NONE) {
         cache->prefetched[key] = true;
         cache->stats.prefetch_inserts++;
@@ -236,7 +274,7 @@ void moe_expert_cache_take(moe_expert_cache *cache, uint32_t slot, uint32_t key,
     }
     leave_stack(cache, domain, slot); /* and on top of it */
     cache->free_slots[domain->first_slot + domain->n_free++] = slot;
-    uint32_t given = give_slot(cache, domain, key, access, &evicted);
+    uint32_t given = give_slot(cache, domain, key, access, false, &evicted);
     MOE_ASSERT(given == slot && evicted == MOE_KEY_NONE);
     (void)given;
     cache->stats.misses++;

@@ -198,6 +198,8 @@ int moe_expert_cache_create(moe_expert_cache **out, const moe_expert_cache_optio
         return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the expert cache");
     }
     cache->policy = options->policy;
+    cache->scanned = MOE_NO_SCAN;
+    cache->from = MOE_FROM_ALL;
     cache->n_layer = options->n_layer;
     cache->n_expert = options->n_expert;
     cache->n_keys = options->n_layer * options->n_expert;

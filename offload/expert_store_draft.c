@@ -26,6 +26,14 @@ uint64_t moe_expert_store_version(const moe_expert_store *store)
            moe_mover_n_finished(store->mover);
 }
 
+void moe_expert_store_scan(moe_expert_store *store, uint32_t layer)
+{
+    moe_expert_cache_scan(store->cache, layer);
+    if (store->host != NULL) {
+        moe_expert_cache_scan(moe_host_tier_cache(store->host), layer);
+    }
+}
+
 void moe_expert_store_lookahead(moe_expert_store *store, uint64_t first_pass,
                                 const moe_policy_forecast *uses, size_t n)
 {
