@@ -60,6 +60,7 @@ static const struct {
     {"model_copies", "--model-copy", false},
     {"model_path", "-m", false},
     {"n_threads", "-t", false},
+    {"panel", "--panel", false},
     {"policy", "--policy", false},
     {"prefill_chunk", "-b", false},
     {"quality_limit", "--quality-limit", false},

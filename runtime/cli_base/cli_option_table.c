@@ -177,6 +177,11 @@ const cli_option_row cli_option_rows[] = {
     {{"-b", "--batch-size"}, "N", "prefill chunk: most rows of one pass (default 512)",
      .offset = AT(prefill_chunk), .kind = OPTION_COUNT, .min = 1, .max = 4096,
      .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
+    {{"--panel"}, "N", "most rows of a long prompt that go through each layer together, so that "
+     "its experts are read once for all of them; not above -b: none (default: what an eighth of "
+     "the memory for experts holds)",
+     .offset = AT(panel), .kind = OPTION_COUNT, .min = 1, .max = UINT32_MAX,
+     .commands = ENGINE & ~CLI_CALIBRATE, .subject = SUBJECT_COMPUTING},
     {{"-s", "--seed"}, "SEED", "of the sampler; -1: a random one, shown in the statistics "
      "(default -1)", .offset = AT(seed), .kind = OPTION_SIGNED, .min = -1, .max = LARGEST_INT,
      .commands = CLI_RUN, .subject = SUBJECT_SAMPLING, .everyday = true},

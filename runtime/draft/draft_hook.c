@@ -101,10 +101,15 @@ static int after_routing(void *context, moe_runner *runner, const moe_pass *pass
                          moe_error *err)
 {
     (void)err;
+    moe_speculation *s = context;
     if (pass->kind == MOE_PASS_DRAFT) {
-        edit_draft(context, runner, pass, layer);
+        edit_draft(s, runner, pass, layer);
+    } else if (pass->panel != NULL) {
+        if (s->misses != NULL) {
+            moe_miss_model_chunk(s->misses, layer, pass->n_rows, runner->buffers.chosen);
+        }
     } else {
-        moe_draft_note_routes(context, pass, layer);
+        moe_draft_note_routes(s, pass, layer);
     }
     return MOE_OK;
 }
@@ -187,6 +192,7 @@ int moe_speculation_attach(moe_speculation *s, const moe_route_rules *rules, moe
                               .passes = MOE_HOOK_ON_ALL,
                               .wants_probs = true,
                               .needs_host_routing = s->ahead != NULL,
+                              .takes_panels = s->ahead == NULL,
                               .context = s,
                               .before_pass = before_pass,
                               .after_routing = after_routing,

@@ -273,3 +273,28 @@ moe_miss_counts moe_miss_model_take(moe_miss_model *m)
     moe_expert_cache_end_pass(m->actual, m->n_passes++);
     return counts;
 }
+
+/* ---- Panels ---- */
+
+void moe_miss_model_scan(moe_miss_model *m, uint32_t layer)
+{
+    moe_expert_cache_scan(m->actual, layer);
+    moe_expert_cache_scan(m->plain, layer);
+}
+
+void moe_miss_model_chunk(moe_miss_model *m, uint32_t layer, uint32_t n_rows,
+                          const uint32_t *chosen)
+{
+    for (size_t i = 0; i < (size_t)n_rows * m->n_used; i++) {
+        m->n_rows[chosen[i]]++;
+    }
+    plain_layer(m, layer);
+}
+
+void moe_miss_model_end_chunk(moe_miss_model *m, uint32_t n_rows)
+{
+    moe_miss_model_scan(m, MOE_NO_SCAN);
+    end_plain_pass(m, n_rows);
+    (void)moe_miss_model_take(m);
+    moe_miss_model_begin(m);
+}

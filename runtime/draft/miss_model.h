@@ -56,6 +56,12 @@ void moe_miss_model_plain(moe_miss_model *model, const uint32_t *rows, uint32_t 
  * owners[i]: the place in the batch whose row it is. */
 void moe_miss_model_accept(moe_miss_model *model, const uint32_t *rows, const uint32_t *owners,
                            uint32_t n, uint32_t n_sequences);
+/* A chunk of a panel goes through a layer: both directories are scanned, and see what its rows
+ * chose ([n_rows][n_expert_used]). It counts for nothing. */
+void moe_miss_model_scan(moe_miss_model *model, uint32_t layer);
+void moe_miss_model_chunk(moe_miss_model *model, uint32_t layer, uint32_t n_rows,
+                          const uint32_t *chosen);
+void moe_miss_model_end_chunk(moe_miss_model *model, uint32_t n_rows);
 moe_miss_counts moe_miss_model_take(moe_miss_model *model);
 
 #endif

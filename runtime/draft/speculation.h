@@ -258,6 +258,9 @@ bool moe_speculation_visit(moe_speculation *speculation, moe_session_draft *draf
  * accepted. */
 void moe_speculation_note_accepted(moe_speculation *speculation, moe_session_draft *const *drafts,
                                    size_t n, const uint32_t *first_row, const uint32_t *n_rows_of);
+/* Around a chunk of a panel, which says nothing about decoding: the miss model sees it. */
+void moe_speculation_begin_chunk(moe_speculation *speculation, uint32_t layer);
+void moe_speculation_end_chunk(moe_speculation *speculation, uint32_t n_rows);
 /* After a pass, before its walks are committed: a drafting layer takes over the hidden states of a
  * session's rows (of a tree, of its accepted path). draft->line.n_evaluated: where they begin. Does
  * nothing without such a layer. */

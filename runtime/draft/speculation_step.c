@@ -315,6 +315,21 @@ void moe_speculation_note_accepted(moe_speculation *s, moe_session_draft *const 
     }
 }
 
+void moe_speculation_begin_chunk(moe_speculation *s, uint32_t layer)
+{
+    moe_foresight_reset(&s->foresees);
+    if (s->misses != NULL) {
+        moe_miss_model_scan(s->misses, layer);
+    }
+}
+
+void moe_speculation_end_chunk(moe_speculation *s, uint32_t n_rows)
+{
+    if (s->misses != NULL) {
+        moe_miss_model_end_chunk(s->misses, n_rows);
+    }
+}
+
 /* Averages what a missing expert has cost passes that waited. */
 static void note_miss_cost(moe_speculation *s, double fetch_cost)
 {

@@ -18,6 +18,7 @@
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/draft_model.h"
 #include "runtime/engine/engine_parts.h"
+#include "runtime/engine/session_panel.h"
 #include "runtime/engine/session_timeline.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/metadata_notes.h"
@@ -550,6 +551,9 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     }
     if (status == MOE_OK) {
         status = moe_engine_attach_hooks(engine, o, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_panel_limit(engine, o->panel, err);
     }
     if (status == MOE_OK) {
         status = moe_engine_fill(engine, o, err);

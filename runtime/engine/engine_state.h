@@ -40,6 +40,15 @@
 typedef struct moe_draft_model moe_draft_model; /* draft_model.h */
 typedef struct moe_draft_head moe_draft_head;   /* runtime/draft/draft_head.h */
 
+/* A long prompt on its way through the layers (session_panel.h). */
+typedef struct moe_panel {
+    moe_session *session; /* NULL: there is none */
+    uint32_t n_rows;      /* its tokens from n_evaluated on */
+    uint32_t layer, at;   /* of the next chunk: its layer, and the rows before it */
+    float *x; /* [n_rows][n_embd] the stream before that layer, of rows < at behind it */
+    uint64_t bytes;
+} moe_panel;
+
 struct moe_engine {
     /* Number of open sessions, text streams and the program's handle, minus one. */
     _Atomic uint32_t n_users;
@@ -58,6 +67,7 @@ struct moe_engine {
     moe_token_keys *token_keys; /* for grammars; NULL until a session has one */
     uint32_t context;
     uint32_t prefill_chunk;
+    uint32_t panel_rows; /* of a panel, at most; 0: there are none */
     uint64_t fingerprint;
     moe_model_identity identity;
     moe_sidecar sidecar;
@@ -97,6 +107,7 @@ struct moe_engine {
     moe_wait_cancel cancel; /* of steps, besides their sessions'; is_cancelled may be NULL */
     uint64_t n_prompt_tokens, n_decode_tokens;
     uint64_t n_sessions; /* created so far */
+    moe_panel panel;
     /* session_park.c */
     char *park_folder;     /* NULL: no session is parked */
     moe_session *sessions; /* a list of all that are open */

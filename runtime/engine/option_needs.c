@@ -18,7 +18,14 @@ int moe_option_needs_check(const moe_engine_options *o, moe_error *err)
     bool self = o->speculate == MOE_SPECULATE_OFF || o->speculate == MOE_SPECULATE_AUTO ||
                 o->speculate == MOE_SPECULATE_SELF;
     const char *the_self_draft = "options.speculate to be MOE_SPECULATE_SELF or _AUTO";
+    bool panels = o->panel > (o->prefill_chunk != 0 ? o->prefill_chunk : 512);
     const option_need needs[] = {
+        {"panel", panels, "options.lookahead to be 0", o->lookahead == 0},
+        {"panel", panels, "options.lab.trace_path to be NULL: a trace tells passes",
+         lab->trace_path == NULL},
+        {"panel", panels, "drafts that are not a drafting layer's: that takes the rows of passes",
+         o->speculate != MOE_SPECULATE_MTP &&
+             (o->speculate != MOE_SPECULATE_AUTO || o->draft_model == NULL)},
         {"draft_model", o->draft_model != NULL,
          "options.speculate to be MOE_SPECULATE_MODEL, _MTP or _AUTO",
          o->speculate == MOE_SPECULATE_MODEL || o->speculate == MOE_SPECULATE_MTP ||

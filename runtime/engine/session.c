@@ -11,6 +11,7 @@
 #include "runtime/base/struct_size.h"
 #include "runtime/draft/draft_head.h"
 #include "runtime/engine/engine_parts.h"
+#include "runtime/engine/session_panel.h"
 #include "runtime/engine/session_park.h"
 #include "runtime/engine/session_timeline.h"
 #include "runtime/engine/session_wake.h"
@@ -96,6 +97,7 @@ void moe_session_close(moe_session **session_ptr)
         return;
     }
     const moe_engine *engine = session->engine;
+    moe_panel_leave(session);
     moe_park_remove(session);
     moe_kv_table_free(&session->engine->kv, &session->kv);
     moe_state_table_free(&session->engine->states, &session->states);
@@ -201,6 +203,7 @@ int moe_session_truncate(moe_session *session, size_t n, moe_error *err)
     if (status != MOE_OK) {
         return status;
     }
+    moe_panel_leave(session);
     session->n_tokens = (uint32_t)n;
     if (session->draft != NULL && session->draft->suffix != NULL) {
         moe_suffix_index_cut(session->draft->suffix, (uint32_t)n);
@@ -273,6 +276,7 @@ int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)
     moe_session_options_init(&options);
     options.sampling = session->sampler.settings;
     options.evaluate_only = session->evaluate_only;
+    moe_panel_leave(session); /* pages that it writes to cannot be shared */
     int status = moe_park_wake(session->engine, &session, 1, err);
     status = status == MOE_OK ? create(out, session->engine, &options, err) : status;
     if (status != MOE_OK) {

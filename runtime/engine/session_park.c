@@ -9,6 +9,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/engine/session_panel.h"
 
 /* A file in the folder that has no name any more; NULL: errno says why not. */
 static FILE *open_nameless(const char *folder)
@@ -161,6 +162,7 @@ int moe_park_transfer(moe_session_file *f, moe_session *session)
 void moe_park_give_up(moe_session *session)
 {
     moe_engine *engine = session->engine;
+    moe_panel_leave(session);
     bool begins_turn = session->kv.begins_turn;
     uint32_t first[MOE_KV_GROUPS];
     memcpy(first, session->kv.first_page, sizeof first);

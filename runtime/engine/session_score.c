@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Evaluates given tokens and passes the logits of each position to the caller. */
 #include "runtime/base/error.h"
+#include "runtime/engine/session_panel.h"
 #include "runtime/engine/step.h"
 
 typedef struct scoring {
@@ -21,6 +22,32 @@ static bool visit_logits(uint32_t row, const float *logits, void *user)
     return !scores->stopped;
 }
 
+/* Evaluates the next rows: those of one pass, or of one chunk of a panel. Lossy modes act on
+ * passes.
+ */
+static int score_rows(moe_session *session, scoring *scores, moe_error *err)
+{
+    moe_engine *engine = session->engine;
+    moe_step_work s = {.engine = engine, .sessions = &session, .n_sessions = 1};
+    moe_panel_chunk chunk;
+    if (!moe_lossy_acts(engine->lossy) && moe_panel_find(engine, &session, 1) != NULL) {
+        chunk = moe_panel_next_chunk(engine);
+        s.panel = &chunk;
+    }
+    scores->step = &s;
+    int status = moe_step_run(&s, true, visit_logits, scores, err);
+    if (s.panel != NULL && status != MOE_OK) {
+        moe_panel_drop(engine);
+    } else if (s.panel != NULL) {
+        moe_panel_go_on(engine, s.n_rows);
+        if (scores->stopped || moe_panel_is_done(engine)) {
+            status = moe_step_take_panel(engine, chunk.first + s.n_rows, err);
+        }
+    }
+    moe_step_free(&s);
+    return status;
+}
+
 int moe_session_score(moe_session *session, const int32_t *tokens, size_t n, moe_logits_fn visit,
                       void *user, moe_error *err)
 {
@@ -38,10 +65,7 @@ int moe_session_score(moe_session *session, const int32_t *tokens, size_t n, moe
     }
     scoring scores = {.visit = visit, .user = user};
     while (status == MOE_OK && moe_session_n_unevaluated(session) > 0 && !scores.stopped) {
-        moe_step_work s = {.engine = session->engine, .sessions = &session, .n_sessions = 1};
-        scores.step = &s;
-        status = moe_step_run(&s, true, visit_logits, &scores, err);
-        moe_step_free(&s);
+        status = score_rows(session, &scores, err);
     }
     if (status == MOE_ERR_CANCELLED && !session->was_cancelled) {
         (void)moe_step_leave_out_cancelled(&session, 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* One step: chooses rows of the sessions, runs one pass, then the sampler of every session that has
- * nothing left to evaluate. With speculation, the rows of a session that writes are the nodes of
- * its token tree, and the walk through the tree replaces the sampler. */
+/* One pass of a step: chooses rows of the sessions, runs the pass, then the sampler of every
+ * session that has nothing left to evaluate. With speculation, the rows of a session that writes
+ * are the nodes of its token tree, and the walk through the tree replaces the sampler. */
 #include "runtime/engine/step.h"
 
 #include <stdlib.h>
@@ -11,28 +11,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_copies.h"
+#include "runtime/engine/session_panel.h"
 #include "runtime/engine/session_timeline.h"
-#include "runtime/engine/session_wake.h"
-
-/* Checks that every session belongs to this engine and occurs once. */
-static int check_sessions(const moe_engine *engine, moe_session *const *sessions, size_t n,
-                          moe_error *err)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (sessions[i] == NULL) {
-            return moe_fail(err, MOE_ERR_ARGUMENT, "session %zu is NULL", i);
-        }
-        if (sessions[i]->engine != engine) {
-            return moe_fail(err, MOE_ERR_ARGUMENT, "session %zu belongs to another engine", i);
-        }
-        for (size_t k = 0; k < i; k++) {
-            if (sessions[k] == sessions[i]) {
-                return moe_fail(err, MOE_ERR_ARGUMENT, "sessions %zu and %zu are the same", k, i);
-            }
-        }
-    }
-    return MOE_OK;
-}
 
 static bool step_is_cancelled(void *user)
 {
@@ -43,19 +23,6 @@ static bool step_is_cancelled(void *user)
         cancelled |= atomic_load_explicit(&s->sessions[i]->cancelled, memory_order_relaxed);
     }
     return cancelled;
-}
-
-/* Answers requests to cancel: removes those sessions from the list. Returns how many are left. */
-size_t moe_step_leave_out_cancelled(moe_session **sessions, size_t n)
-{
-    size_t n_left = 0;
-    for (size_t i = 0; i < n; i++) {
-        sessions[i]->was_cancelled = atomic_exchange(&sessions[i]->cancelled, false);
-        if (!sessions[i]->was_cancelled) {
-            sessions[n_left++] = sessions[i];
-        }
-    }
-    return n_left;
 }
 
 static int allocate_logits(const moe_step_work *s, moe_error *err)
@@ -147,9 +114,7 @@ static int advance(moe_step_work *s, moe_error *err)
     return status;
 }
 
-/* Also when this step had nothing to evaluate: a timeline cut back to its last logits continues
- * from them. */
-static void sample(moe_step_work *s)
+void moe_step_sample(const moe_step_work *s)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
         moe_session *session = s->sessions[i];
@@ -281,6 +246,20 @@ static int list_drafts(moe_step_work *s, moe_error *err)
     return MOE_OK;
 }
 
+static int run_chunk(const moe_step_work *s, const moe_pass *pass, moe_error *err)
+{
+    const moe_panel_chunk *panel = s->panel;
+    moe_speculation *speculation = s->engine->speculation;
+    if (speculation != NULL) {
+        moe_speculation_begin_chunk(speculation, panel->layer);
+    }
+    int status = moe_panel_run_chunk(&s->engine->runner, pass, err);
+    if (speculation != NULL) {
+        moe_speculation_end_chunk(speculation, pass->n_rows);
+    }
+    return status;
+}
+
 static int run_rows(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logits, void *user,
                     moe_error *err)
 {
@@ -290,8 +269,9 @@ static int run_rows(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logi
     }
     status = moe_engine_look_at_files(s->engine, false, err);
     status = status == MOE_OK ? allocate_logits(s, err) : status;
-    status = status == MOE_OK ? list_drafts(s, err) : status;
-    moe_pass pass = {.n_rows = s->n_rows,
+    status = status == MOE_OK && s->panel == NULL ? list_drafts(s, err) : status;
+    moe_pass pass = {.panel = s->panel,
+                     .n_rows = s->n_rows,
                      .tokens = s->tokens,
                      .kv_rows = s->kv_rows,
                      .row_ids = s->row_ids,
@@ -305,10 +285,10 @@ static int run_rows(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logi
                      .is_cancelled = step_is_cancelled,
                      .cancel_user = s};
     if (status == MOE_OK) {
-        status = run_pass(s, &pass, all_logits, err);
+        status = s->panel != NULL ? run_chunk(s, &pass, err) : run_pass(s, &pass, all_logits, err);
     }
     status = check_files(s->engine, status, err);
-    return status != MOE_OK ? status : advance(s, err);
+    return status != MOE_OK || s->panel != NULL ? status : advance(s, err);
 }
 
 int moe_step_run(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logits, void *user,
@@ -396,7 +376,7 @@ static void give_back_numbers(moe_session *const *sessions, size_t n)
     }
 }
 
-static int try_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
+int moe_step_pass(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
 {
     moe_step_work s = {.engine = engine, .sessions = sessions, .n_sessions = n};
     remember_numbers(sessions, n);
@@ -413,7 +393,7 @@ static int try_step(moe_engine *engine, moe_session *const *sessions, size_t n, 
     }
     forget_trees(&s, status);
     if (status == MOE_OK) {
-        sample(&s);
+        moe_step_sample(&s);
     } else {
         give_back_numbers(sessions, n);
     }
@@ -421,43 +401,17 @@ static int try_step(moe_engine *engine, moe_session *const *sessions, size_t n, 
     return status;
 }
 
-/* Repeats the step without sessions that were cancelled meanwhile, until it completes. */
-static int step_uncancelled(moe_engine *engine, moe_session **sessions, size_t n, moe_error *err)
+int moe_step_take_panel(moe_engine *engine, uint32_t n_rows, moe_error *err)
 {
-    size_t n_left = moe_step_leave_out_cancelled(sessions, n);
-    int status = MOE_OK;
-    do {
-        if (n_left == 0 && n > 0) {
-            return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
-        }
-        n = n_left;
-        status = try_step(engine, sessions, n, err);
-        n_left = status == MOE_ERR_CANCELLED ? moe_step_leave_out_cancelled(sessions, n) : n;
-    } while (n_left < n);
-    return status;
-}
-
-int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
-{
-    if (engine == NULL || (sessions == NULL && n > 0)) {
-        return moe_fail_null(err, "moe_step", "engine or sessions");
-    }
-    int status = check_sessions(engine, sessions, n, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    moe_session *few[8] = {NULL};
-    moe_session **list = n <= sizeof few / sizeof few[0] ? few : moe_calloc(n, sizeof *list);
-    if (list == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %zu sessions", n);
-    }
-    for (size_t i = 0; i < n; i++) {
-        list[i] = sessions[i];
-    }
-    status = moe_park_wake(engine, list, n, err);
-    status = status == MOE_OK ? step_uncancelled(engine, list, n, err) : status;
-    if (list != few) {
-        free(list);
-    }
-    return status;
+    moe_session *session = engine->panel.session;
+    uint32_t first = 0;
+    moe_step_work s = {.engine = engine,
+                       .sessions = &session,
+                       .n_sessions = 1,
+                       .n_rows_of = &n_rows,
+                       .first_row = &first,
+                       .n_rows = n_rows};
+    moe_panel_drop(engine);
+    mark_rows(&s, false);
+    return advance(&s, err);
 }

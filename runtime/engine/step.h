@@ -5,9 +5,17 @@
 
 #include "runtime/engine/step_rows.h"
 
-/* Prepares, runs the pass, and marks its rows as evaluated. */
+/* Prepares, runs the pass, and marks its rows as evaluated; of a panel: carries out the chunk. */
 int moe_step_run(moe_step_work *step, bool all_logits, moe_row_logits_fn on_logits, void *user,
                  moe_error *err);
+/* A pass over the next rows of the sessions, with the drafts before it and the samplers behind. */
+int moe_step_pass(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
+/* The first rows of the engine's panel have been computed, as many as n_rows: they count as
+ * evaluated, and the panel is over. */
+int moe_step_take_panel(moe_engine *engine, uint32_t n_rows, moe_error *err);
+/* Samples from each session that has nothing left to evaluate. Also when this step had nothing to
+ * evaluate: a timeline cut back to its last logits continues from them. */
+void moe_step_sample(const moe_step_work *step);
 /* An on_logits function, with the step for `user`: the sessions keep the logits, or their walks
  * continue. */
 bool moe_step_keep_logits(uint32_t row, const float *logits, void *user);

@@ -14,6 +14,21 @@ static uint32_t n_due(const moe_session *session)
                                          : moe_session_n_unevaluated(session) > 0;
 }
 
+/* Where the step's rows of a session begin. */
+static uint32_t first_position(const moe_step_work *s, const moe_session *session)
+{
+    return session->n_evaluated + (s->panel != NULL ? s->panel->first : 0);
+}
+
+/* The one session's rows in this chunk of its panel. */
+static void share_chunk(moe_step_work *s)
+{
+    uint32_t left = s->panel->n_rows - s->panel->first;
+    uint32_t chunk = s->engine->prefill_chunk;
+    s->n_rows = left < chunk ? left : chunk;
+    s->n_rows_of[0] = s->n_rows;
+}
+
 /* Every session with something to do gets one row; the remaining rows are then given out in order.
  */
 static int share_rows(moe_step_work *s, moe_error *err)
@@ -62,7 +77,7 @@ static int grant_memory(moe_step_work *s, moe_error *err)
         uint32_t n_more = session->evaluate_only || moe_session_is_full(session)
                               ? 0
                               : 1 + (moe_session_has_tree(session) ? s->n_rows_of[i] : 0);
-        uint32_t end = session->n_evaluated + n_places(s, i);
+        uint32_t end = first_position(s, session) + n_places(s, i);
         uint32_t n_tokens = session->n_tokens + n_more;
         status = moe_session_grant(session, n_tokens, end > n_tokens ? end : n_tokens, err);
         status = status == MOE_OK ? moe_session_make_room(session, n_more, err) : status;
@@ -81,7 +96,7 @@ static int reserve_pages(moe_step_work *s, moe_error *err)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
         moe_session *session = s->sessions[i];
-        uint32_t end = session->n_evaluated + n_places(s, i);
+        uint32_t end = first_position(s, session) + n_places(s, i);
         int status = s->n_rows_of[i] == 0 ? MOE_OK
                                           : moe_kv_table_reserve(&s->engine->kv, &session->kv,
                                                                  session->n_evaluated, end, err);
@@ -121,7 +136,7 @@ static void fill_rows(moe_step_work *s, bool all_logits)
             continue;
         }
         for (uint32_t r = 0; r < s->n_rows_of[i]; r++, row++) {
-            uint32_t position = session->n_evaluated + r;
+            uint32_t position = first_position(s, session) + r;
             s->tokens[row] = session->tokens[position];
             s->kv_rows[row] = moe_kv_row_at(session->kv.addresses, position);
             s->row_ids[row] = (moe_row_id){session->number, position};
@@ -155,7 +170,12 @@ int moe_step_prepare(moe_step_work *s, bool all_logits, moe_error *err)
     if (s->n_rows_of == NULL || s->first_row == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %zu sessions", s->n_sessions);
     }
-    int status = share_rows(s, err);
+    int status = MOE_OK;
+    if (s->panel != NULL) {
+        share_chunk(s);
+    } else {
+        status = share_rows(s, err);
+    }
     if (status != MOE_OK) {
         return status;
     }

@@ -10,8 +10,9 @@ typedef struct moe_step_work {
     moe_engine *engine;
     moe_session *const *sessions;
     size_t n_sessions;
-    uint32_t *n_rows_of; /* [n_sessions] */
-    uint32_t *first_row; /* [n_sessions] */
+    const moe_panel_chunk *panel; /* the rows are those of this chunk; NULL: the next ones of all */
+    uint32_t *n_rows_of;          /* [n_sessions] */
+    uint32_t *first_row;          /* [n_sessions] */
     uint32_t n_rows;
     uint32_t n_tree_rows;
     uint32_t *depths; /* [n_rows] depth in a tree, else 0 */

@@ -123,6 +123,7 @@ static int find_origin(moe_runner *runner, const moe_pass *pass, origin *o, moe_
     moe_pass again = *pass;
     bool prefetches = runner->prefetches;
     again.rehearses = true;
+    again.panel = NULL; /* through all layers */
     again.after_op = look;
     again.after_user = o;
     o->n_rows = pass->n_rows;

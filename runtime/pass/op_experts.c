@@ -174,7 +174,7 @@ static int serve_layer(moe_runner *runner, const moe_pass *pass, moe_layer_reque
         status = compute_next(runner, request, n_rows, &n, err); /* the host's, before all else */
     }
     if (status == MOE_OK && looks_ahead && runner->prefetches) {
-        status = moe_predict_next_layer(runner, request->layer, n_rows, err);
+        status = moe_predict_next_layer(runner, pass, request->layer, err);
     }
     if (status == MOE_OK && looks_ahead) {
         moe_hooks_while_loading(runner, pass, request->layer);

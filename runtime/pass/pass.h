@@ -112,6 +112,15 @@ typedef struct moe_runner moe_runner;
 typedef struct moe_run moe_run;
 typedef int (*moe_op_body)(const moe_run *run, const moe_op *op, moe_error *err);
 
+/* A panel: more rows than a pass has, which take each layer before any of them goes on to the next.
+ * So a layer's experts are moved once for all of them. It is computed by chunks: one chunk through
+ * one layer at a time. Between two of them nothing of the panel is in the pass's buffers. */
+typedef struct moe_panel_chunk {
+    uint32_t layer;
+    uint32_t first, n_rows; /* the chunk's first row, and the rows of the whole panel */
+    float *x; /* host: [rows of the chunk][n_embd], the stream before the layer, then behind it */
+} moe_panel_chunk;
+
 typedef struct moe_pass {
     moe_pass_kind kind;
     uint32_t n_rows;
@@ -122,7 +131,9 @@ typedef struct moe_pass {
     const moe_state_run *state_runs;
     uint32_t n_state_runs;
     const uint32_t *depths; /* [n_rows] in its session's token tree; NULL: all 0 */
-    bool rehearses;         /* it will run again: only hooks that ask for rehearsals take part */
+    /* Not NULL: the rows are a chunk of a panel, which goes through one layer. */
+    const moe_panel_chunk *panel;
+    bool rehearses; /* it will run again: only hooks that ask for rehearsals take part */
     /* Not NULL: told of each operation of a layer, and of the front, once it has been queued. */
     int (*after_op)(void *after_user, moe_runner *runner, uint32_t layer, const moe_op *op,
                     moe_error *err);
@@ -165,6 +176,13 @@ void moe_pass_device_limits(const moe_program *program, uint32_t max_rows,
                             moe_device_limits *limits);
 
 int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err);
+/* Whether passes on this runner can be panels: the residual stream is all that a layer leaves to
+ * the next one, nothing keeps a state or frees pages as the rows go by, and no hook has to see the
+ * layers of a pass one after another. */
+bool moe_panel_is_possible(const moe_runner *runner);
+/* Carries out one chunk of pass->panel through its layer: before the first layer the front, behind
+ * the last one the logits. */
+int moe_panel_run_chunk(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Runs a draft: layers and logits. It leaves nothing but provisional keys and values. */
 int moe_pass_run_draft(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Runs a pass up to the last layer: hidden states in x, keys and values in the cache. */
@@ -190,6 +208,9 @@ int moe_pass_resume(moe_runner *runner, const moe_pass *pass, const moe_pass_par
                     moe_error *err);
 /* Runs the layers from `first` on, within the step; with 0, the embedding too. */
 int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, uint32_t first, moe_error *err);
+int moe_pass_queue_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
+/* Computes the logits that the pass wants, MOE_LOGIT_ROWS at a time, and passes them on. */
+int moe_pass_output_logits(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Computes the logits of some rows into LOGITS. n: up to MOE_LOGIT_ROWS. */
 int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, moe_error *err);
 /* Fetches the queued results of rows first .. first + n of pass->logit_rows and passes them to the

@@ -43,6 +43,9 @@ struct moe_pass_hook {
     bool wants_probs; /* buffers->router_probs are filled from now on */
     /* The host has to route the pass, layer by layer: no hook may take it over. */
     bool needs_host_routing;
+    /* Takes part in panels, too: the stages of a layer come chunk by chunk, without take_over,
+     * before_pass and after_pass. A hook that does not makes panels impossible. */
+    bool takes_panels;
     void *context;
 
     /* Carries the whole pass out, logits included, and sets *done; the first hook that does so ends

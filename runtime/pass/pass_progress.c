@@ -22,29 +22,35 @@ static uint32_t count_with_experts(const moe_model_config *config, uint32_t end)
     return n;
 }
 
-static void tell(moe_pass_watch *w, const moe_runner *runner)
+static void tell(moe_pass_watch *w, const moe_pass_clock *c, const moe_runner *runner)
 {
     uint64_t now = moe_now_ns();
-    if (now - w->told_ns < TELL_EVERY_NS) {
+    if (now - w->told_ns < TELL_EVERY_NS || c->n_rows == 0) {
         return;
     }
     w->told_ns = now;
-    moe_pass_progress p = {.layer = w->layer,
+    moe_pass_progress p = {.layer = c->layer,
                            .n_layer = runner->config->n_layer,
-                           .n_rows = w->n_rows,
-                           .bytes_read = bytes_read(runner) - w->read_before,
-                           .seconds = (double)(now - w->began_ns) * 1e-9};
-    const uint32_t n_done = count_with_experts(runner->config, w->layer);
-    p.rows_done = (uint32_t)((uint64_t)w->n_rows * n_done / w->n_with_experts);
-    if (n_done > 0) {
-        /* Layers with experts take nearly all of the time. */
-        const double whole = (double)w->n_with_experts / n_done;
-        const double seconds = whole * (double)(w->layer_ns - w->began_ns) * 1e-9;
-        const double bytes = whole * (double)(w->layer_read - w->read_before);
+                           .n_rows = c->n_rows,
+                           .bytes_read = bytes_read(runner) - c->read_before,
+                           .seconds = (double)(now - c->began_ns) * 1e-9};
+    /* Layers with experts take nearly all of the time. */
+    const double done = c->n_done + (double)c->rows / c->n_rows;
+    p.rows_done = (uint32_t)(c->n_rows * done / w->n_with_experts);
+    if (done > 0) {
+        const double whole = w->n_with_experts / done;
+        const double seconds = whole * (double)(c->done_ns - c->began_ns) * 1e-9;
+        const double bytes = whole * (double)(c->done_read - c->read_before);
         p.seconds_expected = seconds > p.seconds ? seconds : p.seconds;
         p.bytes_expected = bytes > (double)p.bytes_read ? (uint64_t)bytes : p.bytes_read;
     }
     w->tell(&p, w->user);
+}
+
+static void begin_clock(moe_pass_clock *c, const moe_runner *runner, uint32_t n_rows)
+{
+    *c = (moe_pass_clock){
+        .began_ns = moe_now_ns(), .read_before = bytes_read(runner), .n_rows = n_rows};
 }
 
 /* The first stage of each pass, which this hook never takes over. */
@@ -54,24 +60,38 @@ static int begin(void *context, moe_runner *runner, const moe_pass *pass, bool *
     moe_pass_watch *w = context;
     (void)done;
     (void)err;
-    w->began_ns = moe_now_ns();
-    w->read_before = bytes_read(runner);
-    w->n_rows = pass->n_rows;
-    w->layer = 0;
+    begin_clock(&w->pass, runner, pass->n_rows);
+    w->at_work = &w->pass;
+    return MOE_OK;
+}
+
+/* Of a chunk of a panel the first stage is this. */
+static int after_routing(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                         moe_error *err)
+{
+    moe_pass_watch *w = context;
+    (void)err;
+    if (pass->panel != NULL) {
+        if (pass->panel->first == 0 && count_with_experts(runner->config, layer) == 0) {
+            begin_clock(&w->panel, runner, pass->panel->n_rows);
+        }
+        w->at_work = &w->panel;
+    }
     return MOE_OK;
 }
 
 static void while_loading(void *context, moe_runner *runner, uint32_t layer)
 {
     moe_pass_watch *w = context;
-    w->layer = layer;
-    tell(w, runner);
+    w->at_work->layer = layer;
+    tell(w, w->at_work, runner);
 }
 
 static bool while_waiting(void *context, moe_runner *runner, uint64_t expected_ns)
 {
+    const moe_pass_watch *w = context;
     (void)expected_ns;
-    tell(context, runner);
+    tell(context, w->at_work, runner);
     return false;
 }
 
@@ -79,12 +99,19 @@ static int after_experts(void *context, moe_runner *runner, const moe_pass *pass
                          moe_error *err)
 {
     moe_pass_watch *w = context;
-    (void)pass;
+    moe_pass_clock *c = w->at_work;
+    const moe_panel_chunk *panel = pass->panel;
     (void)err;
-    w->layer = layer + 1;
-    w->layer_ns = moe_now_ns();
-    w->layer_read = bytes_read(runner);
-    tell(w, runner);
+    c->rows = panel != NULL ? panel->first + pass->n_rows : pass->n_rows;
+    c->n_done = count_with_experts(runner->config, layer);
+    if (c->rows == c->n_rows) {
+        c->rows = 0;
+        c->n_done++;
+        c->layer = layer + 1;
+    }
+    c->done_ns = moe_now_ns();
+    c->done_read = bytes_read(runner);
+    tell(w, c, runner);
     return MOE_OK;
 }
 
@@ -93,14 +120,17 @@ int moe_pass_watch_set(moe_pass_watch *w, moe_runner *runner, moe_pass_progress_
 {
     moe_runner_remove_hook(runner, &w->hook);
     *w = (moe_pass_watch){.tell = tells, .user = user};
+    w->at_work = &w->pass;
     w->n_with_experts = count_with_experts(runner->config, runner->config->n_layer);
     if (tells == NULL || w->n_with_experts == 0) {
         return MOE_OK;
     }
     w->hook = (moe_pass_hook){.order = MOE_HOOK_WATCH,
                               .passes = MOE_HOOK_ON_TARGET,
+                              .takes_panels = true,
                               .context = w,
                               .take_over = begin,
+                              .after_routing = after_routing,
                               .while_loading = while_loading,
                               .while_waiting = while_waiting,
                               .after_experts = after_experts};

@@ -8,17 +8,24 @@
 
 #include "runtime/pass/pass_hooks.h"
 
+/* How far a pass, or a panel, is. */
+typedef struct moe_pass_clock {
+    uint64_t began_ns, read_before;
+    uint32_t n_rows;
+    uint32_t layer;              /* under way */
+    uint32_t n_done;             /* layers with experts that are done, */
+    uint32_t rows;               /* and rows of the next one, */
+    uint64_t done_ns, done_read; /* and when that was, and what had been read */
+} moe_pass_clock;
+
 typedef struct moe_pass_watch {
     moe_pass_hook hook;
     moe_pass_progress_fn tell;
     void *user;
-    uint32_t n_with_experts; /* layers that have experts */
-    uint64_t told_ns;        /* when something was told last, of any pass */
-    /* Of the pass that runs. */
-    uint64_t began_ns, read_before;
-    uint32_t n_rows;
-    uint32_t layer;                /* layers that are done, */
-    uint64_t layer_ns, layer_read; /* and when the last one was, and what had been read */
+    uint32_t n_with_experts;    /* layers that have experts */
+    uint64_t told_ns;           /* when something was told last, of any pass */
+    moe_pass_clock pass, panel; /* of those under way, */
+    moe_pass_clock *at_work;    /* and the one that computes */
 } moe_pass_watch;
 
 /* Replaces what was told before; tell NULL: nothing is told. Between passes only. */

@@ -100,7 +100,7 @@ int moe_pass_hand_over(moe_runner *runner, const moe_pass *pass, uint32_t first,
                                      : hand_over_logits(runner, pass, first, n, done, err);
 }
 
-static int output_logits(moe_runner *runner, const moe_pass *pass, moe_error *err)
+int moe_pass_output_logits(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     int status = MOE_OK;
     bool done = false;
@@ -157,7 +157,8 @@ static bool has_recorded_front(const moe_runner *runner, const moe_pass *pass, u
     const moe_recording_ops *recording = runner->device->recording;
     const moe_program_layer *l = &runner->program->layers[layer];
     return recording != NULL && !runner->fronts_refused && pass->serve_layer == NULL &&
-           runner->states->state_bytes == 0 && !moe_pass_chooses(runner->config, pass) &&
+           runner->states->state_bytes == 0 && pass->panel == NULL &&
+           !moe_pass_chooses(runner->config, pass) &&
            moe_program_is_within(runner->program, (moe_span){l->first, l->rest},
                                  recording->forms) &&
            recording->takes_step(runner->device);
@@ -177,7 +178,7 @@ static int tap_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, m
     return status;
 }
 
-static int queue_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+int moe_pass_queue_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     if (pass->is_cancelled != NULL && pass->is_cancelled(pass->cancel_user)) {
         moe_expert_store_note_cancel(runner->experts);
@@ -201,7 +202,7 @@ int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, uint32_t fir
     MOE_ASSERT(pass->n_logit_rows == 0 || pass->logit_rows[pass->n_logit_rows - 1] < pass->n_rows);
     int status = first > 0 ? MOE_OK : moe_program_front(runner, pass, err);
     for (uint32_t layer = first; layer < runner->config->n_layer && status == MOE_OK; layer++) {
-        status = queue_layer(runner, pass, layer, err);
+        status = moe_pass_queue_layer(runner, pass, layer, err);
     }
     return status;
 }
@@ -226,7 +227,7 @@ int moe_pass_run_draft(moe_runner *runner, const moe_pass *pass, moe_error *err)
         return status;
     }
     status = moe_pass_run_layers(runner, pass, err);
-    return status != MOE_OK ? status : output_logits(runner, pass, err);
+    return status != MOE_OK ? status : moe_pass_output_logits(runner, pass, err);
 }
 
 /* Whether this pass counts in the trial of prefetching: such passes prefetch only while that is
@@ -265,7 +266,7 @@ static int queue_part(moe_runner *runner, const moe_pass *pass, const moe_pass_p
         status = moe_layer_network(runner, pass, l++, err);
     }
     for (; l < part->end && status == MOE_OK; l++) {
-        status = queue_layer(runner, pass, l, err);
+        status = moe_pass_queue_layer(runner, pass, l, err);
     }
     return status;
 }
@@ -285,7 +286,7 @@ int moe_pass_resume(moe_runner *runner, const moe_pass *pass, const moe_pass_par
     status = moe_pass_end_step(runner, status, err);
     return status != MOE_OK || part->end < runner->config->n_layer
                ? status
-               : output_logits(runner, pass, err);
+               : moe_pass_output_logits(runner, pass, err);
 }
 
 int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err)
@@ -304,7 +305,7 @@ int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err)
         status = moe_pass_check_hidden(runner, pass, err);
     }
     if (status == MOE_OK && !done) {
-        status = output_logits(runner, pass, err);
+        status = moe_pass_output_logits(runner, pass, err);
     }
     if (status == MOE_OK) {
         status = moe_hooks_after_pass(runner, pass, err);

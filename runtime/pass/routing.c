@@ -103,10 +103,31 @@ static uint32_t order_prediction(moe_runner *runner, uint32_t n_rows, uint32_t *
     return b->next_plan.n_experts;
 }
 
-int moe_predict_next_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
+/* Asks for what was predicted; of a panel not for what one row alone wants. */
+static void prefetch(moe_runner *runner, const moe_pass *pass, uint32_t layer)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    const moe_layer_plan *plan = &b->next_plan;
+    uint32_t n = order_prediction(runner, pass->n_rows, b->n_rows_of);
+    uint64_t wanted = MAX_PREFETCHES(runner->config->n_expert_used);
+    if (pass->panel != NULL) {
+        uint32_t n_once = 0;
+        for (uint32_t i = 0; i < plan->n_experts && pass->n_rows > 1; i++) {
+            n_once += plan->first[i + 1] - plan->first[i] == 1;
+        }
+        n -= n_once; /* the last in order */
+        wanted = n;
+    }
+    uint64_t most = runner->plan->expert_slots / PREFETCH_SLOT_DIVISOR;
+    moe_expert_store_prefetch(runner->experts, layer, runner->n_passes, b->n_rows_of, n,
+                              (uint32_t)(most < wanted ? most : wanted));
+}
+
+int moe_predict_next_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
+    const uint32_t n_rows = pass->n_rows;
     uint32_t next = layer + 1;
     b->predicted_layer = UINT32_MAX;
     if (!has_next(runner, layer)) {
@@ -131,12 +152,7 @@ int moe_predict_next_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, 
         b->was_predicted[b->next_plan.experts[i]] = true;
     }
     b->predicted_layer = next;
-    uint64_t max_moves = runner->plan->expert_slots / PREFETCH_SLOT_DIVISOR;
-    uint64_t wanted = MAX_PREFETCHES(c->n_expert_used);
-    max_moves = max_moves < wanted ? max_moves : wanted;
-    uint32_t n = order_prediction(runner, n_rows, b->n_rows_of);
-    moe_expert_store_prefetch(runner->experts, next, runner->n_passes, b->n_rows_of, n,
-                              (uint32_t)max_moves);
+    prefetch(runner, pass, next);
     return MOE_OK;
 }
 

@@ -21,8 +21,9 @@ int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool wi
 /* Runs the next layer's router on this layer's hidden state, unless that has been done, and
  * prefetches the experts that it names, the most wanted first. The hidden state lacks the output of
  * this layer's experts, so this is a guess. It decides which bytes move early, never what is
- * computed. */
-int moe_predict_next_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err);
+ * computed. For a panel whatever two rows want is prefetched, since nearly all will be used. */
+int moe_predict_next_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                           moe_error *err);
 
 /* Compares the prediction for this layer, if there was one, with its actual plan. */
 void moe_score_prediction(moe_runner *runner, uint32_t layer);

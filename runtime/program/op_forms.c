@@ -143,12 +143,12 @@ bool moe_program_is_within(const moe_program *program, moe_span span, uint64_t f
     return within;
 }
 
-/* Whether operations behind the layer's mixer read nothing that stands before it but x. */
-static bool resumes(const moe_program *program, const moe_program_layer *layer)
+/* Whether the operations read nothing that stands before them but x. */
+static bool reads_stream_alone(const moe_program *program, moe_span span)
 {
     bool written[MOE_VALUES] = {[MOE_VALUE_NONE] = true, [MOE_VALUE_X] = true};
     bool known = true;
-    for (uint32_t i = layer->mixed; i < layer->end; i++) {
+    for (uint32_t i = span.first; i < span.end; i++) {
         const moe_op *op = &program->ops[i];
         known = known && written[op->x.value] && written[op->z.value];
         moe_op_written outputs[MOE_MOST_OUTPUTS];
@@ -170,8 +170,32 @@ bool moe_program_is_recordable(const moe_program *program, const moe_device *dev
                 moe_program_is_within(program, program->back, forms);
     for (uint32_t l = 0; l < program->config->n_layer && fits; l++) {
         const moe_program_layer *layer = &program->layers[l];
-        fits = resumes(program, layer) &&
+        fits = reads_stream_alone(program, (moe_span){layer->mixed, layer->end}) &&
                moe_program_is_within(program, (moe_span){layer->first, layer->end}, forms);
     }
     return fits;
+}
+
+/* Whether a layer attends to positions that an earlier layer has chosen. */
+static bool takes_choice(const moe_program *program, const moe_program_layer *layer)
+{
+    bool takes = false, chooses = false;
+    for (uint32_t i = layer->first; i < layer->end; i++) {
+        const moe_op *op = &program->ops[i];
+        chooses = chooses || op->kind == MOE_OP_CHOOSE;
+        takes = takes ||
+                (op->kind == MOE_OP_ATTEND && op->u.attend.indexer != MOE_INDEXER_NONE && !chooses);
+    }
+    return takes;
+}
+
+bool moe_program_is_by_stream(const moe_program *program)
+{
+    bool is = true;
+    for (uint32_t l = 0; l < program->config->n_layer && is; l++) {
+        const moe_program_layer *layer = &program->layers[l];
+        is = reads_stream_alone(program, (moe_span){layer->first, layer->end}) &&
+             !takes_choice(program, layer);
+    }
+    return is;
 }

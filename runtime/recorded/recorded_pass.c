@@ -662,6 +662,7 @@ static int open_one(moe_recorded_passes *passes, moe_recorded_kind kind, moe_err
     r->hook = (moe_pass_hook){.order = MOE_HOOK_RECORDED,
                               .passes = passes_of[kind],
                               .wants_probs = kind != MOE_RECORDED_EXACT,
+                              .takes_panels = true, /* their passes are not asked for */
                               .context = r,
                               .take_over = take_over};
     int status = moe_recorded_table_open(&r->table, r->runner->device, c, &options, err);

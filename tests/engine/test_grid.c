@@ -34,12 +34,13 @@ enum setting {
     OFFLOAD,
     PER_LAYER,
     CHUNK,
+    PANEL,
     N_SETTINGS
 };
 
 static const char *const setting_names[N_SETTINGS] = {
     "threads",  "neighbours", "kernels", "share",     "policy", "io",
-    "buffered", "prefetch",   "offload", "per-layer", "chunk"};
+    "buffered", "prefetch",   "offload", "per-layer", "chunk",  "panel"};
 static const uint32_t threads_of[] = {1, 2};
 static const uint32_t neighbours_of[] = {0, 1, MAX_NEIGHBOURS};
 static const moe_kernels kernels_of[] = {MOE_KERNELS_REFERENCE, MOE_KERNELS_AVX2,
@@ -50,6 +51,7 @@ static const double small_shares[] = {0.05, 0.1, 0.25, 0.5, 1.0};
 static const moe_io_kind io_of[] = {MOE_IO_URING, MOE_IO_THREADS, MOE_IO_SYNC};
 static const moe_offload_mode offload_of[] = {MOE_OFFLOAD_AUTO, MOE_OFFLOAD_ON_DEMAND};
 static const uint32_t chunk_of[] = {11, 64};
+static const uint32_t panel_of[] = {1, 14, 4096}; /* none, a part of the prompt, all of it */
 
 typedef struct row {
     uint8_t value[N_SETTINGS];
@@ -76,7 +78,7 @@ static array design;
 /* Policies that work without calibration or foresight. */
 static void collect_values(array *a)
 {
-    const uint8_t counts[N_SETTINGS] = {2, 3, 4, 5, 0, 3, 2, 2, 2, 2, 2};
+    const uint8_t counts[N_SETTINGS] = {2, 3, 4, 5, 0, 3, 2, 2, 2, 2, 2, 3};
     memcpy(a->n_values, counts, sizeof counts);
     for (uint32_t i = 0; moe_policy_at(i) != NULL; i++) {
         if ((moe_policy_at(i)->needs & ~(uint32_t)MOE_POLICY_NEEDS_GATES) == 0) {
@@ -193,6 +195,7 @@ static moe_engine_options row_options(const array *a, const row *r)
     o.buffered_io = r->value[BUFFERED] != 0;
     lab_of(&o)->per_layer_cache = r->value[PER_LAYER] != 0;
     o.prefill_chunk = chunk_of[r->value[CHUNK]];
+    o.panel = panel_of[r->value[PANEL]];
     lab_of(&o)->offload = offload_of[r->value[OFFLOAD]];
     if (r->value[OFFLOAD] == 0) {
         o.policy = a->policies[r->value[POLICY]];
@@ -227,16 +230,18 @@ static void run(moe_engine *engine, uint32_t n_neighbours, result *out)
     }
 }
 
-/* A cache of 13 % may be below the experts of one token: the least that works is taken then. */
+/* A cache of 13 % may be below the experts of one token: the least that works is taken then. Models
+ * and modes that cannot have panels say so. */
 static moe_engine *open_row(const array *a, const row *r)
 {
     moe_engine_options options = row_options(a, r);
     moe_error error;
     moe_engine *engine = NULL;
     int status = moe_engine_open(&engine, &options, &error);
-    for (double share = options.expert_cache_share; status == MOE_ERR_BUDGET && share < 0.6;) {
-        share += 0.05;
-        options.expert_cache_share = share;
+    while ((status == MOE_ERR_BUDGET && options.expert_cache_share < 0.6) ||
+           (status == MOE_ERR_UNSUPPORTED && options.panel > 0)) {
+        options.expert_cache_share += status == MOE_ERR_BUDGET ? 0.05 : 0;
+        options.panel = status == MOE_ERR_UNSUPPORTED ? 0 : options.panel;
         status = moe_engine_open(&engine, &options, &error);
     }
     if (status != MOE_OK) {

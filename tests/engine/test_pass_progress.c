@@ -45,13 +45,15 @@ static void tell(const moe_pass_progress *p, void *user)
     assert_true(p->layer <= p->n_layer);
     assert_true(p->n_rows > 0 && p->rows_done <= p->n_rows);
     assert_true(p->seconds >= 0);
-    if (p->layer == 0) { /* of the demo model all layers have experts */
-        assert_true(p->rows_done == 0 && p->bytes_expected == 0 && p->seconds_expected == 0);
+    if (p->seconds_expected == 0) { /* of the demo model all layers have experts */
+        assert_true(p->layer == 0 && p->rows_done == 0 && p->bytes_expected == 0);
     } else {
         assert_true(p->seconds_expected >= p->seconds);
         assert_true(p->bytes_expected >= p->bytes_read);
     }
-    assert_int_equal(p->rows_done, p->n_rows * p->layer / p->n_layer);
+    /* The layer's own rows are done chunk by chunk, if the prompt is a panel. */
+    assert_in_range(p->rows_done, p->n_rows * p->layer / p->n_layer,
+                    p->n_rows * (p->layer + 1) / p->n_layer);
 }
 
 static void write_text(moe_engine *engine, uint32_t seed, int32_t *out)

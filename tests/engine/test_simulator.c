@@ -115,6 +115,7 @@ static void replayed(void **state)
     options.prefill_chunk = 16;
     options.n_threads = 1;
     options.prefetch = MOE_SWITCH_OFF;
+    options.panel = 1; /* the simulator replays passes */
     options.buffered_io = true;
     moe_trace *trace = record(options);
     const double shares[] = {0.13, 0.25, 0.5};

@@ -155,6 +155,7 @@ void store_fixture_open_on(store_fixture *f, const char *device, const char *pat
     options.n_threads = 2;
     options.context = 256;
     options.prefill_chunk = 32;
+    options.panel = 1; /* a step is a whole pass */
     options.expert_cache_share = share;
     moe_error error;
     if (moe_engine_open(&f->engine, &options, &error) != MOE_OK) {

@@ -220,7 +220,14 @@ struct moe_engine_options {
      * the files, and leaves off when a step begins or the engine closes. Auto: if a file keeps them
      */
     moe_switch idle_checksums;
-    uint8_t reserved[4]; /* must be 0 */
+    /* Most rows of a panel, beside prefill_chunk. A prompt of more than prefill_chunk tokens goes
+     * through the model layer by layer, all its rows before the next layer, so that each missing
+     * expert is read once for all of them, and not once for each prefill_chunk rows. A row takes
+     * the model's width in floats of the memory for experts while the panel is under way. The text
+     * is the same. Models whose layers keep a state or free pages behind a window, drafting layers,
+     * lookahead and what records routings do without. 0: what an eighth of the memory for experts
+     * holds, if some of them miss; not above prefill_chunk: no panels */
+    uint32_t panel;
 
     moe_pass_progress_fn pass_progress; /* how far a step's pass is, with `user`; may be NULL */
 };
@@ -343,14 +350,17 @@ MOE_API int moe_session_feed(moe_session *session, const int32_t *tokens, size_t
  * tokens and drafts (at most prefill_chunk rows in all, of which every session with something to do
  * gets at least one, so n <= prefill_chunk; drafts are cut to the rest) and, in each session that
  * has nothing left to evaluate, samples the next token and appends it to the timeline, where the
- * next step evaluates it. Sessions may join and leave between steps. Sessions with nothing to do
- * (evaluate_only, or cut back to where no logits are at hand: feed them) are skipped. A session
- * whose context is full samples nothing: moe_session_is_full(). On error no session's timeline has
- * changed. Values that are not finite (NaN, infinite), as damaged weights give them, are
- * MOE_ERR_FORMAT, which names the first layer where they appeared. A
- * session that is cancelled before or while the step runs is left out, and its timeline is
- * unchanged: the step is made with the others (again, where it had begun), and succeeds or fails
- * with them; moe_session_was_cancelled() tells which. MOE_ERR_CANCELLED: all were cancelled. */
+ * next step evaluates it. A prompt that became a panel (moe_engine_options.panel) takes no part in
+ * the pass: the step carries out one chunk of it through one layer, and its tokens stay pending
+ * until all have left the last layer. Other prompts of more than prefill_chunk tokens wait until
+ * then. Sessions may join and leave between steps. Sessions with nothing to do (evaluate_only, or
+ * cut back to where no logits are at hand: feed them) are skipped. A session whose context is full
+ * samples nothing: moe_session_is_full(). On error no session's timeline has changed. Values that
+ * are not finite (NaN, infinite), as damaged weights give them, are MOE_ERR_FORMAT, which names the
+ * first layer where they appeared. A session that is cancelled before or while the step runs is
+ * left out, and its timeline is unchanged: the step is made with the others (again, where it had
+ * begun), and succeeds or fails with them; moe_session_was_cancelled() tells which.
+ * MOE_ERR_CANCELLED: all were cancelled. */
 MOE_API int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
 
 /* Tokens sampled since the last call, at most capacity; returns how many. */

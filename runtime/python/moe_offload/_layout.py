@@ -355,7 +355,7 @@ class moe_engine_options(Structure):
         ("park_folder", c_char_p),
         ("checksums", c_char_p),
         ("idle_checksums", c_int),
-        ("reserved", c_uint8 * 4),
+        ("panel", c_uint32),
         ("pass_progress", c_void_p),
     ]
 

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/engine/session_panel.h"
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
+#include "runtime/engine/engine_parts.h"
+
+/* The part of the memory for experts that a panel may take, which slots lend it. */
+#define PANEL_SHARE 8u
+
+static uint64_t row_bytes(const moe_engine *engine)
+{
+    return (uint64_t)engine->config.n_embd * sizeof(float);
+}
+
+static bool misses_experts(const moe_engine *engine)
+{
+    return engine->plan.expert_slots < engine->plan.experts;
+}
+
+int moe_panel_limit(moe_engine *engine, uint32_t asked, moe_error *err)
+{
+    const moe_memory_plan *plan = &engine->plan;
+    uint64_t memory = plan->has_device_memory ? plan->host_cache : plan->expert_cache;
+    uint64_t rows = asked;
+    if (asked == 0) {
+        rows = misses_experts(engine) ? memory / PANEL_SHARE / row_bytes(engine) : 0;
+    }
+    bool possible = engine->offload == MOE_OFFLOAD_AUTO && moe_panel_is_possible(&engine->runner);
+    if (asked > engine->prefill_chunk && !possible) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "options.panel cannot act with %s: panels need layers that keep no state, "
+                        "free no pages behind a window, and take over nothing but the residual "
+                        "stream; leave it out",
+                        engine->model_path);
+    }
+    rows = rows < engine->context ? rows : engine->context;
+    engine->panel_rows = possible && rows > engine->prefill_chunk ? (uint32_t)rows : 0;
+    return MOE_OK;
+}
+
+static bool is_long(const moe_session *session)
+{
+    const moe_session_draft *d = session->draft;
+    return moe_session_n_unevaluated(session) > session->engine->prefill_chunk &&
+           (d == NULL || d->head == NULL);
+}
+
+bool moe_panel_is_awaited(const moe_session *session)
+{
+    const moe_engine *engine = session->engine;
+    return engine->panel.session != NULL && engine->panel.session != session && is_long(session);
+}
+
+/* Takes memory for the rows of a session, or for as many of them as there is; none is no error. */
+static bool begin(moe_engine *engine, moe_session *session)
+{
+    uint64_t rows = moe_session_n_unevaluated(session);
+    rows = rows < engine->panel_rows ? rows : engine->panel_rows;
+    for (; rows > engine->prefill_chunk; rows /= 2) {
+        uint64_t bytes = moe_memory_border_cost(rows * row_bytes(engine));
+        if (moe_memory_border_take(&engine->border, bytes, NULL) != MOE_OK) {
+            continue;
+        }
+        float *x = moe_map_pages(bytes);
+        if (x != NULL) {
+            engine->panel =
+                (moe_panel){.session = session, .n_rows = (uint32_t)rows, .x = x, .bytes = bytes};
+            return true;
+        }
+        moe_memory_border_give(&engine->border, bytes);
+    }
+    return false;
+}
+
+moe_session *moe_panel_find(moe_engine *engine, moe_session *const *sessions, size_t n)
+{
+    moe_session *first = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (engine->panel.session == sessions[i]) {
+            return sessions[i];
+        }
+        first = first == NULL && is_long(sessions[i]) ? sessions[i] : first;
+    }
+    bool may = engine->panel_rows > 0 && engine->panel.session == NULL && first != NULL &&
+               moe_panel_is_possible(&engine->runner);
+    return may && begin(engine, first) ? first : NULL;
+}
+
+bool moe_panel_is_done(const moe_engine *engine)
+{
+    return engine->panel.layer == engine->config.n_layer;
+}
+
+moe_panel_chunk moe_panel_next_chunk(const moe_engine *engine)
+{
+    const moe_panel *p = &engine->panel;
+    MOE_ASSERT(p->session != NULL && p->at < p->n_rows && !moe_panel_is_done(engine));
+    return (moe_panel_chunk){.layer = p->layer,
+                             .first = p->at,
+                             .n_rows = p->n_rows,
+                             .x = p->x + (size_t)p->at * engine->config.n_embd};
+}
+
+void moe_panel_go_on(moe_engine *engine, uint32_t n_rows)
+{
+    moe_panel *p = &engine->panel;
+    p->at += n_rows;
+    MOE_ASSERT(p->at <= p->n_rows);
+    p->layer += p->at == p->n_rows;
+    p->at = p->at == p->n_rows ? 0 : p->at;
+}
+
+void moe_panel_drop(moe_engine *engine)
+{
+    moe_panel *p = &engine->panel;
+    if (p->session != NULL) {
+        moe_unmap_pages(p->x, p->bytes);
+        moe_memory_border_give(&engine->border, p->bytes);
+        *p = (moe_panel){.session = NULL};
+        moe_memory_border_give_back(&engine->border);
+    }
+}
+
+void moe_panel_leave(moe_session *session)
+{
+    if (session->engine->panel.session == session) {
+        moe_panel_drop(session->engine);
+    }
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* Long prompts as panels (runtime/pass/panel.c). A session with more tokens to evaluate than a pass
+ * has rows gets a panel of as many of them as there is memory for. Each step carries out one chunk
+ * of it through one layer, so that other sessions go on meanwhile. Its tokens count as evaluated
+ * once the last chunk has left the last layer. */
+#ifndef MOE_ENGINE_SESSION_PANEL_H
+#define MOE_ENGINE_SESSION_PANEL_H
+
+#include "runtime/engine/engine_state.h"
+
+/* Decides how many rows a panel of this engine has at most: as many as options.panel asks for, or
+ * what a share of the memory for experts holds. MOE_ERR_UNSUPPORTED: they are asked for, and the
+ * model cannot have them. */
+int moe_panel_limit(moe_engine *engine, uint32_t asked, moe_error *err);
+/* The session of the list that has a panel under way, or for which one was begun now; or NULL. */
+moe_session *moe_panel_find(moe_engine *engine, moe_session *const *sessions, size_t n);
+/* Whether the session waits for the panel of another one: its prompt is too long for one pass. */
+bool moe_panel_is_awaited(const moe_session *session);
+/* Whether all chunks have been carried out. */
+bool moe_panel_is_done(const moe_engine *engine);
+/* What is to be carried out next; and that it was, which had so many rows. */
+moe_panel_chunk moe_panel_next_chunk(const moe_engine *engine);
+void moe_panel_go_on(moe_engine *engine, uint32_t n_rows);
+/* Forgets the panel and returns its memory. */
+void moe_panel_drop(moe_engine *engine);
+/* ... if it is the session's, whose timeline is about to change. */
+void moe_panel_leave(moe_session *session);
+
+#endif

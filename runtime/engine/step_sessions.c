@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/* A step: the next chunk of a long prompt's panel, if there is one, and a pass over the other
+ * sessions. */
+#include <stdlib.h>
+
+#include "runtime/base/alloc.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/session_panel.h"
+#include "runtime/engine/session_wake.h"
+#include "runtime/engine/step.h"
+
+/* Checks that every session belongs to this engine and occurs once. */
+static int check_sessions(const moe_engine *engine, moe_session *const *sessions, size_t n,
+                          moe_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (sessions[i] == NULL) {
+            return moe_fail(err, MOE_ERR_ARGUMENT, "session %zu is NULL", i);
+        }
+        if (sessions[i]->engine != engine) {
+            return moe_fail(err, MOE_ERR_ARGUMENT, "session %zu belongs to another engine", i);
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (sessions[k] == sessions[i]) {
+                return moe_fail(err, MOE_ERR_ARGUMENT, "sessions %zu and %zu are the same", k, i);
+            }
+        }
+    }
+    return MOE_OK;
+}
+
+size_t moe_step_leave_out_cancelled(moe_session **sessions, size_t n)
+{
+    size_t n_left = 0;
+    for (size_t i = 0; i < n; i++) {
+        sessions[i]->was_cancelled = atomic_exchange(&sessions[i]->cancelled, false);
+        if (!sessions[i]->was_cancelled) {
+            sessions[n_left++] = sessions[i];
+        } else {
+            moe_panel_leave(sessions[i]);
+        }
+    }
+    return n_left;
+}
+
+/* The panel's rows count as evaluated. */
+static int end_panel(moe_engine *engine, moe_error *err)
+{
+    moe_session *session = engine->panel.session;
+    const moe_step_work s = {.engine = engine, .sessions = &session, .n_sessions = 1};
+    int status = moe_step_take_panel(engine, engine->panel.n_rows, err);
+    if (status == MOE_OK) {
+        moe_step_sample(&s);
+    }
+    return status;
+}
+
+/* Carries out the next chunk. After an error there is no panel, and no timeline has changed. */
+static int run_chunk(moe_engine *engine, moe_error *err)
+{
+    if (moe_panel_is_done(engine)) {
+        return MOE_OK; /* a pass of other sessions failed then */
+    }
+    const moe_panel_chunk chunk = moe_panel_next_chunk(engine);
+    moe_step_work s = {
+        .engine = engine, .sessions = &engine->panel.session, .n_sessions = 1, .panel = &chunk};
+    int status = moe_step_run(&s, false, moe_step_keep_logits, &s, err);
+    if (status == MOE_OK) {
+        moe_panel_go_on(engine, s.n_rows);
+    } else {
+        moe_panel_drop(engine);
+    }
+    moe_step_free(&s);
+    return status;
+}
+
+/* The sessions that a panel does not keep waiting go on by a pass of their own. */
+static int pass_of_others(moe_engine *engine, moe_session *const *sessions, size_t n,
+                          moe_error *err)
+{
+    moe_session **others = moe_calloc(n, sizeof *others);
+    size_t n_others = 0;
+    if (others == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %zu sessions", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (sessions[i] != engine->panel.session && !moe_panel_is_awaited(sessions[i])) {
+            others[n_others++] = sessions[i];
+        }
+    }
+    int status = n_others > 0 ? moe_step_pass(engine, others, n_others, err) : MOE_OK;
+    free(others);
+    return status;
+}
+
+static int try_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
+{
+    if (moe_panel_find(engine, sessions, n) == NULL) {
+        return moe_step_pass(engine, sessions, n, err);
+    }
+    int status = run_chunk(engine, err);
+    if (status == MOE_OK) {
+        status = pass_of_others(engine, sessions, n, err);
+    }
+    return status == MOE_OK && moe_panel_is_done(engine) ? end_panel(engine, err) : status;
+}
+
+/* Repeats the step without sessions that were cancelled meanwhile, until it completes. */
+static int step_uncancelled(moe_engine *engine, moe_session **sessions, size_t n, moe_error *err)
+{
+    size_t n_left = moe_step_leave_out_cancelled(sessions, n);
+    int status = MOE_OK;
+    do {
+        if (n_left == 0 && n > 0) {
+            return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
+        }
+        n = n_left;
+        status = try_step(engine, sessions, n, err);
+        n_left = status == MOE_ERR_CANCELLED ? moe_step_leave_out_cancelled(sessions, n) : n;
+    } while (n_left < n);
+    return status;
+}
+
+int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
+{
+    if (engine == NULL || (sessions == NULL && n > 0)) {
+        return moe_fail_null(err, "moe_step", "engine or sessions");
+    }
+    int status = check_sessions(engine, sessions, n, err);
+    if (status != MOE_OK) {
+        return status;
+    }
+    moe_session *few[8] = {NULL};
+    moe_session **list = n <= sizeof few / sizeof few[0] ? few : moe_calloc(n, sizeof *list);
+    if (list == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %zu sessions", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        list[i] = sessions[i];
+    }
+    status = moe_park_wake(engine, list, n, err);
+    status = status == MOE_OK ? step_uncancelled(engine, list, n, err) : status;
+    if (list != few) {
+        free(list);
+    }
+    return status;
+}

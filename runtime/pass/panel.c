@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/* Panels: a layer for all rows before the next one, chunk by chunk. */
+#include "cache/expert_cache.h"
+#include "runtime/base/error.h"
+#include "runtime/base/moe_assert.h"
+#include "runtime/pass/finite.h"
+#include "runtime/pass/pass.h"
+#include "runtime/pass/program_run.h"
+#include "runtime/pass/runner.h"
+#include "runtime/program/op_forms.h"
+
+static bool hooks_take_panels(const moe_runner *runner)
+{
+    for (const moe_pass_hook *hook = runner->hooks; hook != NULL; hook = hook->next) {
+        if ((hook->passes & MOE_HOOK_ON_EXACT) != 0 && !hook->takes_panels) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool frees_pages(const moe_kv_pool *kv)
+{
+    for (uint32_t g = 0; g < kv->n_groups; g++) {
+        if (kv->groups[g].frees) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool moe_panel_is_possible(const moe_runner *runner)
+{
+    return runner->states->state_bytes == 0 && runner->taps == NULL && !frees_pages(runner->kv) &&
+           moe_program_is_by_stream(runner->program) && hooks_take_panels(runner);
+}
+
+static size_t chunk_bytes(const moe_runner *runner, const moe_pass *pass)
+{
+    return (size_t)pass->n_rows * runner->config->n_embd * sizeof(float);
+}
+
+/* Behind the last layer: what moe_pass_run() does there. */
+static int end_chunk(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    int status =
+        pass->n_logit_rows < pass->n_rows ? moe_pass_check_hidden(runner, pass, err) : MOE_OK;
+    return status != MOE_OK ? status : moe_pass_output_logits(runner, pass, err);
+}
+
+static int run_layer(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    const moe_panel_chunk *panel = pass->panel;
+    const moe_device_ops *ops = runner->device->ops;
+    float *x = runner->buffers.values[MOE_VALUE_X];
+    const bool is_last = panel->layer + 1 == runner->config->n_layer;
+    moe_step_inputs inputs;
+    int status = moe_pass_begin_step(runner, pass, &inputs, err);
+    if (status == MOE_OK && panel->layer > 0) {
+        status = ops->upload(runner->device, x, panel->x, chunk_bytes(runner, pass), err);
+    } else if (status == MOE_OK) {
+        status = moe_program_front(runner, pass, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_pass_queue_layer(runner, pass, panel->layer, err);
+    }
+    if (status == MOE_OK && !is_last) {
+        status = ops->download(runner->device, panel->x, x, chunk_bytes(runner, pass), err);
+    }
+    status = moe_pass_end_step(runner, status, err);
+    return status == MOE_OK && is_last ? end_chunk(runner, pass, err) : status;
+}
+
+int moe_panel_run_chunk(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    MOE_ASSERT(pass->kind == MOE_PASS_EXACT && pass->n_rows <= runner->buffers.max_rows);
+    MOE_ASSERT(pass->panel->layer < runner->config->n_layer);
+    runner->prefetches = runner->prefetch != MOE_PREFETCH_OFF;
+    moe_expert_store_scan(runner->experts, pass->panel->layer);
+    int status = run_layer(runner, pass, err);
+    moe_expert_store_scan(runner->experts, MOE_NO_SCAN);
+    if (status == MOE_OK) {
+        moe_expert_store_end_pass(runner->experts, runner->n_passes++);
+    }
+    return status;
+}

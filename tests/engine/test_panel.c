@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: MIT */
+/* Panels: a long prompt reads each missing expert once; other sessions go on meanwhile; whatever
+ * happens to a session whose panel is under way, texts stay and memory comes back. That the text is
+ * the same with panels of any size is test_grid's part. Argument: the demo model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "runtime/engine/engine_state.h"
+#include "tests/engine/engine_fixture.h"
+#include "tests/engine/engine_options.h"
+#include "tests/test_size.h"
+
+enum { MOST_LONG = 600, N_SHORT = 9, N_WRITTEN = 12, CONTEXT = 2048, MANY = 1000000 };
+
+static const char *model_path;
+static uint32_t n_long = MOST_LONG;
+static const char sim[] = "sim:memory=40M,link=20GB/s,latency=1us";
+
+static moe_engine_options options_of(uint32_t chunk, uint32_t panel, double share)
+{
+    moe_engine_options o = fixture_options(model_path, chunk, CONTEXT);
+    o.calibration = "none";
+    o.expert_cache_share = share;
+    o.panel = panel;
+    return o;
+}
+
+static void prompt_of(moe_engine *engine, uint32_t n, uint32_t seed, int32_t *prompt)
+{
+    make_prompt(prompt, n, engine->config.n_vocab, seed);
+}
+
+static moe_session *fed_session(moe_engine *engine, uint32_t n, uint32_t seed)
+{
+    int32_t prompt[CONTEXT];
+    prompt_of(engine, n, seed, prompt);
+    moe_session *session = greedy_session(engine);
+    feed(session, prompt, n);
+    return session;
+}
+
+static void step(moe_engine *engine, moe_session *const *sessions, size_t n)
+{
+    moe_error error = {""};
+    if (moe_step(engine, sessions, n, &error) != MOE_OK) {
+        fail_msg("%s", error.message);
+    }
+}
+
+/* What the engine has read of experts, and moved over a link. */
+typedef struct traffic {
+    uint64_t read, moved;
+} traffic;
+
+static traffic traffic_of(moe_engine *engine)
+{
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    moe_engine_get_stats(engine, &stats);
+    return (traffic){stats.bytes_read_disk, stats.bytes_moved_link};
+}
+
+/* Of evaluating the prompt alone. */
+static traffic evaluate(moe_engine *engine, uint32_t n, uint32_t seed)
+{
+    int32_t prompt[CONTEXT];
+    moe_session_options o;
+    moe_session_options_init(&o);
+    o.evaluate_only = true;
+    moe_session *session = NULL;
+    assert_int_equal(moe_session_create(&session, engine, &o, NULL), MOE_OK);
+    prompt_of(engine, n, seed, prompt);
+    feed(session, prompt, n);
+    traffic before = traffic_of(engine);
+    while (moe_session_n_pending(session) > 0) {
+        step(engine, &session, 1);
+    }
+    traffic after = traffic_of(engine);
+    moe_session_close(&session);
+    return (traffic){after.read - before.read, after.moved - before.moved};
+}
+
+/* Distinct experts of a prompt, in bytes: what an engine with room for all of them reads. */
+static traffic distinct(uint32_t n, const char *device)
+{
+    moe_engine_options o = options_of(64, 1, 1.0);
+    o.prefetch = MOE_SWITCH_OFF;
+    if (device != NULL) {
+        o.device = device;
+        o.expert_cache_share = 0;
+        o.device = "sim:memory=256M,link=20GB/s,latency=1us";
+    }
+    moe_engine *engine = open_engine(&o);
+    traffic t = evaluate(engine, n, 1);
+    moe_engine_close(&engine);
+    return t;
+}
+
+/* Prefetching also reads experts that the guess was wrong about, and some that a cache of little
+ * more than a layer cannot hold until they are used: a few of a hundred. */
+static void check_traffic(uint32_t n, uint32_t chunk, double share, bool prefetches,
+                          const traffic *all)
+{
+    moe_engine_options o = options_of(chunk, MANY, share);
+    const double bound = prefetches ? 1.12 : 1.02;
+    o.prefetch = prefetches ? MOE_SWITCH_ON : MOE_SWITCH_OFF;
+    moe_engine *engine = open_engine(&o);
+    traffic first = evaluate(engine, n, 1);
+    /* A cold cache: nothing was resident. */
+    if ((double)first.read > bound * (double)all->read) {
+        fail_msg("%u tokens by %u, a cache of %g: %llu bytes read, of %llu", n, chunk, share,
+                 (unsigned long long)first.read, (unsigned long long)all->read);
+    }
+    /* Now the cache is full. The experts that miss in the first layer take slots from experts that
+     * are needed later: no more than one layer's come twice. */
+    traffic second = evaluate(engine, n, 1);
+    double resident = (double)engine->plan.expert_slots / (double)engine->plan.experts;
+    double missing = prefetches ? 1 : 1 - resident + 1.0 / engine->config.n_layer;
+    missing *= bound * (double)all->read;
+    if ((double)second.read > missing) {
+        fail_msg("%u tokens by %u, a full cache of %g: %llu bytes read, not %.0f", n, chunk, share,
+                 (unsigned long long)second.read, missing);
+    }
+    moe_engine_close(&engine);
+}
+
+static void experts_are_read_once(void **state)
+{
+    static const uint32_t chunks[] = {32, 128};
+    const uint32_t lengths[] = {200, n_long};
+    static const double shares[] = {0.25, 0.4, 0.75}; /* a layer's experts fit */
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        traffic all = distinct(lengths[i], NULL);
+        for (size_t s = 0; s < 3; s++) {
+            if (test_leaves_out((uint32_t)(i + s), 2)) {
+                continue;
+            }
+            check_traffic(lengths[i], chunks[i], shares[s], false, &all);
+            check_traffic(lengths[i], chunks[i], shares[s], true, &all);
+        }
+    }
+}
+
+/* A cache that is smaller than a layer reads some experts for each chunk, but less than a pass for
+ * each chunk does. */
+static void small_caches(void **state)
+{
+    (void)state;
+    uint64_t read[2];
+    for (uint32_t panels = 0; panels < 2; panels++) {
+        moe_engine_options o = options_of(64, panels > 0 ? MANY : 1, 0.12);
+        moe_engine *engine = open_engine(&o);
+        read[panels] = evaluate(engine, n_long, 1).read;
+        moe_engine_close(&engine);
+    }
+    assert_true(2 * read[1] < read[0]);
+}
+
+/* Each expert crosses the link once. */
+static void over_a_link(void **state)
+{
+    (void)state;
+    traffic all = distinct(n_long, sim);
+    moe_engine_options o = options_of(64, MANY, 0.4);
+    o.device = sim;
+    moe_engine *engine = open_engine(&o);
+    traffic t = evaluate(engine, n_long, 1);
+    assert_true(all.moved > 0);
+    if (t.moved > all.moved + all.moved / 50 || t.read > all.read + all.read / 50) {
+        fail_msg("moved %llu of %llu bytes, read %llu of %llu", (unsigned long long)t.moved,
+                 (unsigned long long)all.moved, (unsigned long long)t.read,
+                 (unsigned long long)all.read);
+    }
+    moe_engine_close(&engine);
+}
+
+static void write_alone(moe_engine *engine, uint32_t n, uint32_t seed, int32_t *out)
+{
+    moe_session *session = fed_session(engine, n, seed);
+    decode(engine, session, out, N_WRITTEN);
+    moe_session_close(&session);
+}
+
+/* Everything that sessions took is back. */
+static void check_returned(moe_engine *engine)
+{
+    assert_null(engine->panel.session);
+    assert_int_equal(engine->border.ram_granted, 0);
+    assert_true(moe_memory_border_check(&engine->border));
+}
+
+static void others_go_on(void **state)
+{
+    (void)state;
+    int32_t alone[3][N_WRITTEN], got[3][N_WRITTEN];
+    moe_engine_options o = options_of(64, 1, 0.4);
+    moe_engine *engine = open_engine(&o);
+    write_alone(engine, N_SHORT, 2, alone[0]);
+    write_alone(engine, n_long, 3, alone[1]);
+    write_alone(engine, n_long, 4, alone[2]);
+    moe_engine_close(&engine);
+    o.panel = MANY;
+    o.speculate = MOE_SPECULATE_OFF;
+    engine = open_engine(&o);
+    /* The second long prompt waits for the first one's panel. */
+    moe_session *s[] = {fed_session(engine, N_SHORT, 2), fed_session(engine, n_long, 3),
+                        fed_session(engine, n_long, 4)};
+    size_t n_written[3] = {0};
+    uint32_t n_steps = 0;
+    while (n_written[0] < N_WRITTEN || n_written[1] < N_WRITTEN || n_written[2] < N_WRITTEN) {
+        step(engine, s, 3);
+        for (size_t i = 0; i < 3; i++) {
+            int32_t tokens[4];
+            size_t n = moe_session_take(s[i], tokens, 4);
+            for (size_t t = 0; t < n && n_written[i] < N_WRITTEN; t++) {
+                got[i][n_written[i]++] = tokens[t];
+            }
+        }
+        n_steps++;
+        if (n_steps <= N_WRITTEN) { /* a token for each step, long before the panel ends */
+            assert_int_equal(n_written[0], n_steps);
+            assert_int_equal(n_written[1], 0);
+            assert_true(engine->panel.session == s[1]);
+        }
+        assert_true(n_steps < 1000);
+    }
+    assert_memory_equal(got, alone, sizeof got);
+    for (size_t i = 0; i < 3; i++) {
+        moe_session_close(&s[i]);
+    }
+    check_returned(engine);
+    moe_engine_close(&engine);
+}
+
+/* Steps until the panel is in the middle of the model. */
+static moe_session *half_way(moe_engine *engine, uint32_t seed)
+{
+    moe_session *session = fed_session(engine, n_long, seed);
+    for (uint32_t i = 0; i < 3 * (n_long / 64 + 1); i++) {
+        step(engine, &session, 1);
+    }
+    assert_true(engine->panel.session == session && engine->panel.layer > 0);
+    assert_int_equal(moe_session_n_pending(session), n_long);
+    return session;
+}
+
+static void changes_end_it(void **state)
+{
+    (void)state;
+    int32_t alone[N_WRITTEN], got[N_WRITTEN], prompt[MOST_LONG];
+    moe_engine_options o = options_of(64, MANY, 0.4);
+    moe_engine *engine = open_engine(&o);
+    prompt_of(engine, n_long, 5, prompt);
+    write_alone(engine, 100, 5, alone);
+
+    /* Cut to another length, which is then evaluated. */
+    moe_session *session = half_way(engine, 5);
+    assert_int_equal(moe_session_truncate(session, 100, NULL), MOE_OK);
+    assert_null(engine->panel.session);
+    decode(engine, session, got, N_WRITTEN);
+    assert_memory_equal(got, alone, sizeof got);
+    moe_session_close(&session);
+    check_returned(engine);
+
+    /* Closed. */
+    session = half_way(engine, 6);
+    moe_session_close(&session);
+    check_returned(engine);
+
+    /* More tokens are fed: the panel goes on, and they come after it. */
+    write_alone(engine, n_long, 5, alone);
+    session = greedy_session(engine);
+    feed(session, prompt, n_long - 100);
+    for (int i = 0; i < 7; i++) {
+        step(engine, &session, 1);
+    }
+    assert_true(engine->panel.session == session);
+    feed(session, prompt + n_long - 100, 100);
+    assert_true(engine->panel.session == session);
+    decode(engine, session, got, N_WRITTEN);
+    assert_memory_equal(got, alone, sizeof got);
+    moe_session_close(&session);
+
+    /* A fork of one under way: both write the text. */
+    session = half_way(engine, 5);
+    moe_session *fork;
+    assert_int_equal(moe_session_fork(&fork, session, NULL), MOE_OK);
+    decode(engine, session, got, N_WRITTEN);
+    assert_memory_equal(got, alone, sizeof got);
+    decode(engine, fork, got, N_WRITTEN);
+    assert_memory_equal(got, alone, sizeof got);
+    moe_session_close(&fork);
+    moe_session_close(&session);
+
+    /* Cancelled between two chunks: left out of one step, and then evaluated anew. */
+    session = half_way(engine, 5);
+    moe_session_cancel(session);
+    assert_int_equal(moe_step(engine, &session, 1, NULL), MOE_ERR_CANCELLED);
+    assert_null(engine->panel.session);
+    decode(engine, session, got, N_WRITTEN);
+    assert_memory_equal(got, alone, sizeof got);
+    moe_session_close(&session);
+    check_returned(engine);
+    moe_engine_close(&engine);
+}
+
+/* With too little memory for all rows there are several panels, or none; the text is the same. */
+static void by_memory(void **state)
+{
+    (void)state;
+    int32_t alone[N_WRITTEN], got[N_WRITTEN];
+    moe_engine_options o = options_of(64, 1, 0.3);
+    moe_engine *engine = open_engine(&o);
+    write_alone(engine, n_long, 7, alone);
+    moe_engine_close(&engine);
+    static const uint32_t asked[] = {0, 65, 500, MANY};
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        if (test_leaves_out((uint32_t)i, 3)) {
+            continue;
+        }
+        o.panel = asked[i];
+        engine = open_engine(&o);
+        assert_true(engine->panel_rows > 64);
+        assert_true(asked[i] == 0 || engine->panel_rows <= asked[i]);
+        write_alone(engine, n_long, 7, got);
+        assert_memory_equal(got, alone, sizeof got);
+        check_returned(engine);
+        moe_engine_close(&engine);
+    }
+    o.panel = 64; /* no more than a pass has */
+    engine = open_engine(&o);
+    assert_int_equal(engine->panel_rows, 0);
+    moe_engine_close(&engine);
+    o = options_of(64, 0, 1.0); /* nothing would be read twice */
+    engine = open_engine(&o);
+    assert_int_equal(engine->panel_rows, 0);
+    moe_engine_close(&engine);
+}
+
+typedef struct scores {
+    float *logits;
+    size_t n, most, n_vocab;
+} scores;
+
+static bool keep(size_t position, const float *logits, void *user)
+{
+    scores *s = user;
+    assert_int_equal(position, s->n);
+    memcpy(s->logits + s->n++ * s->n_vocab, logits, s->n_vocab * sizeof *logits);
+    return s->n < s->most;
+}
+
+static scores score(uint32_t panel, uint32_t n, size_t most)
+{
+    int32_t prompt[CONTEXT];
+    moe_error error = {""};
+    moe_engine_options o = options_of(64, panel, 0.4);
+    moe_engine *engine = open_engine(&o);
+    scores s = {.most = most, .n_vocab = engine->config.n_vocab};
+    s.logits = calloc(n * s.n_vocab, sizeof *s.logits);
+    prompt_of(engine, n, 8, prompt);
+    moe_session *session = greedy_session(engine);
+    if (moe_session_score(session, prompt, n, keep, &s, &error) != MOE_OK) {
+        fail_msg("%s", error.message);
+    }
+    assert_int_equal(moe_session_n_tokens(session), s.n);
+    assert_int_equal(moe_session_n_pending(session), 0);
+    assert_memory_equal(moe_session_logits(session), s.logits + (s.n - 1) * s.n_vocab,
+                        s.n_vocab * sizeof *s.logits);
+    moe_session_close(&session);
+    check_returned(engine);
+    moe_engine_close(&engine);
+    return s;
+}
+
+/* Scoring has the same logits of all positions, also where the program wants no more of them. */
+static void scored(void **state)
+{
+    (void)state;
+    scores plain = score(1, 300, 300);
+    static const size_t most[] = {300, 1, 100, 299};
+    for (size_t i = 0; i < sizeof most / sizeof most[0]; i++) {
+        scores s = score(MANY, 300, most[i]);
+        assert_int_equal(s.n, most[i]);
+        assert_memory_equal(s.logits, plain.logits, s.n * s.n_vocab * sizeof *s.logits);
+        free(s.logits);
+    }
+    free(plain.logits);
+}
+
+/* An option that cannot act is refused. */
+static void refused(void **state)
+{
+    (void)state;
+    moe_error error = {""};
+    moe_engine *engine = NULL;
+    moe_engine_options o = options_of(64, MANY, 0.4);
+    o.speculate = MOE_SPECULATE_OFF;
+    o.lookahead = 4;
+    assert_int_equal(moe_engine_open(&engine, &o, &error), MOE_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "options.panel cannot act: it needs options.lookahead"));
+    o.lookahead = 0;
+    lab_of(&o)->offload = MOE_OFFLOAD_ON_DEMAND;
+    assert_int_equal(moe_engine_open(&engine, &o, &error), MOE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "options.panel cannot act"));
+}
+
+int main(int argc, char **argv)
+{
+    model_path = argc > 1 ? argv[1] : "";
+    n_long = test_is_small() ? 260 : MOST_LONG;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts_are_read_once),
+        cmocka_unit_test(small_caches),
+        cmocka_unit_test(over_a_link),
+        cmocka_unit_test(others_go_on),
+        cmocka_unit_test(changes_end_it),
+        cmocka_unit_test(by_memory),
+        cmocka_unit_test(scored),
+        cmocka_unit_test(refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
