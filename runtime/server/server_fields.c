@@ -137,6 +137,11 @@ static bool read_stream(server_reading *r, struct json_object *value)
     return server_get_flag(r, value, &r->request->stream);
 }
 
+static bool read_store(server_reading *r, struct json_object *value)
+{
+    return server_get_flag(r, value, &r->request->keeps);
+}
+
 static bool read_return_progress(server_reading *r, struct json_object *value)
 {
     return server_get_flag(r, value, &r->request->job->tells_progress);
@@ -228,7 +233,7 @@ static const struct {
     {"include", SERVER_RESPONSES, server_read_include},
     {"truncation", SERVER_RESPONSES, server_read_truncation},
     {"previous_response_id", SERVER_RESPONSES, server_read_previous},
-    {"conversation", SERVER_RESPONSES, server_read_previous},
+    {"conversation", SERVER_RESPONSES, only_nothing},
     {"background", SERVER_RESPONSES, only_nothing},
     {"max_tool_calls", SERVER_RESPONSES, only_nothing},
     {"top_logprobs", SERVER_RESPONSES, only_nothing},
@@ -298,7 +303,8 @@ static const struct {
     {"priority", GENERATES, harmless},
     {"client_metadata", SERVER_RESPONSES, harmless},
     {"metadata", SAMPLES, harmless},
-    {"store", GENERATES | SERVER_RESPONSES, harmless},
+    {"store", GENERATES, harmless},
+    {"store", SERVER_RESPONSES, read_store},
     {"service_tier", SAMPLES, harmless},
     {"safety_identifier", GENERATES | SERVER_RESPONSES, harmless},
     {"prompt_cache_key", GENERATES | SERVER_RESPONSES, harmless},

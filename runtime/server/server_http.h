@@ -15,6 +15,7 @@
 #include "server_clock.h"
 #include "server_door.h"
 #include "server_logprobs.h"
+#include "server_kept.h"
 #include "server_memory.h"
 #include "server_reply.h"
 #include "server_request.h"
@@ -44,6 +45,7 @@ typedef struct server {
     _Atomic bool draining;  /* new requests are refused */
     _Atomic bool giving_up; /* answers are cut off */
     server_memory_account memory;
+    server_kept kept;
     _Atomic unsigned n_exchanges; /* requests that are not answered to the end */
 } server;
 

@@ -56,8 +56,12 @@ bool server_memory_charge(server_memory_account *account, uint64_t *charged, uin
                            (unsigned long long)(account->most >> 20));
     }
     uint64_t taken = atomic_fetch_add(&account->taken, bytes) + bytes;
-    if (taken > account->most) {
+    while (taken > account->most) {
         atomic_fetch_sub(&account->taken, bytes);
+        if (account->give_back != NULL && account->give_back(account->giver)) {
+            taken = atomic_fetch_add(&account->taken, bytes) + bytes;
+            continue;
+        }
         return server_fail(error, 503, "overloaded", NULL,
                            "Too many large requests at a time: try again later.");
     }

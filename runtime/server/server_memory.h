@@ -35,6 +35,8 @@ typedef struct server_memory_account {
     size_t most_body;   /* bytes of one body */
     uint64_t most_work; /* bytes of the workshop */
     uint32_t most_connections;
+    bool (*give_back)(void *giver); /* asked where room lacks; false: nothing is left; or NULL */
+    void *giver;
     _Atomic uint64_t taken;
     _Atomic uint64_t peak;
 } server_memory_account;

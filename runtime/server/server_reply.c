@@ -34,6 +34,9 @@ void server_reply_begin(server_reply *reply, const server_dialect *dialect, cons
     reply->model = model;
     reply->created = (int64_t)time(NULL);
     reply->n_prompt = request->job->n_tokens;
+    reply->kept = request->kept;
+    reply->answer = request->answer;
+    snprintf(reply->previous, sizeof reply->previous, "%s", request->previous);
     reply->n_answers = request->n_jobs;
     for (uint32_t i = 0; i < reply->n_answers; i++) {
         reply->answers[i].tools =

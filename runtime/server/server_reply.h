@@ -84,6 +84,9 @@ struct server_reply {
     uint32_t n_items;
     bool item_open; /* of a stream: the last one */
     uint64_t n_events;
+    server_kept *kept;          /* likewise: where the answer is kept at its end */
+    server_kept_answer *answer; /* the request's; NULL: it is not kept */
+    char previous[48];          /* the id of the answer before it; "": none */
     uint32_t n_answers;
     server_choice answers[SERVER_MOST_CHOICES];
 };

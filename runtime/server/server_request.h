@@ -12,6 +12,7 @@
 
 #include "server.h"
 #include "server_error.h"
+#include "server_kept.h"
 #include "server_queue.h"
 #include "server_tool_probe.h"
 
@@ -64,6 +65,11 @@ typedef struct server_request {
     struct json_object *tokens;         /* of detokenize */
     char unknown[48];                   /* a field that was left out; "": none */
     char dropped[SERVER_DROPPED_BYTES]; /* keywords of schemas that the answer is not held to */
+    server_kept *kept;          /* of SERVER_RESPONSES: answers that a later request can name */
+    uint64_t client;            /* whose request it is */
+    bool keeps;                 /* the answer is to be among them */
+    char previous[48];          /* the id of the answer that it follows; "": none */
+    server_kept_answer *answer; /* to be kept; holds a reference; NULL: not */
     bool stream;
     bool include_usage;
     bool add_special;

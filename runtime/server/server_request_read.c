@@ -396,6 +396,9 @@ void server_request_free(server_request *request, server_queue *queue)
     for (uint32_t i = SERVER_MOST_CHOICES; i-- > 0;) {
         server_job_release(queue, &request->jobs[i]);
     }
+    if (request->answer != NULL) {
+        server_kept_release(request->kept, &request->answer);
+    }
     json_object_put(request->body);
     json_object_put(request->converted);
     json_object_put(request->tools);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The input of /v1/responses: items become messages that templates know. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli_json.h"
+#include "server_memory.h"
 #include "server_reply.h"
 #include "server_values.h"
 
@@ -145,16 +148,114 @@ static bool add_item(struct json_object *messages, struct json_object *item, ser
                          "reasoning.");
 }
 
+static bool add_items(struct json_object *messages, struct json_object *items, server_error *error)
+{
+    bool added = true;
+    for (size_t i = 0; added && i < json_object_array_length(items); i++) {
+        added = add_item(messages, json_object_array_get_idx(items, i), error);
+    }
+    return added;
+}
+
+/* ---- What came before ---- */
+
+/* The items of one answer that is kept. */
+static bool add_kept(server_request *request, struct json_object *messages,
+                     const server_kept_answer *answer, server_error *error)
+{
+    const uint64_t bytes =
+        server_json_bytes(answer->text, answer->size) + (uint64_t)SERVER_TEXT_COPIES * answer->size;
+    request->json_bytes += bytes;
+    if (!server_work_take(&request->allowance, bytes, error) ||
+        !server_work_step(&request->allowance, answer->size, error)) {
+        return false;
+    }
+    struct json_tokener *tokener = json_tokener_new_ex(SERVER_DEEPEST_JSON);
+    struct json_object *items = NULL;
+    if (tokener != NULL) {
+        (void)json_tokener_parse_ex(tokener, "[", 1);
+        (void)json_tokener_parse_ex(tokener, answer->text, (int)answer->size);
+        items = json_tokener_parse_ex(tokener, "]", 2);
+        json_tokener_free(tokener);
+    }
+    bool added = items != NULL && add_items(messages, items, error);
+    json_object_put(items);
+    return added;
+}
+
+/* The conversation of which the answer is the last, from its beginning on. */
+static bool add_conversation(server_request *request, struct json_object *messages,
+                             const server_kept_answer *last, server_error *error)
+{
+    size_t n = 0;
+    for (const server_kept_answer *at = last; at != NULL; at = at->before) {
+        n++;
+    }
+    if (!server_work_take(&request->allowance, n * sizeof last, error)) {
+        return false;
+    }
+    const server_kept_answer **answers = calloc(n, sizeof *answers);
+    bool added = answers != NULL;
+    size_t i = n;
+    for (const server_kept_answer *at = last; added && at != NULL; at = at->before) {
+        answers[--i] = at;
+    }
+    for (; added && i < n; i++) {
+        added = add_kept(request, messages, answers[i], error);
+    }
+    free(answers);
+    request->allowance.bytes_now -= n * sizeof last;
+    return added;
+}
+
+/* The request's own items, behind those before them; takes the reference to these. */
+static void keep_input(server_request *request, server_kept_answer *before)
+{
+    struct json_object *item = NULL;
+    size_t size = 0, ends = 0;
+    if (is_text(request->input)) {
+        item = json_object_new_object();
+        server_put_text(item, "role", "user");
+        cli_json_put(item, "content", json_object_get(request->input));
+    } else {
+        ends = 1; /* the brackets of the array */
+    }
+    const char *text = json_object_to_json_string_length(
+        item == NULL ? request->input : item,
+        JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &size);
+    if (text != NULL && (item == NULL || cli_json_is_complete(item))) {
+        request->answer =
+            server_kept_begin(request->kept, request->client, before, text + ends, size - 2 * ends);
+    } else if (before != NULL) {
+        server_kept_release(request->kept, &before);
+    }
+    json_object_put(item);
+}
+
 bool server_convert_items(server_request *request, server_error *error)
 {
     struct json_object *messages = json_object_new_array();
-    bool goes_on = true;
-    if (is_text(request->input)) {
-        goes_on = put_content(new_message(messages, "user"), "content", request->input, error);
-    } else {
-        for (size_t i = 0; goes_on && i < json_object_array_length(request->input); i++) {
-            goes_on = add_item(messages, json_object_array_get_idx(request->input, i), error);
+    server_kept_answer *before = NULL;
+    if (request->previous[0] != '\0') {
+        before = server_kept_find(request->kept, request->client, request->previous);
+        if (before == NULL) {
+            json_object_put(messages);
+            return server_fail(error, 400, "previous_response_not_found", "previous_response_id",
+                               "'previous_response_id': no such answer is kept (any more): send "
+                               "the earlier items in 'input'; what is the same is not evaluated "
+                               "again.");
         }
+    }
+    bool goes_on = before == NULL || add_conversation(request, messages, before, error);
+    if (goes_on && is_text(request->input)) {
+        goes_on = put_content(new_message(messages, "user"), "content", request->input, error);
+    } else if (goes_on) {
+        goes_on = add_items(messages, request->input, error);
+    }
+    if (goes_on && request->keeps) {
+        keep_input(request, before);
+    } else if (before != NULL) {
+        server_kept_release(request->kept, &before);
     }
     json_object_put(request->converted);
     request->converted = request->messages = messages;
@@ -246,10 +347,10 @@ bool server_read_truncation(server_reading *r, struct json_object *value)
 
 bool server_read_previous(server_reading *r, struct json_object *value)
 {
-    (void)value;
-    return server_fail(
-        r->error, 400, "unsupported_parameter", r->name,
-        "'%s' is not supported: this server keeps no answers. Send the earlier items "
-        "in 'input'; what is the same is not evaluated again.",
-        r->name);
+    if (!is_text(value) || json_object_get_string_len(value) == 0) {
+        return server_wrong(r, "the id of an earlier answer");
+    }
+    snprintf(r->request->previous, sizeof r->request->previous, "%s",
+             json_object_get_string(value));
+    return true;
 }

@@ -128,12 +128,17 @@ static struct json_object *flat_tools(struct json_object *tools)
 
 static void put_settings(struct json_object *object, const server_reply *reply)
 {
-    static const char *const unset[] = {"error", "instructions", "previous_response_id", "user"};
+    static const char *const unset[] = {"error", "instructions", "user"};
     const server_choice *answer = &reply->answers[0];
     struct json_object *text = json_object_new_object();
     struct json_object *format = json_object_new_object();
     for (size_t i = 0; i < sizeof unset / sizeof unset[0]; i++) {
         cli_json_null(object, unset[i]);
+    }
+    if (reply->previous[0] == '\0') {
+        cli_json_null(object, "previous_response_id");
+    } else {
+        cli_json_text(object, "previous_response_id", reply->previous);
     }
     if (reply->job->max_tokens == UINT64_MAX) {
         cli_json_null(object, "max_output_tokens");
@@ -149,7 +154,7 @@ static void put_settings(struct json_object *object, const server_reply *reply)
     cli_json_put(text, "format", format);
     cli_json_put(object, "text", text);
     server_put_text(object, "truncation", "disabled");
-    cli_json_put(object, "store", json_object_new_boolean(false));
+    cli_json_put(object, "store", json_object_new_boolean(reply->answer != NULL));
     cli_json_put(object, "metadata", json_object_new_object());
 }
 
@@ -191,6 +196,25 @@ static void add_item(server_reply *reply, server_item_kind kind, size_t from, si
     }
 }
 
+/* Keeps the output for requests that name this answer. Where there is no room it is not kept: the
+ * text that comes back says so ("store"). */
+static void keep(server_reply *reply)
+{
+    cli_buffer text = {NULL, 0, 0};
+    if (reply->answer == NULL) {
+        return;
+    }
+    struct json_object *output = json_object_new_array();
+    for (uint32_t i = 0; i < reply->n_items; i++) {
+        cli_json_append(output, new_item(reply, i, true));
+    }
+    bool kept = server_append_json(output, &text) &&
+                server_kept_finish(reply->kept, reply->answer, reply->id, text.data + 1,
+                                   text.size - 2); /* without the array's brackets */
+    reply->answer = kept ? reply->answer : NULL;
+    cli_buffer_free(&text);
+}
+
 static bool whole(const server_reply *reply, cli_buffer *out)
 {
     server_reply *own = (server_reply *)reply; /* its list of items is filled in here */
@@ -204,6 +228,7 @@ static bool whole(const server_reply *reply, cli_buffer *out)
     for (uint32_t i = 0; i < answer->tools.n_calls; i++) {
         add_item(own, SERVER_ITEM_CALL, 0, 0, i);
     }
+    keep(own);
     return server_append_json(new_response(reply, true), out);
 }
 
@@ -355,6 +380,7 @@ static bool finish(server_reply *reply, uint32_t index, cli_buffer *out)
 static bool end(server_reply *reply, cli_buffer *out)
 {
     bool is_cut = reply->answers[0].finish == SERVER_FINISH_LENGTH;
+    keep(reply);
     return append_response(reply, is_cut ? "response.incomplete" : "response.completed", true, out);
 }
 

@@ -28,6 +28,12 @@ static bool read_request(server_exchange *exchange, server_endpoint endpoint)
      */
     uint64_t objects = (is_text ? 1 : 2) * server_json_bytes(body->data, body->size);
     uint64_t texts = (is_text ? 1 : SERVER_TEXT_COPIES) * (uint64_t)body->size;
+    if (endpoint == SERVER_RESPONSES) {
+        texts += 2 * (uint64_t)body->size; /* the input as it is kept, in a buffer that grows */
+        request->kept = &exchange->srv->kept;
+        request->keeps = true;
+        request->client = exchange->client;
+    }
     request->json_bytes = objects + texts;
     return server_work_take(&request->allowance, objects + texts, &exchange->error) &&
            server_work_step(&request->allowance, body->size, &exchange->error) &&
@@ -349,6 +355,7 @@ static bool make_metrics(server_exchange *exchange)
     pthread_mutex_lock(&srv->door.lock);
     const server_door_counts d = srv->door.counts;
     pthread_mutex_unlock(&srv->door.lock);
+    const uint64_t kept = server_kept_bytes(&srv->kept), taken = atomic_load(&srv->memory.taken);
     const struct {
         const char *name, *kind, *help;
         uint64_t value;
@@ -386,7 +393,8 @@ static bool make_metrics(server_exchange *exchange)
         {"accepting_paused_total", "counter",
          "Times that nobody was accepted for want of descriptors.", d.n_paused},
         {"request_bytes", "gauge", "Memory of bodies, prompts and answers of requests.",
-         atomic_load(&srv->memory.taken)},
+         taken > kept ? taken - kept : 0},
+        {"kept_answer_bytes", "gauge", "Memory of answers that are kept for later requests.", kept},
         {"request_bytes_peak", "gauge", "The most that it was.", atomic_load(&srv->memory.peak)},
         {"request_bytes_limit", "gauge", "The most that it may be.", srv->memory.most},
         {"reading_steps_total", "counter", "Steps of taking requests apart.", w.n_steps},

@@ -76,6 +76,7 @@ int server_run(moe_engine *engine, const server_options *options, char *error, s
         close(listening);
         return -1;
     }
+    server_kept_open(&srv.kept, &srv.memory);
     server_tools_init(&srv.tools);
     server_view_init(&srv.view, engine);
     server_queue_init(&srv.queue, 16 + 2 * (size_t)options->parallel, &srv.memory);
@@ -101,6 +102,7 @@ int server_run(moe_engine *engine, const server_options *options, char *error, s
         server_disk_close(&disk);
         server_tools_free(&srv.tools);
         server_view_free(&srv.view);
+        server_kept_free(&srv.kept);
         close(listening);
         return -1;
     }
@@ -116,5 +118,6 @@ int server_run(moe_engine *engine, const server_options *options, char *error, s
     server_disk_close(&disk);
     server_tools_free(&srv.tools);
     server_view_free(&srv.view);
+    server_kept_free(&srv.kept);
     return 0;
 }

@@ -23,15 +23,25 @@ static void check(bool condition)
 static void read_request(uint8_t endpoint, const char *body, size_t size)
 {
     static const server_options options = {.model = "m", .parallel = 2};
+    static const char earlier_items[] = "{\"role\":\"user\",\"content\":\"a\"}";
     server_memory_account memory;
+    server_kept kept;
     server_queue queue;
     server_error error;
     server_request request;
     memset(&request, 0, sizeof request);
+    memset(&memory, 0, sizeof memory);
     server_memory_open(&memory, options.parallel, 0);
     request.allowance = (moe_allowance){.bytes = memory.most_work, .steps = SERVER_MOST_STEPS};
     memset(&error, 0, sizeof error);
     server_queue_init(&queue, 4, &memory);
+    server_kept_open(&kept, &memory);
+    server_kept_answer *earlier =
+        server_kept_begin(&kept, 0, NULL, earlier_items, sizeof earlier_items - 1);
+    check(earlier != NULL && server_kept_finish(&kept, earlier, "resp_1", "", 0));
+    server_kept_release(&kept, &earlier);
+    request.kept = &kept;
+    request.keeps = true;
     request.endpoint = (server_endpoint)(1u << endpoint);
     bool read = server_request_read(&request, &options, body, size, &error);
     if (read && (request.endpoint & (SERVER_MESSAGES | SERVER_COUNT)) != 0) {
@@ -43,6 +53,9 @@ static void read_request(uint8_t endpoint, const char *body, size_t size)
     check(read || (error.status >= 400 && error.message[0] != '\0'));
     server_request_free(&request, &queue);
     server_queue_free(&queue);
+    check(kept.newest != NULL && kept.newest->references == 1);
+    server_kept_free(&kept);
+    check(atomic_load(&memory.taken) == 0);
 }
 
 static void check_calls(const server_tool_reader *reader)
@@ -99,7 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if ((data[0] & 0x80) != 0) {
         read_calls(rest, size - 1, 1 + (data[0] & 7));
     } else {
-        read_request(data[0] & 7, rest, size - 1);
+        read_request((data[0] & 15) % 9, rest, size - 1);
     }
     free(rest);
     return 0;

@@ -123,6 +123,8 @@ def responses(client, name, text):
     assert set(json.loads(answer.output_text)) == {"city", "days"}, answer
     briefly = client.responses.create(instructions="Be brief.", **fields)
     assert briefly.usage.input_tokens > answer.usage.input_tokens, briefly
+    more = client.responses.create(**dict(fields, previous_response_id=briefly.id))
+    assert more.previous_response_id == briefly.id and more.usage.input_tokens > answer.usage.input_tokens, more
     for more, param in (({"previous_response_id": "resp_1"}, "previous_response_id"),
                         ({"truncation": "auto"}, "truncation"),
                         ({"input": [{"type": "input_image"}]}, "input")):
@@ -161,7 +163,7 @@ def errors(client, name, base):
     messages = [{"role": "user", "content": "hi"}]
     for fields, kind, param in (({"n": 99}, openai.BadRequestError, "n"),
                                 ({"top_logprobs": 3}, openai.BadRequestError, "top_logprobs"),
-                                ({"model": "other"}, openai.NotFoundError, "model")):
+                                ({"messages": []}, openai.BadRequestError, "messages")):
         try:
             client.chat.completions.create(**{"model": name, "messages": messages, **fields})
             assert False, fields
