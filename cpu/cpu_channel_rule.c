@@ -22,11 +22,16 @@ static void compute_decays(const channel_job *job, const moe_delta_sequence *s, 
                            float *out)
 {
     const moe_channel_rule *d = job->d;
-    size_t first = (size_t)head * d->dim;
-    for (uint32_t t = 0; t < s->n_tokens; t++) {
+    const moe_vector_kernels *vector = &job->convolution.cpu->vector;
+    const size_t first = (size_t)head * d->dim;
+    const float *dt_bias = d->dt_bias + first;
+    for (uint32_t t = 0; t < s->n_tokens; t++, out += PARTS * inner_of(d)) {
         const float *f = s->gates + t * s->gates_stride + d->n_head + first;
-        job->convolution.cpu->vector.row_decays(f, d->dt_bias + first, d->decay[head],
-                                                out + t * PARTS * inner_of(d), d->dim);
+        if (d->decay_bound < 0.0f) {
+            vector->bounded_decays(f, dt_bias, d->decay[head], d->decay_bound, out, d->dim);
+        } else {
+            vector->row_decays(f, dt_bias, d->decay[head], out, d->dim);
+        }
     }
 }
 

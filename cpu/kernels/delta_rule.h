@@ -33,6 +33,12 @@ float moe_softplus(float x);
 typedef void (*moe_row_decays_fn)(const float *f, const float *dt_bias, float rate, float *decay,
                                   uint32_t n);
 void moe_row_decays_c(const float *f, const float *dt_bias, float rate, float *decay, uint32_t n);
+/* With a lower bound of their logarithms, which is negative:
+ * decay = exp(bound / (1 + exp(-(rate * x)))). */
+typedef void (*moe_bounded_decays_fn)(const float *f, const float *dt_bias, float rate, float bound,
+                                      float *decay, uint32_t n);
+void moe_bounded_decays_c(const float *f, const float *dt_bias, float rate, float bound,
+                          float *decay, uint32_t n);
 
 /* Some columns of one head's state, over some tokens. For each token and column, S being the
  * column, r and o from +0 and i ascending:

@@ -51,6 +51,13 @@ void moe_row_decays_c(const float *f, const float *dt_bias, float rate, float *d
         decay[i] = moe_exp(rate * short_softplus(f[i] + dt_bias[i]));
 }
 
+void moe_bounded_decays_c(const float *f, const float *dt_bias, float rate, float bound,
+                          float *decay, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        decay[i] = moe_exp(bound / (1.0f + moe_exp(-(rate * (f[i] + dt_bias[i])))));
+}
+
 void moe_convolve_c(const moe_conv_args *a)
 {
     for (uint32_t i = 0; i < a->n; i++) {

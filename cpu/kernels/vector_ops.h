@@ -159,6 +159,7 @@ typedef struct moe_vector_kernels {
                          const float *page_out, uint32_t v_dim);
     moe_convolve_fn convolve;
     moe_row_decays_fn row_decays;
+    moe_bounded_decays_fn bounded_decays;
     moe_delta_columns_fn delta_columns;
     moe_delta_columns_fn channel_columns;
     moe_delta_columns_fn space_columns;

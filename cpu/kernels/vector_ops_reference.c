@@ -140,6 +140,7 @@ void moe_vector_kernels_reference(moe_vector_kernels *kernels)
         .attend_merge = moe_attend_merge_c,
         .convolve = moe_convolve_c,
         .row_decays = moe_row_decays_c,
+        .bounded_decays = moe_bounded_decays_c,
         .delta_columns = moe_delta_columns_c,
         .channel_columns = moe_channel_columns_c,
         .space_columns = moe_space_columns_c,

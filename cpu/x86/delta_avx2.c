@@ -7,6 +7,7 @@ void moe_delta_init_avx2(moe_vector_kernels *kernels)
 {
     kernels->convolve = convolve_lanes;
     kernels->row_decays = row_decays_lanes;
+    kernels->bounded_decays = bounded_decays_lanes;
     kernels->delta_columns = delta_columns_lanes;
     kernels->channel_columns = channel_columns_lanes;
     kernels->space_columns = space_columns_lanes;

@@ -70,6 +70,27 @@ static void row_decays_lanes(const float *f, const float *dt_bias, float rate, f
     }
 }
 
+static inline l16 bounded_decay_of(l16 x, l16 rate, l16 bound)
+{
+    l16 e = l16_exp(l16_negate(l16_mul(rate, x)));
+    return l16_exp(l16_div(bound, l16_add(l16_set(1.0f), e)));
+}
+
+static void bounded_decays_lanes(const float *f, const float *dt_bias, float rate, float bound,
+                                 float *decay, uint32_t n)
+{
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    l16 rates = l16_set(rate), bounds = l16_set(bound);
+    for (uint32_t i = 0; i < whole; i += 16) {
+        l16 x = l16_add(l16_load(f + i), l16_load(dt_bias + i));
+        l16_store(decay + i, bounded_decay_of(x, rates, bounds));
+    }
+    if (rest > 0) {
+        l16 x = l16_add(l16_load_part(f + whole, rest), l16_load_part(dt_bias + whole, rest));
+        l16_store_part(decay + whole, bounded_decay_of(x, rates, bounds), rest);
+    }
+}
+
 /* Which of the three rules; a constant once inlined. */
 typedef enum rule_kind { RULE_DELTA, RULE_CHANNELS, RULE_SPACE } rule_kind;
 

@@ -20,6 +20,12 @@ __device__ static inline float decay_of(float x, float rate)
     return moe_device_exp(rate * moe_short_softplus(x));
 }
 
+/* ... and bounded_decays. */
+__device__ static inline float bounded_decay_of(float x, float rate, float bound)
+{
+    return moe_device_exp(bound / (1.0f + moe_device_exp(-(rate * x))));
+}
+
 /* Blocks: (row of all tokens, part of a head). */
 __global__ __launch_bounds__(MOE_DELTA_MAX_KEY_DIM) void moe_channel_convolve(moe_channel_rule d)
 {
@@ -39,7 +45,9 @@ __global__ __launch_bounds__(MOE_DELTA_MAX_KEY_DIM) void moe_channel_convolve(mo
                                   (moe_conv_part)part, &shared);
     } else if (threadIdx.x < d.dim) {
         const float *f = s.gates + token * s.gates_stride + d.n_head;
-        value = decay_of(f[channel] + d.dt_bias[channel], d.decay[head]);
+        float x = f[channel] + d.dt_bias[channel];
+        value = d.decay_bound < 0.0f ? bounded_decay_of(x, d.decay[head], d.decay_bound)
+                                     : decay_of(x, d.decay[head]);
     }
     if (threadIdx.x < d.dim)
         d.convolved[(size_t)blockIdx.x * PARTS * inner + part * inner + channel] = value;

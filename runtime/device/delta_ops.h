@@ -82,13 +82,14 @@ typedef struct moe_state_space {
  * by the contract of cpu/kernels/delta_rule.h. A row before the convolution has queries, keys and
  * values of all heads; queries and keys are normalised as in moe_delta_rule. A row of gates has the
  * heads' b, then f of all rows of all heads:
- *    beta = 1 / (1 + exp(-b));  decay by row_decays, with rate decay[h] */
+ *    beta = 1 / (1 + exp(-b));  decay by row_decays, with rate decay[h], or by bounded_decays */
 typedef struct moe_channel_rule {
     uint32_t n_head;
     uint32_t dim; /* of keys and of values */
     uint32_t conv_kernel;
     const float *conv[3]; /* device, [n_head * dim][conv_kernel]: of queries, keys, values */
-    const float *decay;   /* device, [n_head], negative */
+    const float *decay;   /* device, [n_head], negative; with a bound positive */
+    float decay_bound;    /* of decays' logarithms, negative; 0: none */
     const float *dt_bias; /* device, [n_head * dim] */
     float *convolved;     /* device, scratch: [tokens of all sequences][4 * n_head * dim] */
     const moe_delta_sequence *sequences; /* host */

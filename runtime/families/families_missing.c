@@ -21,7 +21,6 @@ static const moe_missing_family missing[] = {
     {"qwen4exp", "Qwen-4",
      "several residual streams, attention to compressed keys, and embeddings of the last tokens "
      "together"},
-    {"bailingmoe3", "Ling 3.0", "decays with a lower bound, and gates of latent attention"},
     {"dots3note", "dots.3", "latent attention of two sizes, with gates"},
     {"minimax-01", "MiniMax-01", "linear attention with a fixed decay"},
     {"openpangu", "openPangu-2.0",

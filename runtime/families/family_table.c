@@ -34,18 +34,22 @@ const moe_family *moe_family_find(const char *architecture)
     return NULL;
 }
 
+/* Names as many families as a message has room for. */
 static int fail_unknown(moe_string_view architecture, moe_error *err)
 {
-    char known[800] = "";
+    char known[MOE_ERROR_MESSAGE_SIZE - MOE_GGUF_SHOWN - 96] = "";
     char shown[MOE_GGUF_SHOWN];
-    for (size_t i = 0; i < moe_family_count(); i++) {
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
-                 moe_family_at(i)->architecture);
+    size_t n = 0;
+    for (size_t used = 0; n < moe_family_count(); n++, used = strlen(known)) {
+        const char *name = moe_family_at(n)->architecture;
+        if (used + strlen(name) + 2 >= sizeof known) {
+            break;
+        }
+        snprintf(known + used, sizeof known - used, "%s%s", n == 0 ? "" : ", ", name);
     }
     return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                    "architecture '%s' is not supported; supported are %s",
-                    moe_gguf_show(architecture, shown), known);
+                    "architecture '%s' is not supported; supported are %s and %zu more",
+                    moe_gguf_show(architecture, shown), known, moe_family_count() - n);
 }
 
 static int find_family(const moe_gguf *gguf, const moe_family **family, moe_error *err)

@@ -97,6 +97,7 @@ typedef struct moe_recurrence {
     uint32_t conv_channels;
     uint32_t n_gates;
     uint32_t step_rank;  /* selective scan: the width that time steps are projected from */
+    float decay_bound;   /* decays of channels: of their logarithms, negative; 0: none */
     uint32_t n_key_head; /* head h has key head h / (n_head / n_key_head) */
     bool tiled;          /* ... or h % n_key_head */
     bool in_groups; /* older files: one projection, in an order of its own (MOE_LAYER_DELTA_QKV) */

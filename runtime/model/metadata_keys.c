@@ -9,7 +9,7 @@
 #include "runtime/model/gguf_internal.h"
 
 /* Readers beyond moe_family_keys, from a family's other columns. */
-#define READ_BY_MLA   (1u << 16)
+#define READ_BY_MLA   (1u << 27)
 #define READ_BY_GQA   (1u << 17)
 #define READ_BY_COUNT (1u << 18) /* MOE_SHARED_COUNT */
 #define READ_BY_GATED (1u << 19) /* MOE_SHARED_GATED */
@@ -202,6 +202,8 @@ static const key_row rows[] = {
     READ_BY("ssm.inner_size", READ_BY_STATES | READ_BY_SCAN, KEY_NEUTRAL, 0, "recurrent layers"),
     ZERO("ssm.*", "recurrent layers"),
     READ_BY("kda.head_dim", READ_BY_CHANNELS, KEY_NEUTRAL, 0, "recurrent layers"),
+    READ_BY("kda.gate_lower_bound", MOE_KEY_DECAY_BOUND, KEY_NEUTRAL, 0, "decays with a bound"),
+    READ_BY("kda.safe_gate", MOE_KEY_DECAY_BOUND, KEY_NEUTRAL, 0, "decays with a bound"),
     ZERO("kda.*", "recurrent layers"),
     ZERO("wkv.*", "recurrent layers"),
     READ_BY("shortconv.l_cache", READ_BY_CONV, KEY_NEUTRAL, 0, "recurrent layers"),

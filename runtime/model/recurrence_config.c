@@ -4,6 +4,7 @@
  * scan: the width that time steps are projected from), and inner_size what all heads' values take.
  */
 #include <inttypes.h>
+#include <math.h>
 
 #include "runtime/base/error.h"
 #include "runtime/model/config_reader.h"
@@ -58,6 +59,21 @@ static void read_scan(moe_config_reader *r, moe_recurrence *c)
     c->conv_channels = c->value_dim;
 }
 
+static void read_decay_bound(moe_config_reader *r, moe_recurrence *c)
+{
+    if (!moe_config_bool(r, "kda.safe_gate", true) && r->status == MOE_OK) {
+        r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
+                             "key '%s' is false; supported are decays with a lower bound", r->key);
+    }
+    if (moe_config_require(r, "kda.gate_lower_bound")) {
+        c->decay_bound = moe_config_f32(r, "kda.gate_lower_bound", 0);
+    }
+    if (r->status == MOE_OK && !(c->decay_bound < 0 && isfinite(c->decay_bound))) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %g, not below 0", r->key,
+                             (double)c->decay_bound);
+    }
+}
+
 /* The recurrent heads are as many as attention's. */
 static void read_channels(moe_config_reader *r, const moe_model_config *config, moe_recurrence *c)
 {
@@ -68,6 +84,9 @@ static void read_channels(moe_config_reader *r, const moe_model_config *config, 
     c->n_key_head = config->n_head;
     c->conv_channels = 3 * c->n_head * c->key_dim;
     c->n_gates = c->n_head + c->n_head * c->key_dim;
+    if ((r->family->keys & MOE_KEY_DECAY_BOUND) != 0) {
+        read_decay_bound(r, c);
+    }
 }
 
 void moe_config_read_recurrence(moe_config_reader *r, moe_model_config *config)

@@ -240,6 +240,7 @@ int moe_op_channel_rule(const moe_run *run, const moe_op *op, moe_error *err)
         .conv = {floats_of(run, op->tensor), floats_of(run, MOE_LAYER_CHANNEL_CONV_K),
                  floats_of(run, MOE_LAYER_CHANNEL_CONV_V)},
         .decay = floats_of(run, MOE_LAYER_CHANNEL_DECAY),
+        .decay_bound = op->factor,
         .dt_bias = floats_of(run, MOE_LAYER_CHANNEL_DT_BIAS),
         .convolved = run->runner->buffers.values[MOE_VALUE_CONVOLVED],
         .sequences = run->sequences,

@@ -180,8 +180,9 @@ typedef struct moe_op {
     moe_operand x;    /* read */
     moe_operand y;    /* written, perhaps in place */
     moe_operand z;    /* ADD: the other summand; GATE: the gates; KV_STORE: the values */
-    float factor;   /* EMBED, SCALE (or by `tensor`); CLAMP, SOFT_CAP: the limit; ATTEND: of q.k */
-    uint64_t forms; /* MOE_FORM_*: what a device must have for it */
+    float factor;     /* EMBED, SCALE (or by `tensor`); CLAMP, SOFT_CAP, CHANNEL_RULE: the limit;
+                       * ATTEND: of q.k */
+    uint64_t forms;   /* MOE_FORM_*: what a device must have for it */
     union {
         struct {
             bool mean; /* the mean is taken off */

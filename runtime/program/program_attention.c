@@ -155,8 +155,9 @@ static void store(moe_program_builder *b, moe_operand keys, moe_operand values)
                           .z = values});
 }
 
-/* Gates what attention has put out. */
-static void gate(moe_program_builder *b, const moe_attention_form *form)
+/* Gates `value`, what attention has put out: n heads of v_dim elements. */
+static void gate(moe_program_builder *b, const moe_attention_form *form, moe_value value,
+                 uint32_t n, uint32_t v_dim)
 {
     const moe_heads *h = &moe_built_kind(b)->heads;
     bool heads = form->gate == MOE_ATTENTION_GATE_HEADS;
@@ -165,16 +166,16 @@ static void gate(moe_program_builder *b, const moe_attention_form *form)
         return;
     }
     moe_operand gates = heads    ? moe_all_of(MOE_VALUE_GATE, 1)
-                        : joined ? moe_part_of(MOE_VALUE_GATE, h->k_dim, 2 * (size_t)h->v_dim)
-                                 : moe_all_of(MOE_VALUE_GATE, h->v_dim);
+                        : joined ? moe_part_of(MOE_VALUE_GATE, h->k_dim, 2 * (size_t)v_dim)
+                                 : moe_all_of(MOE_VALUE_GATE, v_dim);
     moe_build(b,
               (moe_op){.kind = MOE_OP_GATE,
-                       .n = h->v_dim,
-                       .each = h->n,
+                       .n = v_dim,
+                       .each = n,
                        .tensor = MOE_TENSOR_NONE,
                        .bias = MOE_TENSOR_NONE,
-                       .x = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
-                       .y = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
+                       .x = moe_all_of(value, v_dim),
+                       .y = moe_all_of(value, v_dim),
                        .z = gates,
                        .u.gate = {.kind = form->softplus ? MOE_GATING_SOFTPLUS : MOE_GATING_SIGMOID,
                                   .one = heads}});
@@ -213,24 +214,26 @@ void moe_build_attention(moe_program_builder *b, const moe_attention_form *form)
     store(b, moe_all_of(MOE_VALUE_K, (size_t)h->n_kv * h->k_dim),
           moe_all_of(MOE_VALUE_V, (size_t)h->n_kv * h->v_dim));
     attend(b, MOE_VALUE_Q, h->k_dim, form->sinks);
-    gate(b, form);
+    gate(b, form, MOE_VALUE_ATTENDED, h->n, h->v_dim);
     project_output(b, MOE_VALUE_ATTENDED, h->n * h->v_dim, MOE_LAYER_ATTN_OUT_BIAS);
 }
 
 /* ---- MLA ---- */
 
 /* q and the latent; with q_lora in two steps with a norm between. */
-static void project_latent(moe_program_builder *b)
+static void project_latent(moe_program_builder *b, const moe_attention_form *form)
 {
     const moe_model_config *c = b->config;
     bool lora = c->q_lora_rank > 0;
     const uint32_t n_queries = c->n_head * (c->qk_nope_dim + c->n_rot);
-    const moe_op_output outputs[2] = {
+    bool gated = has_gates(b, form->gate);
+    const moe_op_output outputs[3] = {
         lora ? moe_build_output(MOE_LAYER_ATTN_Q_A, 0, c->q_lora_rank, MOE_VALUE_Q_A)
              : moe_build_output(MOE_LAYER_ATTN_Q, 0, n_queries, MOE_VALUE_Q),
         moe_build_output(MOE_LAYER_ATTN_KV_A, 0, c->head_dim_k, MOE_VALUE_K),
+        moe_build_output(MOE_LAYER_ATTN_GATE, 0, c->n_head, MOE_VALUE_GATE),
     };
-    moe_build_linears(b, MOE_VALUE_NORM, c->n_embd, outputs, 2);
+    moe_build_linears(b, MOE_VALUE_NORM, c->n_embd, outputs, gated ? 3 : 2);
     if (lora) {
         moe_build_norm(b, MOE_LAYER_ATTN_Q_A_NORM, moe_all_of(MOE_VALUE_Q_A, c->q_lora_rank),
                        c->q_lora_rank, 1);
@@ -305,13 +308,13 @@ static void claim_joined_halves(moe_program_builder *b)
     }
 }
 
-void moe_build_latent_attention(moe_program_builder *b)
+void moe_build_latent_attention(moe_program_builder *b, const moe_attention_form *form)
 {
     const moe_model_config *c = b->config;
     const moe_layer_kind *kind = moe_built_kind(b);
     uint32_t q_dim = c->qk_nope_dim + c->n_rot;
     bool indexes = kind->indexer == MOE_INDEXER_OWN;
-    project_latent(b);
+    project_latent(b, form);
     claim_joined_halves(b);
     if (!kind->no_rope) {
         turn(b, moe_part_of(MOE_VALUE_Q, c->qk_nope_dim, q_dim), c->n_head, c->rope, false);
@@ -345,5 +348,6 @@ void moe_build_latent_attention(moe_program_builder *b)
                           .x = moe_all_of(MOE_VALUE_ATTENDED, c->head_dim_v),
                           .y = moe_all_of(MOE_VALUE_VALUES, c->v_head_dim),
                           .u.n_out = c->v_head_dim});
+    gate(b, form, MOE_VALUE_VALUES, c->n_head, c->v_head_dim);
     project_output(b, MOE_VALUE_VALUES, c->n_head * c->v_head_dim, MOE_TENSOR_NONE);
 }

@@ -130,7 +130,8 @@ void moe_build_add(moe_program_builder *b, moe_value a, moe_value other, moe_val
 
 /* From NORM to BRANCH. */
 void moe_build_attention(moe_program_builder *b, const moe_attention_form *form);
-void moe_build_latent_attention(moe_program_builder *b);
+/* Of the form its gate alone, which may be MOE_ATTENTION_GATE_HEADS. */
+void moe_build_latent_attention(moe_program_builder *b, const moe_attention_form *form);
 void moe_build_recurrent(moe_program_builder *b);
 /* The layer's mixer: norm, one of the three, the norm behind it if there is one, x += BRANCH. Ends
  * the first part of the layer. Does nothing in a layer that is a network alone. */

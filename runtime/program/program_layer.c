@@ -22,7 +22,7 @@ void moe_build_mixer(moe_program_builder *b, const moe_attention_form *form)
     if (mixer == MOE_MIXER_ATTENTION) {
         moe_build_attention(b, form);
     } else if (mixer == MOE_MIXER_LATENT) {
-        moe_build_latent_attention(b);
+        moe_build_latent_attention(b, form);
     } else if (mixer == MOE_MIXER_RECURRENT) {
         moe_build_recurrent(b);
     }

@@ -214,6 +214,9 @@ static void put_states(FILE *to, const moe_program *program, const moe_op *op)
                 op->kind == MOE_OP_DELTA_RULE ? "gated delta rule" : "delta rule by channel",
                 value_name(MOE_VALUE_MIXED), value_name(MOE_VALUE_STATE_GATES), c->n_head,
                 c->key_dim, c->value_dim);
+        if (op->factor != 0.0f) {
+            fprintf(to, ", decays from exp(%g) on", (double)op->factor);
+        }
         break;
     case MOE_OP_STATE_SPACE:
         fprintf(to,

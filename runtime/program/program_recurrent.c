@@ -200,40 +200,53 @@ static void build_space(moe_program_builder *b)
                      MOE_TENSOR_NONE, MOE_VALUE_BRANCH);
 }
 
-/* Kimi's delta attention. Decays and the output's gate are projected in two steps. */
+/* Kimi's delta attention. Decays and the output's gate are projected in two steps, in files that
+ * have the second matrices. */
 static void build_channels(moe_program_builder *b)
 {
     const moe_recurrence *c = recurrence(b);
     uint32_t n_embd = b->config->n_embd;
     uint32_t inner = (uint32_t)moe_recurrence_out_floats(c);
+    bool steps = moe_build_has(b, MOE_LAYER_CHANNEL_F_B);
+    uint32_t n_low = steps ? c->key_dim : inner;
     const moe_value parts[3] = {MOE_VALUE_PART_Q, MOE_VALUE_PART_K, MOE_VALUE_PART_V};
     const moe_op_output outputs[6] = {
         /* three at a time */
         moe_build_output(MOE_LAYER_CHANNEL_Q, 0, inner, parts[0]),
         moe_build_output(MOE_LAYER_CHANNEL_K, 0, inner, parts[1]),
         moe_build_output(MOE_LAYER_CHANNEL_V, 0, inner, parts[2]),
-        moe_build_output(MOE_LAYER_CHANNEL_F_A, 0, c->key_dim, MOE_VALUE_DECAY_LOW),
-        moe_build_output(MOE_LAYER_CHANNEL_G_A, 0, c->key_dim, MOE_VALUE_GATE_LOW),
+        moe_build_output(MOE_LAYER_CHANNEL_F_A, 0, n_low, steps ? MOE_VALUE_DECAY_LOW : parts[0]),
+        moe_build_output(MOE_LAYER_CHANNEL_G_A, 0, n_low,
+                         steps ? MOE_VALUE_GATE_LOW : MOE_VALUE_OUT_GATE),
         moe_build_output(MOE_LAYER_CHANNEL_BETA, 0, c->n_head, MOE_VALUE_BETA),
     };
     moe_build_linears(b, MOE_VALUE_NORM, n_embd, outputs, 3);
-    moe_build_linears(b, MOE_VALUE_NORM, n_embd, outputs + 3, 3);
+    if (steps) {
+        moe_build_linears(b, MOE_VALUE_NORM, n_embd, outputs + 3, 3);
+    }
     for (uint32_t i = 0; i < 3; i++) {
         moe_build_copy(b, moe_all_of(parts[i], inner),
                        moe_part_of(MOE_VALUE_MIXED, (size_t)i * inner, c->conv_channels), inner, 1);
     }
-    /* The queries' part has been copied. */
-    moe_build_linear(b, MOE_VALUE_DECAY_LOW, c->key_dim, MOE_LAYER_CHANNEL_F_B, inner,
-                     MOE_TENSOR_NONE, MOE_VALUE_PART_Q);
-    moe_build_linear(b, MOE_VALUE_GATE_LOW, c->key_dim, MOE_LAYER_CHANNEL_G_B, inner,
-                     MOE_TENSOR_NONE, MOE_VALUE_OUT_GATE);
+    /* The queries' part has been copied: decays take its place. */
+    if (steps) {
+        moe_build_linear(b, MOE_VALUE_DECAY_LOW, n_low, MOE_LAYER_CHANNEL_F_B, inner,
+                         MOE_TENSOR_NONE, parts[0]);
+        moe_build_linear(b, MOE_VALUE_GATE_LOW, n_low, MOE_LAYER_CHANNEL_G_B, inner,
+                         MOE_TENSOR_NONE, MOE_VALUE_OUT_GATE);
+    } else {
+        moe_build_linears(b, MOE_VALUE_NORM, n_embd, outputs + 3, 3);
+    }
     moe_build_copy(b, moe_all_of(MOE_VALUE_BETA, c->n_head),
                    moe_all_of(MOE_VALUE_STATE_GATES, c->n_gates), c->n_head, 1);
     moe_build_copy(b, moe_all_of(MOE_VALUE_PART_Q, inner),
                    moe_part_of(MOE_VALUE_STATE_GATES, c->n_head, c->n_gates), inner, 1);
     convolve_within(b, c->conv_channels + (size_t)inner);
     begin_states(b, 1);
-    advance(b, MOE_OP_CHANNEL_RULE, MOE_LAYER_CHANNEL_CONV_Q, MOE_TENSOR_NONE);
+    moe_build(b, (moe_op){.kind = MOE_OP_CHANNEL_RULE,
+                          .tensor = MOE_LAYER_CHANNEL_CONV_Q,
+                          .bias = MOE_TENSOR_NONE,
+                          .factor = c->decay_bound});
     claim_rows(b, MOE_LAYER_CHANNEL_CONV_Q, c->conv_kernel, inner);
     claim_rows(b, MOE_LAYER_CHANNEL_CONV_K, c->conv_kernel, inner);
     claim_rows(b, MOE_LAYER_CHANNEL_CONV_V, c->conv_kernel, inner);

@@ -36,6 +36,7 @@ typedef enum state_kind {
     KIND_CONVOLUTION,
     KIND_SPACE,
     KIND_CHANNELS,
+    KIND_BOUNDED, /* channels whose decays have a bound */
     KIND_SCAN,
     KINDS
 } state_kind;
@@ -48,6 +49,7 @@ static const struct {
     [KIND_CONVOLUTION] = {MOE_FORM_SHORT_CONV, CHANNELS, (KERNEL - 1) * CHANNELS},
     [KIND_SPACE] = {MOE_FORM_STATE_SPACE, HEADS *VALUE, STATE},
     [KIND_CHANNELS] = {MOE_FORM_CHANNEL_RULE, HEADS *DIM, HEADS *DIM *DIM + 9 * HEADS *DIM},
+    [KIND_BOUNDED] = {MOE_FORM_CHANNEL_RULE, HEADS *DIM, HEADS *DIM *DIM + 9 * HEADS *DIM},
     [KIND_SCAN] = {MOE_FORM_SELECTIVE_SCAN, WIDE, WIDE *ROWS + (KERNEL - 1) * WIDE},
 };
 
@@ -116,7 +118,8 @@ static int run_space(moe_device *device, const delta_memory *m, const moe_delta_
     return device->ops->state_space(device, &space, NULL);
 }
 
-static int run_channels(moe_device *device, const delta_memory *m, const moe_delta_sequence *s)
+static int run_channels(moe_device *device, const delta_memory *m, const moe_delta_sequence *s,
+                        float decay_bound)
 {
     size_t n_conv = (size_t)HEADS * DIM * KERNEL;
     moe_channel_rule rule = {.n_head = HEADS,
@@ -124,6 +127,7 @@ static int run_channels(moe_device *device, const delta_memory *m, const moe_del
                              .conv_kernel = KERNEL,
                              .conv = {m->conv, m->conv + n_conv, m->conv + 2 * n_conv},
                              .decay = m->decay,
+                             .decay_bound = decay_bound,
                              .dt_bias = m->dt_bias,
                              .convolved = m->convolved,
                              .sequences = s,
@@ -186,8 +190,8 @@ static int run(moe_device *device, state_kind kind, const delta_memory *m, uint3
     if (kind == KIND_SPACE) {
         return run_space(device, m, &s);
     }
-    if (kind == KIND_CHANNELS) {
-        return run_channels(device, m, &s);
+    if (kind == KIND_CHANNELS || kind == KIND_BOUNDED) {
+        return run_channels(device, m, &s, kind == KIND_BOUNDED ? -5.0f : 0.0f);
     }
     if (kind == KIND_SCAN) {
         return run_scan(device, m, &s, begin);

@@ -238,6 +238,8 @@ static void test_sizes_of_recurrent_layers(void **state)
         {"kimi-linear.ssm.conv_kernel=u32:9", "ssm.conv_kernel' is 9"},
         {"kimi-linear.attention.head_count_kv=u32s:0,1", "has no number for layer 2"},
         {"kimi-linear.attention.head_count_kv=u32s:0,1,0", "blk.1.attn_q.weight' has shape"},
+        {"bailingmoe3.kda.gate_lower_bound=f32:0", "kda.gate_lower_bound' is 0, not below 0"},
+        {"bailingmoe3.kda.safe_gate=bool:0", "kda.safe_gate' is false; supported are"},
         {"qwen35moe.ssm.conv_kernel=u32:0", "ssm.conv_kernel' is 0"},
         {"qwen35moe.ssm.conv_kernel=u32:9", "ssm.conv_kernel' is 9"},
         {"qwen35moe.ssm.state_size=u32:257", "ssm.state_size' is 257"},

@@ -210,6 +210,37 @@ static void decays_of_rows(void **state)
     }
 }
 
+static void bounded_decays(void **state)
+{
+    (void)state;
+    enum { N = 70 };
+    static float f[N], bias[N], y[2][N + STATE_RULES_GUARD];
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    uint64_t seed = 62;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        uint32_t n = test_below(&seed, N + 1);
+        float rate = 8.0f * (float)fabs((double)test_unit(&seed));
+        float bound = -8.0f * (float)fabs((double)test_unit(&seed));
+        test_fill(&seed, (test_kind)(round % TEST_KINDS), f, N);
+        test_fill(&seed, TEST_PLAIN, bias, N);
+        for (uint32_t l = 0; l < n_levels; l++) {
+            moe_vector_kernels k;
+            moe_vector_kernels_init(&k, levels[l].features);
+            memset(y[l > 0], 0x55, sizeof y[0]);
+            k.bounded_decays(f, bias, rate, bound, y[l > 0], n);
+            if (l > 0)
+                test_assert_same("bounded_decays", levels[l].name, y[0], y[1],
+                                 n + STATE_RULES_GUARD);
+        }
+        for (uint32_t i = 0; i < n && round % TEST_KINDS == TEST_PLAIN; i++) {
+            double x = (double)f[i] + bias[i];
+            test_assert_near("bounded_decays", exp(bound / (1.0 + exp(-rate * x))), y[0][i], 2e-5,
+                             1e-37);
+        }
+    }
+}
+
 static void bench(void)
 {
     enum { DIM = 128, HEADS = 32, TOKENS = 8, REPEATS = 200 };
@@ -250,6 +281,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(convolution),
         cmocka_unit_test(softplus),
         cmocka_unit_test(decays_of_rows),
+        cmocka_unit_test(bounded_decays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

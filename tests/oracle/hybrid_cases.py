@@ -43,6 +43,12 @@ KIMI = dict(
     num_key_value_heads=4, linear_head_dim=8, linear_num_heads=4, linear_conv_kernel_dim=4, rms_norm_eps=1e-6)
 
 
+LING = dict(
+    intermediate_size=48, moe_intermediate_size=16, num_local_experts=6, num_experts_per_tok=3, n_shared_experts=1,
+    n_group=1, topk_group=1, kv_lora_rank=16, q_lora_rank=None, qk_nope_head_dim=16, qk_rope_head_dim=8,
+    v_head_dim=16, num_key_value_heads=4, head_dim=8, rms_norm_eps=1e-6, rope_theta=1e4)
+
+
 def parts(text):
     names = dict(M="linear_attention", A="full_attention", E="moe")
     return dict(layers_block_type=[names[letter] for letter in text])
@@ -69,6 +75,7 @@ FAMILIES = {
     "jamba": (hf.JambaConfig, hf.JambaForCausalLM, JAMBA),
     "nemotron_h": (hf.NemotronHConfig, hf.NemotronHForCausalLM, NEMOTRON),
     "kimi_linear": (hf.KimiLinearConfig, hf.KimiLinearForCausalLM, KIMI),
+    "bailing_hybrid": (hf.BailingHybridConfig, hf.BailingHybridForCausalLM, LING),
     "granitemoehybrid": (hf.GraniteMoeHybridConfig, hf.GraniteMoeHybridForCausalLM, GRANITE | rope()),
     "lfm2_moe": (hf.Lfm2MoeConfig, hf.Lfm2MoeForCausalLM, EXPERTS | dict(
         num_dense_layers=1, conv_L_cache=3, norm_eps=1e-5, tie_embedding=False) | rope(1e6)),
@@ -82,6 +89,13 @@ CASES = [
         routed_scaling_factor=2.446), 522),
     FamilyCase("kimi-linear-long", "kimi-linear", "kimi_linear", kimi("KAK") | dict(
         linear_head_dim=12, num_local_experts=5, num_experts_per_tok=1, routed_scaling_factor=1.0), 523),
+    FamilyCase("bailingmoe3", "bailingmoe3", "bailing_hybrid", kimi("KKA"), 551),
+    FamilyCase("bailingmoe3-groups", "bailingmoe3", "bailing_hybrid", kimi("AK", 0) | dict(
+        num_attention_heads=2, num_key_value_heads=2, head_dim=20, short_conv_kernel_size=3, q_lora_rank=16,
+        n_shared_experts=2, num_local_experts=8, n_group=4, topk_group=2, kda_lower_bound=-1.5,
+        routed_scaling_factor=1.0), 552),
+    FamilyCase("bailingmoe3-long", "bailingmoe3", "bailing_hybrid", kimi("KAK") | dict(
+        head_dim=12, num_local_experts=5, num_experts_per_tok=1, kda_lower_bound=-8.0), 553),
     FamilyCase("granitehybrid", "granitehybrid", "granitemoehybrid", space("MMAM"), 511),
     FamilyCase("granitehybrid-rope", "granitehybrid", "granitemoehybrid", TIED | space("AMM") | dict(
         position_embedding_type="rope", mamba_n_heads=4, mamba_n_groups=2, mamba_d_state=20, mamba_d_conv=3,

@@ -11,6 +11,7 @@ import numpy as np
 import family_gguf
 from oracle_gguf import expert_tensors
 
+OF_CHANNELS = ("kimi-linear", "bailingmoe3")
 NAMES = {
     "model.embed_tokens.weight": "token_embd.weight", "lm_head.weight": "output.weight",
     "model.embedding_norm.weight": "token_embd_norm.weight",
@@ -21,7 +22,7 @@ NAMES = {
     "feed_forward.w3": "ffn_up", "model.norm.weight": "output_norm.weight",
     "self_attn.b_proj": "ssm_beta", "self_attn.g_a_proj": "ssm_g_a", "self_attn.g_b_proj": "ssm_g_b",
     "self_attn.forget_gate.f_a_proj": "ssm_f_a", "self_attn.forget_gate.f_b_proj": "ssm_f_b",
-    "self_attn.o_norm": "ssm_norm",
+    "self_attn.o_norm": "ssm_norm", "self_attn.forget_gate.f_proj": "ssm_f_a",
     "model.embeddings.weight": "token_embd.weight", "model.norm_f.weight": "output_norm.weight",
     "norm": "attn_norm", "mixer.in_proj": "ssm_in", "mixer.conv1d": "ssm_conv1d", "mixer.out_proj": "ssm_out",
     "mixer.q_proj": "attn_q", "mixer.k_proj": "attn_k", "mixer.v_proj": "attn_v", "mixer.o_proj": "attn_output",
@@ -54,9 +55,9 @@ def scan_tensors(name, weight):
     return {"A_log": {"ssm_a": -np.exp(weight)}, "D": {"ssm_d": weight}}.get(name)
 
 
-def channel_tensors(name, weight):
+def channel_tensors(name, weight, bounded):
     if name == "forget_gate.A_log":
-        return {"ssm_a": -np.exp(weight).reshape(1, 1, -1, 1)}
+        return {"ssm_a": (1 if bounded else -1) * np.exp(weight).reshape(1, 1, -1, 1)}
     if name == "forget_gate.dt_bias":
         return {"ssm_dt.bias": weight}
     if name == "conv1d.weight":
@@ -66,6 +67,8 @@ def channel_tensors(name, weight):
 
 
 def layer_tensors(name, weight, case, c):
+    if name == "self_attn.g_proj.weight":   # of delta rules, or for each head of attention
+        return {"attn_gate.weight" if len(weight) == c.num_attention_heads else "ssm_g_a.weight": weight}
     if name.startswith("mixer.experts."):
         return {f"ffn_{name.split('.')[-1].removesuffix('_proj')}_exps.weight": weight}
     if ".experts." in name:
@@ -77,8 +80,8 @@ def layer_tensors(name, weight, case, c):
         single = scan_tensors(own, weight) if case.arch == "jamba" else state_tensors(own, weight, case, c)
         if single:
             return single
-    if case.arch == "kimi-linear" and name.startswith("self_attn."):
-        single = channel_tensors(name.removeprefix("self_attn."), weight)
+    if case.arch in OF_CHANNELS and name.startswith("self_attn."):
+        single = channel_tensors(name.removeprefix("self_attn."), weight, case.arch == "bailingmoe3")
         if single:
             return single
     stem, kind = name.rsplit(".", 1)
@@ -147,6 +150,20 @@ def add_kimi(writer, c, case):
     writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
 
 
+def add_ling(writer, c, case):
+    add_kimi(writer, c, case)
+    writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
+    writer.add_bool("bailingmoe3.kda.safe_gate", True)
+    writer.add_float32("bailingmoe3.kda.gate_lower_bound", c.kda_lower_bound)
+    if c.q_lora_rank:
+        writer.add_q_lora_rank(c.q_lora_rank)
+    writer.add_expert_shared_feed_forward_length(c.moe_intermediate_size * c.n_shared_experts)
+    writer.add_expert_weights_norm(c.norm_topk_prob)
+    if c.n_group > 1:
+        writer.add_expert_group_count(c.n_group)
+        writer.add_expert_group_used_count(c.topk_group)
+
+
 def add_nemotron(writer, c, case):
     writer.add_layer_norm_eps(c.layer_norm_epsilon)
     if case.name == "nemotron_h_moe":  # the others have it under one key only
@@ -177,7 +194,7 @@ def add_jamba(writer, c, case):
     writer.add_ssm_time_step_rank(c.mamba_dt_rank)
 
 
-OF_FAMILY = {"jamba": add_jamba, "nemotron_h_moe": add_nemotron, "kimi-linear": add_kimi, "lfm2moe": add_lfm2, "granitehybrid": add_granite}
+OF_FAMILY = {"jamba": add_jamba, "nemotron_h_moe": add_nemotron, "kimi-linear": add_kimi, "bailingmoe3": add_ling, "lfm2moe": add_lfm2, "granitehybrid": add_granite}
 
 
 def write(path, model, case):
@@ -194,7 +211,7 @@ def write(path, model, case):
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_head_count(c.num_attention_heads)
     attention = [kind == "full_attention" for kind in c.layer_types]
-    writer.add_head_count_kv([(1 if case.arch == "kimi-linear" else c.num_key_value_heads) if a else 0 for a in attention])
+    writer.add_head_count_kv([(1 if case.arch in OF_CHANNELS else c.num_key_value_heads) if a else 0 for a in attention])
     writer.add_expert_count(getattr(c, "num_experts", None) or c.num_local_experts)
     writer.add_expert_used_count(c.num_experts_per_tok)
     OF_FAMILY[case.arch](writer, c, case)
