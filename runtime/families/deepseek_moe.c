@@ -27,9 +27,9 @@ const moe_family moe_family_deepseek2 = {
     .layer = moe_write_usual,
 };
 
-static void pair_index_keys_by_halves(moe_model_config *config)
+static void write_indexed(moe_program_builder *b)
 {
-    config->index_rope = MOE_ROPE_HALVES;
+    moe_write_layer(b, &(moe_layer_form){.attention.index_rope = MOE_ROPE_HALVES});
 }
 
 const moe_family moe_family_deepseek32 = {
@@ -41,8 +41,7 @@ const moe_family moe_family_deepseek32 = {
     .gate_takes_bias = true,
     .shared = MOE_SHARED_COUNT,
     .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_GROUPS | MOE_KEY_YARN_LOG | MOE_KEY_INDEXER,
-    .adjust = pair_index_keys_by_halves,
-    .layer = moe_write_usual,
+    .layer = write_indexed,
 };
 
 const moe_family moe_family_glm_dsa = {

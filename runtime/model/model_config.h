@@ -96,7 +96,6 @@ typedef struct moe_model_config {
     bool indexer_unused; /* attention is dense although the file has indexers (not with MLA) */
     uint32_t index_heads;
     uint32_t index_dim;
-    moe_rope_kind index_rope;
 
     /* Rotary embedding of the last n_rot elements of an MLA key, else the first of each head. */
     moe_rope_kind rope;

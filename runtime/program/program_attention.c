@@ -245,7 +245,7 @@ static void project_latent(moe_program_builder *b, const moe_attention_form *for
 }
 
 /* Behind a position's key its index key is stored. */
-static void add_index_keys(moe_program_builder *b, uint32_t stride)
+static void add_index_keys(moe_program_builder *b, moe_rope_kind rope, uint32_t stride)
 {
     const moe_model_config *c = b->config;
     moe_operand key = moe_all_of(MOE_VALUE_INDEX_K, c->index_dim);
@@ -259,7 +259,7 @@ static void add_index_keys(moe_program_builder *b, uint32_t stride)
                           .x = key,
                           .y = key,
                           .u.norm = {.mean = true, .eps = INDEX_NORM_EPS}});
-    turn(b, key, 1, c->index_rope, false);
+    turn(b, key, 1, rope, false);
     moe_build_copy(b, moe_all_of(MOE_VALUE_K, c->head_dim_k),
                    moe_all_of(MOE_VALUE_INDEXED_K, stride), c->head_dim_k, 1);
     moe_build_copy(b, key, moe_part_of(MOE_VALUE_INDEXED_K, c->head_dim_k, stride), c->index_dim,
@@ -267,13 +267,13 @@ static void add_index_keys(moe_program_builder *b, uint32_t stride)
 }
 
 /* Once the keys of the pass are stored. */
-static void choose(moe_program_builder *b)
+static void choose(moe_program_builder *b, moe_rope_kind rope)
 {
     const moe_model_config *c = b->config;
     uint32_t first = b->program->n_ops;
     moe_build_linear(b, MOE_VALUE_Q_A, c->q_lora_rank, MOE_LAYER_INDEX_Q,
                      c->index_heads * c->index_dim, MOE_TENSOR_NONE, MOE_VALUE_INDEX_Q);
-    turn(b, moe_all_of(MOE_VALUE_INDEX_Q, c->index_dim), c->index_heads, c->index_rope, false);
+    turn(b, moe_all_of(MOE_VALUE_INDEX_Q, c->index_dim), c->index_heads, rope, false);
     moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_INDEX_WEIGHTS, c->index_heads,
                      MOE_TENSOR_NONE, MOE_VALUE_INDEX_WEIGHTS);
     moe_build(b, (moe_op){.kind = MOE_OP_CHOOSE,
@@ -332,12 +332,12 @@ void moe_build_latent_attention(moe_program_builder *b, const moe_attention_form
                    moe_part_of(MOE_VALUE_Q_LATENT, c->kv_lora_rank, c->head_dim_k), c->n_rot,
                    c->n_head);
     if (indexes) {
-        add_index_keys(b, kind->heads.k_dim);
+        add_index_keys(b, form->index_rope, kind->heads.k_dim);
     }
     store(b, moe_all_of(indexes ? MOE_VALUE_INDEXED_K : MOE_VALUE_K, kind->heads.k_dim),
           moe_all_of(MOE_VALUE_NONE, 0));
     if (indexes) {
-        choose(b);
+        choose(b, form->index_rope);
     }
     attend(b, MOE_VALUE_Q_LATENT, c->head_dim_k, MOE_SINKS_NONE);
     moe_build(b, (moe_op){.kind = MOE_OP_HEAD_LINEAR,

@@ -48,9 +48,10 @@ typedef struct moe_attention_form {
     bool values_normed;   /* RMS norm of each head's value, without a weight */
     bool values_optional; /* layers without attn_v take the keys, before their norm, as values */
     moe_sinks_kind sinks;
-    moe_attention_gate gate; /* of its output */
-    bool softplus;           /* the gate is a softplus, not a sigmoid */
-    bool post_norm;          /* attention's output is normed */
+    moe_attention_gate gate;  /* of its output */
+    moe_rope_kind index_rope; /* of indexers' queries and keys */
+    bool softplus;            /* the gate is a softplus, not a sigmoid */
+    bool post_norm;           /* attention's output is normed */
 } moe_attention_form;
 
 /* A family's feed-forward networks and experts; zeros are the usual. */
@@ -130,7 +131,7 @@ void moe_build_add(moe_program_builder *b, moe_value a, moe_value other, moe_val
 
 /* From NORM to BRANCH. */
 void moe_build_attention(moe_program_builder *b, const moe_attention_form *form);
-/* Of the form its gate alone, which may be MOE_ATTENTION_GATE_HEADS. */
+/* Of the form the indexers' part and the gate, which may be MOE_ATTENTION_GATE_HEADS. */
 void moe_build_latent_attention(moe_program_builder *b, const moe_attention_form *form);
 void moe_build_recurrent(moe_program_builder *b);
 /* The layer's mixer: norm, one of the three, the norm behind it if there is one, x += BRANCH. Ends
