@@ -12,8 +12,9 @@ import ast
 import sys
 from pathlib import Path
 
-PACKAGES = {"anthropic", "gguf", "jinja2", "jsonschema", "llama_cpp", "matplotlib", "numpy",
-            "openai", "pip", "pydantic", "setuptools", "tokenizers", "torch", "transformers",
+PACKAGES = {"agents", "anthropic", "gguf", "httpx", "instructor", "jinja2", "jsonschema", "langchain_anthropic",
+            "langchain_openai", "litellm", "llama_cpp", "matplotlib", "numpy",
+            "openai", "pip", "pydantic", "pydantic_ai", "setuptools", "tokenizers", "torch", "transformers",
             "xxhash", "zstandard"}
 
 
