@@ -41,6 +41,50 @@ bool server_fail_status(server_error *error, int status, const moe_error *err)
     }
 }
 
+const char *server_dropped_keyword(unsigned i)
+{
+    static const char *const keywords[] = {"not",
+                                           "oneOf",
+                                           "anyOf",
+                                           "contains",
+                                           "maxContains",
+                                           "uniqueItems",
+                                           "multipleOf",
+                                           "a minimum or maximum of this size",
+                                           "minProperties",
+                                           "maxProperties",
+                                           "minLength",
+                                           "maxLength",
+                                           "pattern",
+                                           "format",
+                                           "patternProperties",
+                                           "unevaluatedProperties",
+                                           "$dynamicRef",
+                                           "$recursiveRef",
+                                           "contentEncoding",
+                                           "contentMediaType",
+                                           "contentSchema",
+                                           "unevaluatedItems",
+                                           "the whole schema"};
+    return i < sizeof keywords / sizeof keywords[0] ? keywords[i] : NULL;
+}
+
+uint32_t server_dropped_bits(const char *dropped)
+{
+    uint32_t bits = 0;
+    for (const char *at = strchr(dropped, ' '); at != NULL; at = strchr(at + 1, ' ')) {
+        for (unsigned i = 0; server_dropped_keyword(i) != NULL; i++) {
+            const size_t size = strlen(server_dropped_keyword(i));
+            bool begins = at[-1] == ':' || at[-1] == ',';
+            bits |= begins && strncmp(at + 1, server_dropped_keyword(i), size) == 0 &&
+                            strchr(" ,;", at[1 + size]) != NULL
+                        ? UINT32_C(1) << i
+                        : 0;
+        }
+    }
+    return bits;
+}
+
 void server_note_dropped(char *dropped, const char *where, const char *words)
 {
     size_t n = strlen(dropped);

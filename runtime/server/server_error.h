@@ -4,6 +4,7 @@
 #define SERVER_ERROR_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include <moe/moe.h>
 
@@ -25,6 +26,9 @@ bool server_fail_status(server_error *error, int status, const moe_error *err);
 
 /* Keywords of schemas that answers are not held to, as the client is told of them. */
 enum { SERVER_DROPPED_BYTES = 512 };
+const char *server_dropped_keyword(unsigned i); /* NULL: there are no more */
+/* Those that are told of in the text, a bit for each. */
+uint32_t server_dropped_bits(const char *dropped);
 /* Adds words to dropped[SERVER_DROPPED_BYTES], as far as they fit. */
 void server_note_dropped(char *dropped, const char *where, const char *words);
 

@@ -5,7 +5,8 @@
 
 #include "server_values.h"
 
-#define GENERATES (SERVER_CHAT | SERVER_COMPLETION)
+#define TEXTS     (SERVER_CHAT | SERVER_COMPLETION)
+#define GENERATES (TEXTS | SERVER_INFILL)
 #define MESSAGES  (SERVER_MESSAGES | SERVER_COUNT)
 #define ANSWERS   (GENERATES | SERVER_TEMPLATE | SERVER_RESPONSES)
 #define SAMPLES   (GENERATES | SERVER_MESSAGES | SERVER_RESPONSES)
@@ -137,6 +138,11 @@ static bool read_stream(server_reading *r, struct json_object *value)
     return server_get_flag(r, value, &r->request->stream);
 }
 
+static bool read_echo(server_reading *r, struct json_object *value)
+{
+    return server_get_flag(r, value, &r->request->echoes);
+}
+
 static bool read_store(server_reading *r, struct json_object *value)
 {
     return server_get_flag(r, value, &r->request->keeps);
@@ -245,8 +251,8 @@ static const struct {
     {"parse_special", SERVER_TOKENIZE, read_parse_special},
     {"tokens", SERVER_DETOKENIZE, read_tokens},
     {"stream", SAMPLES, read_stream},
-    {"stream_options", GENERATES, read_stream_options},
-    {"return_progress", GENERATES, read_return_progress},
+    {"stream_options", TEXTS, read_stream_options},
+    {"return_progress", TEXTS, read_return_progress},
     {"max_tokens", GENERATES | SERVER_MESSAGES, read_max_tokens},
     {"max_completion_tokens", SERVER_CHAT, read_max_tokens},
     {"temperature", SAMPLES, server_read_temperature},
@@ -259,7 +265,7 @@ static const struct {
     {"stop", GENERATES, server_read_stop},
     {"stop_token_ids", GENERATES, server_read_stop_ids},
     {"ignore_eos", GENERATES, read_ignore_eos},
-    {"n", GENERATES, server_read_choices},
+    {"n", TEXTS, server_read_choices},
     {"best_of", SERVER_COMPLETION, only_one},
     {"response_format", GENERATES, server_read_response_format},
     {"grammar", GENERATES | SERVER_RESPONSES, server_read_grammar},
@@ -281,8 +287,13 @@ static const struct {
     {"verbosity", SERVER_CHAT, server_read_verbosity},
     {"audio", SERVER_CHAT, only_nothing},
     {"web_search_options", SERVER_CHAT, server_unsupported},
-    {"echo", SERVER_COMPLETION, only_nothing},
-    {"suffix", SERVER_COMPLETION, only_nothing},
+    {"echo", SERVER_COMPLETION, read_echo},
+    {"suffix", SERVER_COMPLETION, server_read_suffix},
+    {"input_prefix", SERVER_INFILL, server_read_gap_prefix},
+    {"input_suffix", SERVER_INFILL, server_read_suffix},
+    {"input_extra", SERVER_INFILL, server_read_gap_files},
+    {"prompt", SERVER_INFILL, server_read_gap_begun},
+    {"n_predict", SERVER_INFILL, server_read_n_predict},
     {"typical_p", GENERATES, only_neutral},
     {"tfs_z", GENERATES, only_neutral},
     {"length_penalty", GENERATES, only_neutral},
@@ -296,7 +307,7 @@ static const struct {
     {"guided_choice", GENERATES, only_nothing},
     {"guided_grammar", GENERATES, only_nothing},
     {"structured_outputs", GENERATES, only_nothing},
-    {"n_predict", GENERATES, only_nothing},
+    {"n_predict", TEXTS, only_nothing},
     {"prediction", SERVER_CHAT, harmless},
     {"user", GENERATES | SERVER_RESPONSES, harmless},
     {"cache_prompt", GENERATES, harmless},

@@ -46,6 +46,7 @@ typedef struct server {
     _Atomic bool giving_up; /* answers are cut off */
     server_memory_account memory;
     server_kept kept;
+    _Atomic uint32_t dropped;     /* by server_dropped_bits(), of all requests */
     _Atomic unsigned n_exchanges; /* requests that are not answered to the end */
 } server;
 

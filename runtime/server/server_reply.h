@@ -120,6 +120,7 @@ void server_random_id(char *out, size_t size, const char *prefix);
 extern const server_dialect server_openai;    /* of /v1/chat/completions and /v1/completions */
 extern const server_dialect server_messages;  /* of /v1/messages */
 extern const server_dialect server_responses; /* of /v1/responses */
+extern const server_dialect server_infill;    /* of /infill */
 /* An error as Anthropic's clients expect it. */
 struct json_object *server_messages_error(const server_error *error);
 

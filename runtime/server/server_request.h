@@ -10,6 +10,7 @@
 #include <moe/allowance.h>
 #include <moe/moe.h>
 
+#include "cli_buffer.h"
 #include "server.h"
 #include "server_error.h"
 #include "server_kept.h"
@@ -24,7 +25,8 @@ typedef enum server_endpoint {
     SERVER_TEMPLATE = 1 << 4,   /* /apply-template */
     SERVER_MESSAGES = 1 << 5,   /* /v1/messages */
     SERVER_COUNT = 1 << 6,      /* /v1/messages/count_tokens */
-    SERVER_RESPONSES = 1 << 7   /* /v1/responses */
+    SERVER_RESPONSES = 1 << 7,  /* /v1/responses */
+    SERVER_INFILL = 1 << 8      /* /infill */
 } server_endpoint;
 
 enum { SERVER_MOST_CHOICES = 16 };
@@ -58,9 +60,14 @@ typedef struct server_request {
     struct json_object *input;             /* of SERVER_RESPONSES: a string, or items */
     struct json_object *template_arguments;
     struct json_object *effort; /* of reasoning: a word for the template; NULL: its own default */
-    struct json_object *verbosity;      /* likewise */
-    moe_switch thinks;                  /* likewise whether it reasons */
-    struct json_object *prompt;         /* a string, or an array of ids */
+    struct json_object *verbosity; /* likewise */
+    moe_switch thinks;             /* likewise whether it reasons */
+    struct json_object *prompt;    /* a string, or an array of ids */
+    struct json_object *suffix;    /* what follows the text; NULL: it has no gap */
+    struct json_object *begun;     /* of SERVER_INFILL: how the text in the gap begins */
+    struct json_object *extra;     /* likewise: other files */
+    bool echoes;
+    cli_buffer echoed;                  /* the prompt's text, which the answers begin with */
     struct json_object *content;        /* of tokenize */
     struct json_object *tokens;         /* of detokenize */
     char unknown[48];                   /* a field that was left out; "": none */
@@ -110,6 +117,8 @@ bool server_convert_items(server_request *request, server_error *error);
 /* Renders the messages. Release *out with moe_chat_prompt_close(). */
 bool server_render(moe_chat_prompt **out, server_request *request, server_tools *tools,
                    const moe_engine *engine, const server_options *options, server_error *error);
+/* Of server_infill.c: the tokens of a text with a gap. */
+bool server_take_gap(server_request *request, const moe_engine *engine, server_error *error);
 void server_request_free(server_request *request, server_queue *queue);
 
 /* Of server_fields.c: reads one field into the request. */

@@ -49,8 +49,8 @@ static bool require(struct json_object *value, const char *name, server_error *e
 bool server_request_read(server_request *request, const server_options *options, const char *body,
                          size_t size, server_error *error)
 {
-    const unsigned with_job =
-        SERVER_CHAT | SERVER_COMPLETION | SERVER_MESSAGES | SERVER_COUNT | SERVER_RESPONSES;
+    const unsigned with_job = SERVER_CHAT | SERVER_COMPLETION | SERVER_MESSAGES | SERVER_COUNT |
+                              SERVER_RESPONSES | SERVER_INFILL;
     bool generates = (request->endpoint & with_job) != 0;
     if (generates) {
         request->n_jobs = 1;
@@ -81,6 +81,11 @@ bool server_request_read(server_request *request, const server_options *options,
     if (request->logprobs) {
         request->job->n_top = request->top_logprobs < 0 ? 0 : request->top_logprobs;
     }
+    if (request->echoes && request->logprobs) {
+        return server_fail(error, 400, "unsupported_value", "echo",
+                           "'echo' with 'logprobs' is not supported: tokens of prompts have no "
+                           "reports.");
+    }
     if (request->include_usage && !request->stream) {
         return server_fail(error, 400, "invalid_value", "stream_options",
                            "'stream_options' needs 'stream': true.");
@@ -98,6 +103,9 @@ bool server_request_read(server_request *request, const server_options *options,
         return require(request->messages, "messages", error);
     case SERVER_RESPONSES:
         return require(request->input, "input", error);
+    case SERVER_INFILL:
+        return require(request->prompt, "input_prefix", error) &&
+               require(request->suffix, "input_suffix", error);
     case SERVER_COMPLETION:
         return require(request->prompt, "prompt", error);
     case SERVER_TOKENIZE:
@@ -361,16 +369,43 @@ static bool add_followers(server_request *request, server_error *error)
     return true;
 }
 
+/* The prompt's text: as it came, or that of its tokens. */
+static bool take_echo(server_request *request, const moe_engine *engine, server_error *error)
+{
+    const server_job *job = request->job;
+    bool is_text = json_object_is_type(request->prompt, json_type_string);
+    size_t size = is_text ? (size_t)json_object_get_string_len(request->prompt) : 0;
+    size_t n_pieces = is_text ? 0 : job->n_tokens, piece = 0;
+    for (size_t i = 0; i < n_pieces; i++) {
+        (void)moe_token_piece(engine, job->tokens[i], true, &piece);
+        size += piece;
+    }
+    /* Here, and in each answer, whose text grows. */
+    if (!server_work_take(&request->allowance, (1 + 2 * request->n_jobs) * (size + 1), error)) {
+        return false;
+    }
+    bool stored =
+        cli_buffer_reserve(&request->echoed, size + 1) &&
+        (!is_text || size == 0 ||
+         cli_buffer_append(&request->echoed, json_object_get_string(request->prompt), size));
+    for (size_t i = 0; i < n_pieces && stored; i++) {
+        const char *text = moe_token_piece(engine, job->tokens[i], true, &piece);
+        stored = piece == 0 || cli_buffer_append(&request->echoed, text, piece);
+    }
+    return stored || server_fail(error, 503, "overloaded", NULL, "out of memory for the prompt");
+}
+
 bool server_request_prepare(server_request *request, server_tools *tools, const moe_engine *engine,
                             const server_options *options, server_error *error)
 {
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
-    bool is_chat = request->endpoint != SERVER_COMPLETION;
+    bool is_chat = (request->endpoint & (SERVER_COMPLETION | SERVER_INFILL)) == 0;
     const char *field = request->endpoint == SERVER_RESPONSES ? "input"
                         : is_chat                             ? "messages"
                                                               : "prompt";
-    bool taken = is_chat ? take_rendered(request, tools, engine, options, error)
+    bool taken = is_chat                   ? take_rendered(request, tools, engine, options, error)
+                 : request->suffix != NULL ? server_take_gap(request, engine, error)
                  : json_object_is_type(request->prompt, json_type_array)
                      ? take_ids(request, &info, error)
                      : tokenize_prompt(request, engine, error);
@@ -387,7 +422,8 @@ bool server_request_prepare(server_request *request, server_tools *tools, const 
                            "shorten it, or start the server with a larger -c.",
                            request->job->n_tokens, info.context);
     }
-    return check_ids(request, &info, error) && add_followers(request, error);
+    return check_ids(request, &info, error) &&
+           (!request->echoes || take_echo(request, engine, error)) && add_followers(request, error);
 }
 
 void server_request_free(server_request *request, server_queue *queue)
@@ -399,6 +435,7 @@ void server_request_free(server_request *request, server_queue *queue)
     if (request->answer != NULL) {
         server_kept_release(request->kept, &request->answer);
     }
+    cli_buffer_free(&request->echoed);
     json_object_put(request->body);
     json_object_put(request->converted);
     json_object_put(request->tools);

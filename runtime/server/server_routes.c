@@ -76,6 +76,7 @@ static bool prepare(server_exchange *exchange, server_endpoint endpoint)
         read_request(exchange, endpoint) &&
         server_request_prepare(request, &srv->tools, srv->engine, srv->options, &exchange->error) &&
         keep(exchange);
+    atomic_fetch_or(&srv->dropped, server_dropped_bits(request->dropped));
     server_forget_body(exchange);
     return prepared;
 }
@@ -98,6 +99,11 @@ static bool prepare_messages(server_exchange *exchange)
 static bool prepare_responses(server_exchange *exchange)
 {
     return prepare(exchange, SERVER_RESPONSES);
+}
+
+static bool prepare_infill(server_exchange *exchange)
+{
+    return prepare(exchange, SERVER_INFILL);
 }
 
 static bool make_count(server_exchange *exchange)
@@ -283,6 +289,13 @@ static bool make_props(server_exchange *exchange)
     struct json_object *object = json_object_new_object();
     bool known = server_tools_find(&srv->tools, srv->engine, srv->options);
     cli_json_text(object, "tool_calls", known ? calls_of(&srv->tools) : "none");
+    struct json_object *dropped = json_object_new_array();
+    for (unsigned i = 0; server_dropped_keyword(i) != NULL; i++) {
+        if ((atomic_load(&srv->dropped) >> i & 1) != 0) {
+            cli_json_append(dropped, json_object_new_string(server_dropped_keyword(i)));
+        }
+    }
+    cli_json_put(object, "schema_dropped", dropped);
     cli_json_text(object, "model", srv->options->model);
     cli_json_text(object, "version", moe_version());
     cli_json_text(object, "architecture", srv->info.architecture);
@@ -429,6 +442,7 @@ static const struct {
     {"/v1/messages", true, BY_ENGINE, prepare_messages},
     {"/v1/messages/count_tokens", true, BY_WORKSHOP, make_count},
     {"/v1/responses", true, BY_ENGINE, prepare_responses},
+    {"/infill", true, BY_ENGINE, prepare_infill},
     {"/v1/models", false, BY_CONNECTION, make_models},
     {SERVER_MODEL_PATH, false, BY_CONNECTION, make_model},
     {"/tokenize", true, BY_WORKSHOP, make_tokens},

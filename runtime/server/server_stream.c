@@ -370,10 +370,9 @@ static const struct {
     const server_dialect *dialect;
     const char *prefix;
 } dialects[] = {
-    {SERVER_CHAT, &server_openai, "chatcmpl-"},
-    {SERVER_COMPLETION, &server_openai, "cmpl-"},
-    {SERVER_MESSAGES, &server_messages, "msg_"},
-    {SERVER_RESPONSES, &server_responses, "resp_"},
+    {SERVER_CHAT, &server_openai, "chatcmpl-"},  {SERVER_COMPLETION, &server_openai, "cmpl-"},
+    {SERVER_MESSAGES, &server_messages, "msg_"}, {SERVER_RESPONSES, &server_responses, "resp_"},
+    {SERVER_INFILL, &server_infill, "infill-"},
 };
 
 enum MHD_Result server_generate(server_exchange *exchange)
@@ -388,6 +387,10 @@ enum MHD_Result server_generate(server_exchange *exchange)
                        srv->engine, srv->options->model, srv->info.fingerprint);
     for (uint32_t i = 0; i < request->n_jobs; i++) {
         request->jobs[i]->client = exchange->client;
+        if (!append(&exchange->reply.answers[i].content, &request->echoed)) {
+            no_memory(exchange);
+            return server_answer_error(exchange);
+        }
     }
     if (!server_submit(&srv->queue, request->jobs, request->n_jobs)) {
         server_fail(&exchange->error, 503, "overloaded", NULL,

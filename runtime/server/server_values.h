@@ -50,6 +50,13 @@ bool server_read_chat_logprobs(server_reading *reading, struct json_object *valu
 bool server_read_top_logprobs(server_reading *reading, struct json_object *value);
 bool server_read_text_logprobs(server_reading *reading, struct json_object *value);
 
+/* Fields of texts with a gap (server_infill.c). */
+bool server_read_suffix(server_reading *reading, struct json_object *value);
+bool server_read_gap_prefix(server_reading *reading, struct json_object *value);
+bool server_read_gap_begun(server_reading *reading, struct json_object *value);
+bool server_read_gap_files(server_reading *reading, struct json_object *value);
+bool server_read_n_predict(server_reading *reading, struct json_object *value);
+
 /* Fields that prescribe the form of an answer (server_grammar_fields.c). */
 bool server_read_grammar(server_reading *reading, struct json_object *value);
 bool server_read_json_schema(server_reading *reading, struct json_object *value);

@@ -56,6 +56,7 @@ def one_token(server, text):
 
 def test_formed(server, opening):
     """With a form the answer is a call or follows it; a bias decides which."""
+    check("nothing is dropped", server.get("/props")[1]["schema_dropped"] == [])
     begin = one_token(server, opening)
     for weight in (100, -100):
         for seed in range(3):
@@ -75,6 +76,8 @@ def test_formed(server, opening):
     check("none is wanted", choice and has_form(choice), choice)
     _, headers = ask(server, response_format=as_form(dict(FORM, **{"not": {"const": 5}})), max_tokens=4)
     check("what the form lost", headers["X-Schema-Dropped"] == "response_format: not", dict(headers))
+    dropped = server.get("/props")[1]["schema_dropped"]
+    check("props", dropped == ["not"], dropped)
     status, answer = server.post(CHAT, {
         "messages": [{"role": "user", "content": "a"}], "tools": [tool()],
         "response_format": as_form(dict(FORM, **{"not": {"const": 5}}), strict=True)})
