@@ -47,6 +47,7 @@ typedef struct moe_panel {
     uint32_t layer, at;   /* of the next chunk: its layer, and the rows before it */
     float *x; /* [n_rows][n_embd] the stream before that layer, of rows < at behind it */
     uint64_t bytes;
+    moe_state *state; /* of recurrent layers: its chunks go on from `next` and from this by turns */
 } moe_panel;
 
 struct moe_engine {

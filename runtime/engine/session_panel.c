@@ -30,9 +30,9 @@ int moe_panel_limit(moe_engine *engine, uint32_t asked, moe_error *err)
     bool possible = engine->offload == MOE_OFFLOAD_AUTO && moe_panel_is_possible(&engine->runner);
     if (asked > engine->prefill_chunk && !possible) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "options.panel cannot act with %s: panels need layers that keep no state, "
-                        "free no pages behind a window, and take over nothing but the residual "
-                        "stream; leave it out",
+                        "options.panel cannot act with %s: panels need layers that take over "
+                        "nothing from those before but the residual stream, and an expert cache; "
+                        "leave it out",
                         engine->model_path);
     }
     rows = rows < engine->context ? rows : engine->context;
@@ -53,25 +53,34 @@ bool moe_panel_is_awaited(const moe_session *session)
     return engine->panel.session != NULL && engine->panel.session != session && is_long(session);
 }
 
-/* Takes memory for the rows of a session, or for as many of them as there is; none is no error. */
+/* Takes the memory for a panel of so many rows: their stream, their pages, a state. */
+static bool take(moe_engine *engine, moe_session *session, uint32_t n_rows)
+{
+    moe_panel p = {.session = session, .n_rows = n_rows};
+    uint32_t first = session->n_evaluated;
+    p.bytes = moe_memory_border_cost(n_rows * row_bytes(engine));
+    if (moe_memory_border_take(&engine->border, p.bytes, NULL) != MOE_OK) {
+        return false;
+    }
+    p.x = moe_map_pages(p.bytes);
+    engine->panel = p;
+    if (p.x != NULL && moe_state_take(&engine->states, &engine->panel.state, NULL) == MOE_OK &&
+        moe_kv_table_reserve(&engine->kv, &session->kv, first, first + n_rows, NULL) == MOE_OK) {
+        return true;
+    }
+    moe_panel_drop(engine);
+    return false;
+}
+
+/* For as many of the session's rows as there is memory for; none is no error. */
 static bool begin(moe_engine *engine, moe_session *session)
 {
-    uint64_t rows = moe_session_n_unevaluated(session);
+    uint32_t rows = moe_session_n_unevaluated(session);
     rows = rows < engine->panel_rows ? rows : engine->panel_rows;
-    for (; rows > engine->prefill_chunk; rows /= 2) {
-        uint64_t bytes = moe_memory_border_cost(rows * row_bytes(engine));
-        if (moe_memory_border_take(&engine->border, bytes, NULL) != MOE_OK) {
-            continue;
-        }
-        float *x = moe_map_pages(bytes);
-        if (x != NULL) {
-            engine->panel =
-                (moe_panel){.session = session, .n_rows = (uint32_t)rows, .x = x, .bytes = bytes};
-            return true;
-        }
-        moe_memory_border_give(&engine->border, bytes);
+    while (rows > engine->prefill_chunk && !take(engine, session, rows)) {
+        rows /= 2;
     }
-    return false;
+    return rows > engine->prefill_chunk;
 }
 
 moe_session *moe_panel_find(moe_engine *engine, moe_session *const *sessions, size_t n)
@@ -116,7 +125,10 @@ void moe_panel_drop(moe_engine *engine)
 {
     moe_panel *p = &engine->panel;
     if (p->session != NULL) {
-        moe_unmap_pages(p->x, p->bytes);
+        if (p->x != NULL) {
+            moe_unmap_pages(p->x, p->bytes);
+        }
+        moe_state_give(&engine->states, &p->state);
         moe_memory_border_give(&engine->border, p->bytes);
         *p = (moe_panel){.session = NULL};
         moe_memory_border_give_back(&engine->border);

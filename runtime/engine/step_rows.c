@@ -122,14 +122,25 @@ static void fill_tree_rows(moe_step_work *s, size_t i)
     }
 }
 
+static moe_state_run chunk_states(const moe_step_work *s)
+{
+    uint32_t chunk = s->engine->prefill_chunk;
+    uint32_t n = (s->panel->n_rows + chunk - 1) / chunk;
+    return moe_state_table_chunk(&s->sessions[0]->states, s->engine->panel.state,
+                                 s->panel->first / chunk, n, s->n_rows);
+}
+
 static void fill_rows(moe_step_work *s, bool all_logits)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
         const moe_session *session = s->sessions[i];
         uint32_t row = s->first_row[i];
         if (s->n_rows_of[i] > 0) {
-            s->state_runs[s->n_state_runs++] = moe_state_table_run(
-                &s->sessions[i]->states, row, s->n_rows_of[i], moe_session_has_tree(session));
+            s->state_runs[s->n_state_runs++] =
+                s->panel != NULL
+                    ? chunk_states(s)
+                    : moe_state_table_run(&s->sessions[i]->states, row, s->n_rows_of[i],
+                                          moe_session_has_tree(session));
         }
         if (moe_session_has_tree(session)) {
             fill_tree_rows(s, i);

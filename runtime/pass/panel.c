@@ -19,20 +19,10 @@ static bool hooks_take_panels(const moe_runner *runner)
     return true;
 }
 
-static bool frees_pages(const moe_kv_pool *kv)
-{
-    for (uint32_t g = 0; g < kv->n_groups; g++) {
-        if (kv->groups[g].frees) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool moe_panel_is_possible(const moe_runner *runner)
 {
-    return runner->states->state_bytes == 0 && runner->taps == NULL && !frees_pages(runner->kv) &&
-           moe_program_is_by_stream(runner->program) && hooks_take_panels(runner);
+    return runner->taps == NULL && moe_program_is_by_stream(runner->program) &&
+           hooks_take_panels(runner);
 }
 
 static size_t chunk_bytes(const moe_runner *runner, const moe_pass *pass)

@@ -177,8 +177,7 @@ void moe_pass_device_limits(const moe_program *program, uint32_t max_rows,
 
 int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Whether passes on this runner can be panels: the residual stream is all that a layer leaves to
- * the next one, nothing keeps a state or frees pages as the rows go by, and no hook has to see the
- * layers of a pass one after another. */
+ * the next one, and no hook has to see the layers of a pass one after another. */
 bool moe_panel_is_possible(const moe_runner *runner);
 /* Carries out one chunk of pass->panel through its layer: before the first layer the front, behind
  * the last one the logits. */

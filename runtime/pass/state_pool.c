@@ -136,6 +136,29 @@ moe_state_run moe_state_table_run(moe_state_table *t, uint32_t first_row, uint32
     return run;
 }
 
+moe_state_run moe_state_table_chunk(moe_state_table *t, const moe_state *other, uint32_t i,
+                                    uint32_t n, uint32_t n_rows)
+{
+    moe_state_run run = moe_state_table_run(t, 0, n_rows, false);
+    bool to_next = (n - 1 - i) % 2 == 0;
+    if (t->next != NULL) {
+        run.to = to_next ? t->next->memory : other->memory;
+        run.from = i == 0 ? run.from : to_next ? other->memory : t->next->memory;
+    }
+    return run;
+}
+
+int moe_state_take(moe_state_pool *pool, moe_state **out, moe_error *err)
+{
+    *out = NULL;
+    return pool->state_bytes > 0 ? new_state(pool, pool->state_bytes, out, err) : MOE_OK;
+}
+
+void moe_state_give(moe_state_pool *pool, moe_state **state)
+{
+    drop(pool, state, pool->state_bytes);
+}
+
 moe_state_run moe_state_table_draft_row(const moe_state_table *t, uint32_t row, uint32_t log_first,
                                         uint32_t n_logged)
 {

@@ -73,6 +73,13 @@ int moe_state_table_reserve(moe_state_pool *pool, moe_state_table *table, moe_er
 /* Describes a session's rows to a pass; drafts log theirs. Call after moe_state_table_reserve(). */
 moe_state_run moe_state_table_run(moe_state_table *table, uint32_t first_row, uint32_t n_rows,
                                   bool logs);
+/* Describes chunk i of a panel's n: each goes on from what the one before it has left, in `next`
+ * and in another state by turns, and the last one leaves `next`. */
+moe_state_run moe_state_table_chunk(moe_state_table *table, const moe_state *other, uint32_t i,
+                                    uint32_t n, uint32_t n_rows);
+/* That other state; nothing if no layer has one. */
+int moe_state_take(moe_state_pool *pool, moe_state **out, moe_error *err);
+void moe_state_give(moe_state_pool *pool, moe_state **state);
 /* Describes one row of a draft that no pass of the text takes over, behind n_logged rows of the log
  * from log_first on. Changes nothing. */
 moe_state_run moe_state_table_draft_row(const moe_state_table *table, uint32_t row,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Panels: a long prompt reads each missing expert once; other sessions go on meanwhile; whatever
  * happens to a session whose panel is under way, texts stay and memory comes back. That the text is
- * the same with panels of any size is test_grid's part. Argument: the demo model. */
+ * the same with panels of any size is also test_grid's part.
+ * Usage: test_panel DEMO-MODEL, or test_panel family MODEL. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -394,6 +395,47 @@ static void scored(void **state)
     free(plain.logits);
 }
 
+/* Models whose layers keep a state, or free pages behind a window: the same text, also after a cut
+ * back into the prompt, and sessions that were stepped together. */
+static void write_twice(moe_engine *engine, uint32_t n, int32_t *out)
+{
+    moe_session *other = fed_session(engine, 70, 9);
+    moe_session *session = fed_session(engine, n, 10);
+    moe_session *both[] = {session, other};
+    for (int i = 0; i < 5; i++) {
+        step(engine, both, 2);
+    }
+    decode(engine, session, out, N_WRITTEN);
+    assert_int_equal(moe_session_truncate(session, n - 90, NULL), MOE_OK);
+    feed(session, out, 3);
+    decode(engine, session, out + N_WRITTEN, N_WRITTEN);
+    moe_session_close(&other);
+    moe_session_close(&session);
+}
+
+static void of_a_family(void **state)
+{
+    const char *path = *state;
+    int32_t expected[2 * N_WRITTEN], got[2 * N_WRITTEN];
+    moe_engine_options o = fixture_options(path, 32, 768);
+    o.expert_cache_share = 0.5;
+    o.speculate = MOE_SPECULATE_OFF;
+    o.panel = 1;
+    moe_engine *engine = open_engine(&o);
+    write_twice(engine, 330, expected);
+    moe_engine_close(&engine);
+    static const uint32_t panels[] = {MANY, 100, 65};
+    for (size_t i = 0; i < sizeof panels / sizeof panels[0]; i++) {
+        o.panel = panels[i];
+        engine = open_engine(&o);
+        assert_true(engine->panel_rows > 32);
+        write_twice(engine, 330, got);
+        assert_memory_equal(got, expected, sizeof got);
+        check_returned(engine);
+        moe_engine_close(&engine);
+    }
+}
+
 /* An option that cannot act is refused. */
 static void refused(void **state)
 {
@@ -413,6 +455,12 @@ static void refused(void **state)
 
 int main(int argc, char **argv)
 {
+    if (argc > 2 && strcmp(argv[1], "family") == 0) {
+        const struct CMUnitTest tests[] = {
+            cmocka_unit_test_prestate(of_a_family, argv[2]),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    }
     model_path = argc > 1 ? argv[1] : "";
     n_long = test_is_small() ? 260 : MOST_LONG;
     const struct CMUnitTest tests[] = {
