@@ -148,6 +148,26 @@ typedef struct expectation {
     moe_speed_estimate estimate;
 } expectation;
 
+/* What a panel of a long prompt reads at most: all experts that are not in memory. */
+static void print_panels(const moe_memory_plan *plan, double disk_bytes_per_s)
+{
+    char size[CLI_FORMAT_SIZE], rows[32];
+    uint64_t missing =
+        plan->experts > plan->experts_in_memory
+            ? plan->expert_bytes / plan->experts * (plan->experts - plan->experts_in_memory)
+            : 0;
+    if (plan->panel_rows == 0 || missing == 0) {
+        return;
+    }
+    snprintf(rows, sizeof rows, "%" PRIu64 " tokens", plan->panel_rows);
+    printf("%-20s%12s  of a prompt read the missing experts once: %s", "long prompts", rows,
+           cli_format_bytes(size, missing));
+    if (disk_bytes_per_s > 0) {
+        printf(", %.1f s of disk", (double)missing / disk_bytes_per_s);
+    }
+    putchar('\n');
+}
+
 static void print_part(const char *what, uint64_t bytes, double s, double bytes_per_s)
 {
     char size[CLI_FORMAT_SIZE];
@@ -164,6 +184,7 @@ static void print_part(const char *what, uint64_t bytes, double s, double bytes_
 static void print_speed(const moe_memory_plan *plan, const expectation *e)
 {
     const moe_speed_estimate *s = &e->estimate;
+    print_panels(plan, e->rates.disk_bytes_per_s);
     print_part("disk", s->disk_bytes, s->disk_s, e->rates.disk_bytes_per_s);
     print_part("link", s->link_bytes, s->link_s, e->rates.link_bytes_per_s);
     if (s->compute_s > 0) {
@@ -246,6 +267,7 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
     cli_json_u64(object, "expert_slots", plan->expert_slots);
     cli_json_u64(object, "low_bit_cache_bytes", plan->low_bit_cache);
     cli_json_u64(object, "low_bit_slots", plan->low_bit_slots);
+    cli_json_u64(object, "panel_rows", plan->panel_rows);
     cli_json_u64(object, "experts", plan->experts);
     cli_json_real(object, "expected_hit_rate", plan->expected_hit_rate);
     cli_json_put(object, "hit_rate_is_calibrated",

@@ -389,6 +389,9 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         status = moe_memory_plan_make(&input, &engine->plan, err);
         engine->plan.context_most = most;
     }
+    if (status == MOE_OK) {
+        status = moe_panel_plan(engine, o->panel, err);
+    }
     return status != MOE_OK ? status : expect_hits(engine, err);
 }
 
@@ -551,9 +554,6 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     }
     if (status == MOE_OK) {
         status = moe_engine_attach_hooks(engine, o, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_panel_limit(engine, o->panel, err);
     }
     if (status == MOE_OK) {
         status = moe_engine_fill(engine, o, err);

@@ -68,7 +68,6 @@ struct moe_engine {
     moe_token_keys *token_keys; /* for grammars; NULL until a session has one */
     uint32_t context;
     uint32_t prefill_chunk;
-    uint32_t panel_rows; /* of a panel, at most; 0: there are none */
     uint64_t fingerprint;
     moe_model_identity identity;
     moe_sidecar sidecar;

@@ -5,6 +5,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/engine/engine_parts.h"
+#include "runtime/program/op_forms.h"
 
 /* The part of the memory for experts that a panel may take, which slots lend it. */
 #define PANEL_SHARE 8u
@@ -19,16 +20,16 @@ static bool misses_experts(const moe_engine *engine)
     return engine->plan.expert_slots < engine->plan.experts;
 }
 
-int moe_panel_limit(moe_engine *engine, uint32_t asked, moe_error *err)
+int moe_panel_plan(moe_engine *engine, uint32_t asked, moe_error *err)
 {
-    const moe_memory_plan *plan = &engine->plan;
+    moe_memory_plan *plan = &engine->plan;
     uint64_t memory = plan->has_device_memory ? plan->host_cache : plan->expert_cache;
     uint64_t rows = asked;
     if (asked == 0) {
         rows = misses_experts(engine) ? memory / PANEL_SHARE / row_bytes(engine) : 0;
     }
-    bool possible = engine->offload == MOE_OFFLOAD_AUTO && moe_panel_is_possible(&engine->runner);
-    if (asked > engine->prefill_chunk && !possible) {
+    bool can = engine->offload == MOE_OFFLOAD_AUTO && moe_program_is_by_stream(&engine->program);
+    if (asked > engine->prefill_chunk && !can) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
                         "options.panel cannot act with %s: panels need layers that take over "
                         "nothing from those before but the residual stream, and an expert cache; "
@@ -36,7 +37,7 @@ int moe_panel_limit(moe_engine *engine, uint32_t asked, moe_error *err)
                         engine->model_path);
     }
     rows = rows < engine->context ? rows : engine->context;
-    engine->panel_rows = possible && rows > engine->prefill_chunk ? (uint32_t)rows : 0;
+    plan->panel_rows = can && rows > engine->prefill_chunk ? rows : 0;
     return MOE_OK;
 }
 
@@ -76,7 +77,7 @@ static bool take(moe_engine *engine, moe_session *session, uint32_t n_rows)
 static bool begin(moe_engine *engine, moe_session *session)
 {
     uint32_t rows = moe_session_n_unevaluated(session);
-    rows = rows < engine->panel_rows ? rows : engine->panel_rows;
+    rows = rows < engine->plan.panel_rows ? rows : (uint32_t)engine->plan.panel_rows;
     while (rows > engine->prefill_chunk && !take(engine, session, rows)) {
         rows /= 2;
     }
@@ -92,7 +93,7 @@ moe_session *moe_panel_find(moe_engine *engine, moe_session *const *sessions, si
         }
         first = first == NULL && is_long(sessions[i]) ? sessions[i] : first;
     }
-    bool may = engine->panel_rows > 0 && engine->panel.session == NULL && first != NULL &&
+    bool may = engine->plan.panel_rows > 0 && engine->panel.session == NULL && first != NULL &&
                moe_panel_is_possible(&engine->runner);
     return may && begin(engine, first) ? first : NULL;
 }

@@ -8,10 +8,10 @@
 
 #include "runtime/engine/engine_state.h"
 
-/* Decides how many rows a panel of this engine has at most: as many as options.panel asks for, or
- * what a share of the memory for experts holds. MOE_ERR_UNSUPPORTED: they are asked for, and the
- * model cannot have them. */
-int moe_panel_limit(moe_engine *engine, uint32_t asked, moe_error *err);
+/* Decides how many rows a panel of this engine has at most (plan.panel_rows): as many as
+ * options.panel asks for, or what a share of the memory for experts holds. MOE_ERR_UNSUPPORTED:
+ * they are asked for, and the model cannot have them. */
+int moe_panel_plan(moe_engine *engine, uint32_t asked, moe_error *err);
 /* The session of the list that has a panel under way, or for which one was begun now; or NULL. */
 moe_session *moe_panel_find(moe_engine *engine, moe_session *const *sessions, size_t n);
 /* Whether the session waits for the panel of another one: its prompt is too long for one pass. */

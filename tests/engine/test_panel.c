@@ -327,8 +327,11 @@ static void by_memory(void **state)
         }
         o.panel = asked[i];
         engine = open_engine(&o);
-        assert_true(engine->panel_rows > 64);
-        assert_true(asked[i] == 0 || engine->panel_rows <= asked[i]);
+        assert_true(engine->plan.panel_rows > 64);
+        assert_true(asked[i] == 0 || engine->plan.panel_rows <= asked[i]);
+        moe_memory_plan plan = {.struct_size = sizeof plan};
+        assert_int_equal(moe_plan_memory(&o, &plan, NULL), MOE_OK);
+        assert_true(plan.panel_rows > 64);
         write_alone(engine, n_long, 7, got);
         assert_memory_equal(got, alone, sizeof got);
         check_returned(engine);
@@ -336,11 +339,11 @@ static void by_memory(void **state)
     }
     o.panel = 64; /* no more than a pass has */
     engine = open_engine(&o);
-    assert_int_equal(engine->panel_rows, 0);
+    assert_int_equal(engine->plan.panel_rows, 0);
     moe_engine_close(&engine);
     o = options_of(64, 0, 1.0); /* nothing would be read twice */
     engine = open_engine(&o);
-    assert_int_equal(engine->panel_rows, 0);
+    assert_int_equal(engine->plan.panel_rows, 0);
     moe_engine_close(&engine);
 }
 
@@ -428,7 +431,7 @@ static void of_a_family(void **state)
     for (size_t i = 0; i < sizeof panels / sizeof panels[0]; i++) {
         o.panel = panels[i];
         engine = open_engine(&o);
-        assert_true(engine->panel_rows > 32);
+        assert_true(engine->plan.panel_rows > 32);
         write_twice(engine, 330, got);
         assert_memory_equal(got, expected, sizeof got);
         check_returned(engine);

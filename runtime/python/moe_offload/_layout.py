@@ -136,7 +136,8 @@ class moe_memory_plan(Structure):
         ("low_bit_slots", c_uint64),
         ("cards", c_uint64),
         ("card_cache", c_uint64 * 8),
-        ("reserved", c_uint64 * 9),
+        ("panel_rows", c_uint64),
+        ("reserved", c_uint64 * 8),
     ]
 
 
