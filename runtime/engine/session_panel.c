@@ -132,6 +132,7 @@ void moe_panel_drop(moe_engine *engine)
         moe_state_give(&engine->states, &p->state);
         moe_memory_border_give(&engine->border, p->bytes);
         *p = (moe_panel){.session = NULL};
+        moe_pass_watch_end_panel(&engine->watch);
         moe_memory_border_give_back(&engine->border);
     }
 }

@@ -22,10 +22,12 @@ static uint32_t count_with_experts(const moe_model_config *config, uint32_t end)
     return n;
 }
 
+/* While a panel is under way, passes between its chunks are not told: they last a moment. */
 static void tell(moe_pass_watch *w, const moe_pass_clock *c, const moe_runner *runner)
 {
     uint64_t now = moe_now_ns();
-    if (now - w->told_ns < TELL_EVERY_NS || c->n_rows == 0) {
+    bool between = c == &w->pass && w->panel.n_rows > 0;
+    if (now - w->told_ns < TELL_EVERY_NS || c->n_rows == 0 || between) {
         return;
     }
     w->told_ns = now;

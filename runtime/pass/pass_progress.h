@@ -28,6 +28,12 @@ typedef struct moe_pass_watch {
     moe_pass_clock *at_work;    /* and the one that computes */
 } moe_pass_watch;
 
+/* A panel has come to its end, whatever it was. */
+static inline void moe_pass_watch_end_panel(moe_pass_watch *watch)
+{
+    watch->panel.n_rows = 0;
+}
+
 /* Replaces what was told before; tell NULL: nothing is told. Between passes only. */
 int moe_pass_watch_set(moe_pass_watch *watch, moe_runner *runner, moe_pass_progress_fn tell,
                        void *user, moe_error *err);

@@ -196,6 +196,16 @@ static void check_returned(moe_engine *engine)
     assert_true(moe_memory_border_check(&engine->border));
 }
 
+/* While the panel is under way it is what is told of. */
+static void is_of_the_panel(const moe_pass_progress *p, void *user)
+{
+    moe_engine *const *engine = user;
+    if (*engine != NULL && (*engine)->panel.session != NULL && (*engine)->panel.layer > 0) {
+        assert_int_equal(p->n_rows, (*engine)->panel.n_rows);
+        assert_in_range(p->layer, (*engine)->panel.layer, (*engine)->panel.layer + 1);
+    }
+}
+
 static void others_go_on(void **state)
 {
     (void)state;
@@ -208,6 +218,8 @@ static void others_go_on(void **state)
     moe_engine_close(&engine);
     o.panel = MANY;
     o.speculate = MOE_SPECULATE_OFF;
+    o.pass_progress = is_of_the_panel;
+    o.user = &engine;
     engine = open_engine(&o);
     /* The second long prompt waits for the first one's panel. */
     moe_session *s[] = {fed_session(engine, N_SHORT, 2), fed_session(engine, n_long, 3),
