@@ -88,8 +88,10 @@ enum MHD_Result server_answer_error(server_exchange *exchange)
 {
     cli_buffer text = {NULL, 0, 0};
     bool is_messages = exchange->path != NULL && strncmp(exchange->path, "/v1/messages", 12) == 0;
-    bool stored = is_messages ? server_append_json(server_messages_error(&exchange->error), &text)
-                              : server_reply_error(&exchange->error, &text);
+    bool is_ollama = exchange->path != NULL && strncmp(exchange->path, "/api/", 5) == 0;
+    bool stored = is_ollama     ? server_append_json(server_ollama_error(&exchange->error), &text)
+                  : is_messages ? server_append_json(server_messages_error(&exchange->error), &text)
+                                : server_reply_error(&exchange->error, &text);
     if (!stored) {
         cli_buffer_free(&text);
         return MHD_NO;

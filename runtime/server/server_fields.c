@@ -7,6 +7,7 @@
 
 #define TEXTS     (SERVER_CHAT | SERVER_COMPLETION)
 #define GENERATES (TEXTS | SERVER_INFILL)
+#define OLLAMA    (SERVER_OLLAMA_CHAT | SERVER_OLLAMA_GENERATE)
 #define MESSAGES  (SERVER_MESSAGES | SERVER_COUNT)
 #define ANSWERS   (GENERATES | SERVER_TEMPLATE | SERVER_RESPONSES)
 #define SAMPLES   (GENERATES | SERVER_MESSAGES | SERVER_RESPONSES)
@@ -222,9 +223,10 @@ static const struct {
     unsigned endpoints;
     read_fn read;
 } fields[] = {
-    {"model", ANSWERS | MESSAGES | SERVER_TOKENIZE | SERVER_DETOKENIZE, read_model},
+    {"model", ANSWERS | MESSAGES | OLLAMA | SERVER_TOKENIZE | SERVER_DETOKENIZE, read_model},
+    {"messages", SERVER_OLLAMA_CHAT, server_read_ollama_messages},
     {"messages", SERVER_CHAT | SERVER_TEMPLATE | MESSAGES, read_messages},
-    {"system", MESSAGES, read_system},
+    {"system", MESSAGES | SERVER_OLLAMA_GENERATE, read_system},
     {"thinking", MESSAGES, read_thinking},
     {"output_config", MESSAGES, read_output_config},
     {"context_management", MESSAGES, harmless},
@@ -245,12 +247,12 @@ static const struct {
     {"top_logprobs", SERVER_RESPONSES, only_nothing},
     {"stream_options", SERVER_RESPONSES, only_nothing},
     {"prompt", SERVER_RESPONSES, server_unsupported},
-    {"prompt", SERVER_COMPLETION, read_prompt},
+    {"prompt", SERVER_COMPLETION | SERVER_OLLAMA_GENERATE, read_prompt},
     {"content", SERVER_TOKENIZE, read_content},
     {"add_special", SERVER_TOKENIZE, read_add_special},
     {"parse_special", SERVER_TOKENIZE, read_parse_special},
     {"tokens", SERVER_DETOKENIZE, read_tokens},
-    {"stream", SAMPLES, read_stream},
+    {"stream", SAMPLES | OLLAMA, read_stream},
     {"stream_options", TEXTS, read_stream_options},
     {"return_progress", TEXTS, read_return_progress},
     {"max_tokens", GENERATES | SERVER_MESSAGES, read_max_tokens},
@@ -268,11 +270,12 @@ static const struct {
     {"n", TEXTS, server_read_choices},
     {"best_of", SERVER_COMPLETION, only_one},
     {"response_format", GENERATES, server_read_response_format},
-    {"grammar", GENERATES | SERVER_RESPONSES, server_read_grammar},
+    {"grammar", GENERATES | SERVER_RESPONSES | OLLAMA, server_read_grammar},
     {"json_schema", GENERATES, server_read_json_schema},
     {"guided_json", GENERATES, server_read_json_schema},
     {"modalities", SERVER_CHAT, read_modalities},
-    {"tools", SERVER_CHAT | SERVER_TEMPLATE | MESSAGES | SERVER_RESPONSES, server_read_tools},
+    {"tools", SERVER_CHAT | SERVER_OLLAMA_CHAT | SERVER_TEMPLATE | MESSAGES | SERVER_RESPONSES,
+     server_read_tools},
     {"tool_choice", SERVER_CHAT | MESSAGES | SERVER_RESPONSES, server_read_tool_choice},
     {"functions", SERVER_CHAT, only_nothing},
     {"function_call", SERVER_CHAT, read_function_call},
@@ -288,7 +291,17 @@ static const struct {
     {"audio", SERVER_CHAT, only_nothing},
     {"web_search_options", SERVER_CHAT, server_unsupported},
     {"echo", SERVER_COMPLETION, read_echo},
-    {"suffix", SERVER_COMPLETION, server_read_suffix},
+    {"suffix", SERVER_COMPLETION | SERVER_OLLAMA_GENERATE, server_read_suffix},
+    {"options", OLLAMA, server_read_ollama_options},
+    {"format", OLLAMA, server_read_ollama_format},
+    {"think", OLLAMA, server_read_think},
+    {"raw", SERVER_OLLAMA_GENERATE, server_read_raw},
+    {"template", SERVER_OLLAMA_GENERATE, only_nothing},
+    {"context", SERVER_OLLAMA_GENERATE, only_nothing},
+    {"images", SERVER_OLLAMA_GENERATE, only_nothing},
+    {"logprobs", OLLAMA, only_nothing},
+    {"top_logprobs", OLLAMA, only_nothing},
+    {"keep_alive", OLLAMA, harmless},
     {"input_prefix", SERVER_INFILL, server_read_gap_prefix},
     {"input_suffix", SERVER_INFILL, server_read_suffix},
     {"input_extra", SERVER_INFILL, server_read_gap_files},

@@ -163,7 +163,7 @@ static bool read_text(server_reading *r, struct json_object *value, struct json_
 bool server_read_suffix(server_reading *r, struct json_object *value)
 {
     bool read = read_text(r, value, &r->request->suffix);
-    if (read && r->request->endpoint == SERVER_COMPLETION && server_is_nothing(value)) {
+    if (read && r->request->endpoint != SERVER_INFILL && server_is_nothing(value)) {
         r->request->suffix = NULL;
     }
     return read;

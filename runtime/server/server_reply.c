@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "cli_json.h"
+#include "server_clock.h"
 
 void server_random_id(char *out, size_t size, const char *prefix)
 {
@@ -32,6 +33,7 @@ void server_reply_begin(server_reply *reply, const server_dialect *dialect, cons
     reply->include_usage = request->include_usage;
     reply->logprobs = request->logprobs;
     reply->model = model;
+    reply->began_ns = server_now_ns();
     reply->created = (int64_t)time(NULL);
     reply->n_prompt = request->job->n_tokens;
     reply->kept = request->kept;
@@ -42,7 +44,7 @@ void server_reply_begin(server_reply *reply, const server_dialect *dialect, cons
         reply->answers[i].tools =
             (server_tool_reader){.source = {request->tool_format, request->tools},
                                  .only_one = request->one_call,
-                                 .streams = request->stream};
+                                 .streams = request->stream && !dialect->lines};
     }
 }
 

@@ -63,6 +63,7 @@ typedef struct server_dialect {
     bool (*finish)(server_reply *reply, uint32_t index, cli_buffer *out);
     bool (*end)(server_reply *reply, cli_buffer *out);
     bool (*broken)(const server_error *error, cli_buffer *out);
+    bool lines; /* of JSON, with whole calls, instead of events */
 } server_dialect;
 
 struct server_reply {
@@ -76,6 +77,7 @@ struct server_reply {
     char fingerprint[32];
     const char *model;
     int64_t created;
+    uint64_t began_ns;
     size_t n_prompt;
     size_t n_cached;   /* tokens of the first answer's prompt that were reused */
     const char *block; /* of a stream of /v1/messages: the type of the block that is open; NULL */
@@ -121,6 +123,9 @@ extern const server_dialect server_openai;    /* of /v1/chat/completions and /v1
 extern const server_dialect server_messages;  /* of /v1/messages */
 extern const server_dialect server_responses; /* of /v1/responses */
 extern const server_dialect server_infill;    /* of /infill */
+extern const server_dialect server_ollama;    /* of /api/chat and /api/generate */
+/* An error as Ollama's clients expect it. */
+struct json_object *server_ollama_error(const server_error *error);
 /* An error as Anthropic's clients expect it. */
 struct json_object *server_messages_error(const server_error *error);
 

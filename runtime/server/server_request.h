@@ -18,15 +18,17 @@
 #include "server_tool_probe.h"
 
 typedef enum server_endpoint {
-    SERVER_CHAT = 1 << 0,       /* /v1/chat/completions */
-    SERVER_COMPLETION = 1 << 1, /* /v1/completions */
-    SERVER_TOKENIZE = 1 << 2,   /* /tokenize */
-    SERVER_DETOKENIZE = 1 << 3, /* /detokenize */
-    SERVER_TEMPLATE = 1 << 4,   /* /apply-template */
-    SERVER_MESSAGES = 1 << 5,   /* /v1/messages */
-    SERVER_COUNT = 1 << 6,      /* /v1/messages/count_tokens */
-    SERVER_RESPONSES = 1 << 7,  /* /v1/responses */
-    SERVER_INFILL = 1 << 8      /* /infill */
+    SERVER_CHAT = 1 << 0,            /* /v1/chat/completions */
+    SERVER_COMPLETION = 1 << 1,      /* /v1/completions */
+    SERVER_TOKENIZE = 1 << 2,        /* /tokenize */
+    SERVER_DETOKENIZE = 1 << 3,      /* /detokenize */
+    SERVER_TEMPLATE = 1 << 4,        /* /apply-template */
+    SERVER_MESSAGES = 1 << 5,        /* /v1/messages */
+    SERVER_COUNT = 1 << 6,           /* /v1/messages/count_tokens */
+    SERVER_RESPONSES = 1 << 7,       /* /v1/responses */
+    SERVER_INFILL = 1 << 8,          /* /infill */
+    SERVER_OLLAMA_CHAT = 1 << 9,     /* /api/chat */
+    SERVER_OLLAMA_GENERATE = 1 << 10 /* /api/generate */
 } server_endpoint;
 
 enum { SERVER_MOST_CHOICES = 16 };
@@ -66,6 +68,7 @@ typedef struct server_request {
     struct json_object *suffix;    /* what follows the text; NULL: it has no gap */
     struct json_object *begun;     /* of SERVER_INFILL: how the text in the gap begins */
     struct json_object *extra;     /* likewise: other files */
+    bool is_raw;                   /* of SERVER_OLLAMA_GENERATE: the prompt is no message */
     bool echoes;
     cli_buffer echoed;                  /* the prompt's text, which the answers begin with */
     struct json_object *content;        /* of tokenize */
@@ -117,6 +120,8 @@ bool server_convert_items(server_request *request, server_error *error);
 /* Renders the messages. Release *out with moe_chat_prompt_close(). */
 bool server_render(moe_chat_prompt **out, server_request *request, server_tools *tools,
                    const moe_engine *engine, const server_options *options, server_error *error);
+/* Of server_ollama.c: the prompt as a message. */
+bool server_convert_prompt(server_request *request, server_error *error);
 /* Of server_infill.c: the tokens of a text with a gap. */
 bool server_take_gap(server_request *request, const moe_engine *engine, server_error *error);
 void server_request_free(server_request *request, server_queue *queue);

@@ -50,7 +50,8 @@ bool server_request_read(server_request *request, const server_options *options,
                          size_t size, server_error *error)
 {
     const unsigned with_job = SERVER_CHAT | SERVER_COMPLETION | SERVER_MESSAGES | SERVER_COUNT |
-                              SERVER_RESPONSES | SERVER_INFILL;
+                              SERVER_RESPONSES | SERVER_INFILL | SERVER_OLLAMA_CHAT |
+                              SERVER_OLLAMA_GENERATE;
     bool generates = (request->endpoint & with_job) != 0;
     if (generates) {
         request->n_jobs = 1;
@@ -60,6 +61,7 @@ bool server_request_read(server_request *request, const server_options *options,
             return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
         }
     }
+    request->stream = (request->endpoint & (SERVER_OLLAMA_CHAT | SERVER_OLLAMA_GENERATE)) != 0;
     if (!parse(request, body, size, error)) {
         return false;
     }
@@ -97,7 +99,12 @@ bool server_request_read(server_request *request, const server_options *options,
     case SERVER_MESSAGES:
         return require(request->messages, "messages", error) &&
                (request->has_max_tokens || require(NULL, "max_tokens", error));
+    case SERVER_OLLAMA_GENERATE:
+        return require(request->prompt, "prompt", error) &&
+               (request->is_raw || request->suffix != NULL ||
+                server_convert_prompt(request, error));
     case SERVER_CHAT:
+    case SERVER_OLLAMA_CHAT:
     case SERVER_TEMPLATE:
     case SERVER_COUNT:
         return require(request->messages, "messages", error);
@@ -400,7 +407,7 @@ bool server_request_prepare(server_request *request, server_tools *tools, const 
 {
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
-    bool is_chat = (request->endpoint & (SERVER_COMPLETION | SERVER_INFILL)) == 0;
+    bool is_chat = request->messages != NULL || request->input != NULL;
     const char *field = request->endpoint == SERVER_RESPONSES ? "input"
                         : is_chat                             ? "messages"
                                                               : "prompt";

@@ -106,6 +106,16 @@ static bool prepare_infill(server_exchange *exchange)
     return prepare(exchange, SERVER_INFILL);
 }
 
+static bool prepare_ollama_chat(server_exchange *exchange)
+{
+    return prepare(exchange, SERVER_OLLAMA_CHAT);
+}
+
+static bool prepare_ollama_generate(server_exchange *exchange)
+{
+    return prepare(exchange, SERVER_OLLAMA_GENERATE);
+}
+
 static bool make_count(server_exchange *exchange)
 {
     if (!prepare(exchange, SERVER_COUNT)) {
@@ -265,6 +275,69 @@ static bool make_models(server_exchange *exchange)
     }
     cli_json_text(object, "object", "list");
     cli_json_put(object, "data", data);
+    return put_object(exchange, object);
+}
+
+/* ---- The same for Ollama's clients ---- */
+
+static struct json_object *new_details(const server *srv)
+{
+    char parameters[32];
+    struct json_object *details = json_object_new_object();
+    snprintf(parameters, sizeof parameters, "%.1fB", (double)srv->info.n_parameters * 1e-9);
+    cli_json_text(details, "format", "gguf");
+    cli_json_text(details, "family", srv->info.architecture);
+    cli_json_text(details, "parameter_size", parameters);
+    return details;
+}
+
+static bool make_tags(server_exchange *exchange)
+{
+    const server *srv = exchange->srv;
+    struct json_object *object = json_object_new_object();
+    struct json_object *models = json_object_new_array();
+    char digest[32];
+    snprintf(digest, sizeof digest, "%016" PRIx64, srv->info.fingerprint);
+    for (size_t i = 0; i < srv->options->n_names; i++) {
+        struct json_object *model = json_object_new_object();
+        cli_json_text(model, "name", srv->options->names[i]);
+        cli_json_text(model, "model", srv->options->names[i]);
+        cli_json_u64(model, "size", srv->info.resident_bytes + srv->info.expert_bytes);
+        cli_json_text(model, "digest", digest);
+        cli_json_put(model, "details", new_details(srv));
+        cli_json_append(models, model);
+    }
+    cli_json_put(object, "models", models);
+    return put_object(exchange, object);
+}
+
+static bool make_show(server_exchange *exchange)
+{
+    server *srv = exchange->srv;
+    char key[128];
+    struct json_object *object = json_object_new_object();
+    struct json_object *about = json_object_new_object();
+    struct json_object *abilities = json_object_new_array();
+    bool known = server_tools_find(&srv->tools, srv->engine, srv->options);
+    cli_json_text(about, "general.architecture", srv->info.architecture);
+    cli_json_u64(about, "general.parameter_count", srv->info.n_parameters);
+    snprintf(key, sizeof key, "%.80s.context_length", srv->info.architecture);
+    cli_json_u64(about, key, srv->info.context);
+    cli_json_text(object, "template", srv->info.chat_template);
+    cli_json_put(object, "details", new_details(srv));
+    cli_json_put(object, "model_info", about);
+    cli_json_append(abilities, json_object_new_string("completion"));
+    if (known && srv->tools.format.kind != SERVER_TOOLS_UNKNOWN) {
+        cli_json_append(abilities, json_object_new_string("tools"));
+    }
+    cli_json_put(object, "capabilities", abilities);
+    return put_object(exchange, object);
+}
+
+static bool make_version(server_exchange *exchange)
+{
+    struct json_object *object = json_object_new_object();
+    cli_json_text(object, "version", moe_version());
     return put_object(exchange, object);
 }
 
@@ -443,6 +516,11 @@ static const struct {
     {"/v1/messages/count_tokens", true, BY_WORKSHOP, make_count},
     {"/v1/responses", true, BY_ENGINE, prepare_responses},
     {"/infill", true, BY_ENGINE, prepare_infill},
+    {"/api/chat", true, BY_ENGINE, prepare_ollama_chat},
+    {"/api/generate", true, BY_ENGINE, prepare_ollama_generate},
+    {"/api/tags", false, BY_CONNECTION, make_tags},
+    {"/api/show", true, BY_WORKSHOP, make_show},
+    {"/api/version", false, BY_CONNECTION, make_version},
     {"/v1/models", false, BY_CONNECTION, make_models},
     {SERVER_MODEL_PATH, false, BY_CONNECTION, make_model},
     {"/tokenize", true, BY_WORKSHOP, make_tokens},

@@ -303,7 +303,8 @@ static bool more_events(server_exchange *exchange)
     uint64_t now = server_now_ns();
     if (exchange->events.size > 0) {
         exchange->last_event_ns = now;
-    } else if (now - exchange->last_event_ns > (uint64_t)SERVER_ALIVE_SECONDS * 1000000000) {
+    } else if (!reply->dialect->lines &&
+               now - exchange->last_event_ns > (uint64_t)SERVER_ALIVE_SECONDS * 1000000000) {
         exchange->last_event_ns = now;
         stored = stored && cli_buffer_append(&exchange->events, ": waiting\n\n", 11);
     }
@@ -356,7 +357,8 @@ static enum MHD_Result answer_stream(server_exchange *exchange)
         }
         return server_answer_error(exchange);
     }
-    server_add_headers(exchange, response, 200, "text/event-stream");
+    server_add_headers(exchange, response, 200,
+                       reply->dialect->lines ? "application/x-ndjson" : "text/event-stream");
     MHD_add_response_header(response, "Cache-Control", "no-cache");
     MHD_add_response_header(response, "X-Accel-Buffering", "no");
     exchange->status = 200;
@@ -370,9 +372,13 @@ static const struct {
     const server_dialect *dialect;
     const char *prefix;
 } dialects[] = {
-    {SERVER_CHAT, &server_openai, "chatcmpl-"},  {SERVER_COMPLETION, &server_openai, "cmpl-"},
-    {SERVER_MESSAGES, &server_messages, "msg_"}, {SERVER_RESPONSES, &server_responses, "resp_"},
+    {SERVER_CHAT, &server_openai, "chatcmpl-"},
+    {SERVER_COMPLETION, &server_openai, "cmpl-"},
+    {SERVER_MESSAGES, &server_messages, "msg_"},
+    {SERVER_RESPONSES, &server_responses, "resp_"},
     {SERVER_INFILL, &server_infill, "infill-"},
+    {SERVER_OLLAMA_CHAT, &server_ollama, "ollama-"},
+    {SERVER_OLLAMA_GENERATE, &server_ollama, "ollama-"},
 };
 
 enum MHD_Result server_generate(server_exchange *exchange)

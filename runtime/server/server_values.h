@@ -57,6 +57,13 @@ bool server_read_gap_begun(server_reading *reading, struct json_object *value);
 bool server_read_gap_files(server_reading *reading, struct json_object *value);
 bool server_read_n_predict(server_reading *reading, struct json_object *value);
 
+/* Fields of Ollama's interface (server_ollama.c). */
+bool server_read_ollama_messages(server_reading *reading, struct json_object *value);
+bool server_read_ollama_options(server_reading *reading, struct json_object *value);
+bool server_read_ollama_format(server_reading *reading, struct json_object *value);
+bool server_read_think(server_reading *reading, struct json_object *value);
+bool server_read_raw(server_reading *reading, struct json_object *value);
+
 /* Fields that prescribe the form of an answer (server_grammar_fields.c). */
 bool server_read_grammar(server_reading *reading, struct json_object *value);
 bool server_read_json_schema(server_reading *reading, struct json_object *value);

@@ -112,7 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if ((data[0] & 0x80) != 0) {
         read_calls(rest, size - 1, 1 + (data[0] & 7));
     } else {
-        read_request((data[0] & 15) % 9, rest, size - 1);
+        read_request((data[0] & 15) % 11, rest, size - 1);
     }
     free(rest);
     return 0;

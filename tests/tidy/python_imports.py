@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 PACKAGES = {"agents", "anthropic", "gguf", "httpx", "instructor", "jinja2", "jsonschema", "langchain_anthropic",
-            "langchain_openai", "litellm", "llama_cpp", "matplotlib", "numpy",
+            "langchain_openai", "litellm", "llama_cpp", "matplotlib", "numpy", "ollama",
             "openai", "pip", "pydantic", "pydantic_ai", "setuptools", "tokenizers", "torch", "transformers",
             "xxhash", "zstandard"}
 
