@@ -237,15 +237,15 @@ static int turn_works(moe_cards *cards, const moe_expert_work *works, uint32_t n
     return MOE_OK;
 }
 
-static int cards_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
-                         const moe_expert_work *works, uint32_t n_works, float *out,
-                         size_t out_stride, moe_error *err)
+int moe_cards_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
+                      const moe_expert_work *works, uint32_t n_works, float *out, size_t out_stride,
+                      moe_error *err)
 {
     moe_cards *cards = device->cards;
-    uint32_t at = n_works > 0 ? card_of(cards, works[0].up.data) : 0;
+    uint32_t at = cards != NULL && n_works > 0 ? card_of(cards, works[0].up.data) : 0;
     if (at == 0) {
-        return cards->own_ops->experts(device, x, n_x_rows, n_in, works, n_works, out, out_stride,
-                                       err);
+        return device->ops->experts(device, x, n_x_rows, n_in, works, n_works, out, out_stride,
+                                    err);
     }
     const further_card *c = &cards->cards[at];
     uint32_t n_out = works[0].down.n_out;
@@ -373,7 +373,6 @@ int moe_cards_join(moe_device *first, moe_device *const *others, uint32_t n_othe
     cards->ops = *first->ops;
     cards->ops.close = cards_close;
     cards->ops.reserve = cards_reserve;
-    cards->ops.experts = cards_experts;
     cards->link = *first->link;
     cards->link.copy_begin = cards_copy_begin;
     cards->link.copy_state = cards_copy_state;

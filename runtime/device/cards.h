@@ -2,8 +2,8 @@
 /* Several cards of one kind as one device.
  *
  * The first card is the device: it holds all that is not a routed expert, and computes it. The
- * others hold expert slots, and compute experts() whose weights lie with them. The rows that such a
- * call reads go to that card through host memory, and its results come back and are put where the
+ * others hold expert slots, and compute the experts there (moe_cards_experts()). The rows that such
+ * a call reads go to that card through host memory, and its results come back and are put where the
  * first card would have written them. Each row of results is computed by one card, as on any
  * device, and the first combines them in rank order: so bits do not depend on the number of cards.
  *
@@ -33,7 +33,12 @@ uint64_t moe_cards_host_bytes(const moe_device *device, const moe_device_limits 
 int moe_cards_alloc(moe_device *device, uint32_t card, size_t bytes, void **memory, moe_error *err);
 void moe_cards_free(moe_device *device, uint32_t card, void *memory, size_t bytes);
 
-/* Calls of experts() that went to other cards, their rows, and the bytes that went there and back.
+/* The device's experts(), of any of its cards: all works' weights lie with one. */
+int moe_cards_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
+                      const moe_expert_work *works, uint32_t n_works, float *out, size_t out_stride,
+                      moe_error *err);
+
+/* Calls of it that went to other cards, their rows, and the bytes that went there and back.
  */
 typedef struct moe_cards_counts {
     uint64_t n_calls, n_rows, bytes_there, bytes_back;

@@ -9,10 +9,12 @@
 #include "runtime/pass/expert_form.h"
 #include "runtime/pass/route_edit.h"
 #include "runtime/pass/runner.h"
+#include "runtime/place/place.h"
 
 struct moe_low_bit {
     moe_runner *runner;
     moe_expert_store *copies;
+    moe_device_place place; /* where they are computed */
     float below;
     moe_pass_hook hook;
     moe_low_bit_stats stats;
@@ -91,14 +93,16 @@ static int take_out(void *context, moe_runner *runner, const moe_pass *pass, uin
 static int run_copies(moe_low_bit *f, uint32_t layer, uint32_t n, uint32_t n_rows, moe_error *err)
 {
     moe_runner *runner = f->runner;
-    const moe_model_config *c = runner->config;
     for (uint32_t i = 0; i < n; i++) {
         f->works[i] =
             moe_plan_work(runner, layer, &f->plan, f->positions[i], f->row_scales, &f->views[i]);
     }
-    return runner->device->ops->experts(
-        runner->device, moe_experts_x(runner, layer), n_rows, c->n_expert_in, f->works, n,
-        runner->buffers.values[MOE_VALUE_RANK_OUT], c->n_expert_in, err);
+    const moe_place_job job = {.x = moe_experts_x(runner, layer),
+                               .n_x_rows = n_rows,
+                               .works = f->works,
+                               .n_works = n,
+                               .out = runner->buffers.values[MOE_VALUE_RANK_OUT]};
+    return moe_place_compute(&f->place.base, &job, err);
 }
 
 static int compute_beside(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
@@ -151,6 +155,7 @@ int moe_low_bit_create(moe_low_bit **out, moe_runner *runner, moe_expert_store *
     }
     f->runner = runner;
     f->copies = copies;
+    moe_device_place_init(&f->place, runner->device, c->n_expert_in, false);
     f->below = below;
     f->resident = moe_calloc(n, sizeof *f->resident);
     f->share = moe_calloc(n, sizeof *f->share);

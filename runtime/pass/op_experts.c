@@ -72,7 +72,9 @@ static int run_draft_experts(moe_runner *runner, uint32_t layer, uint32_t n_rows
     for (uint32_t i = 0; i < n; i++) {
         b->positions[i] = i;
     }
-    return n > 0 ? submit(runner, &runner->at_device.base, layer, n, n_rows, err) : MOE_OK;
+    moe_place *place = &runner->at_device.base;
+    int status = n > 0 ? submit(runner, place, layer, n, n_rows, err) : MOE_OK;
+    return moe_place_collect(place, status, err);
 }
 
 /* Builds the layer's plan and request from the choices as they are now. */
@@ -186,6 +188,7 @@ static int serve_layer(moe_runner *runner, const moe_pass *pass, moe_layer_reque
         }
         status = compute_next(runner, request, n_rows, &n, err);
     }
+    status = moe_place_collect(&runner->at_device.base, status, err);
     status = moe_place_collect(runner->at_host, status, err);
     if (status != MOE_OK || request->on_host != NULL) {
         moe_expert_store_end_layer(runner->experts);

@@ -3,7 +3,7 @@
  * it, says what so many rows cost, and works beside the other places between submit() and
  * collect():
  *
- *    device    where the kernels of the device run; what it is given is queued
+ *    device    where the kernels of the device run, on any of its cards; it may queue them
  *    host      the CPU, on a thread and a team of its own, for experts in host memory
  *
  * The rows come from the device's memory and the results go there, wherever the place is. Experts'
@@ -56,6 +56,13 @@ static inline int moe_place_collect(moe_place *place, int status, moe_error *err
 {
     return place != NULL && place->ops->collect != NULL ? place->ops->collect(place, status, err)
                                                         : status;
+}
+
+/* Computes a job at once. */
+static inline int moe_place_compute(moe_place *place, const moe_place_job *job, moe_error *err)
+{
+    int status = place->ops->submit(place, job, err);
+    return status != MOE_OK ? status : moe_place_collect(place, MOE_OK, err);
 }
 
 static inline void moe_place_close(moe_place **place)

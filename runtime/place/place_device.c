@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The device as a place: its kernels compute experts in its memory, and it queues them if it
- * likes. */
+/* The device as a place: its kernels compute experts in its memory, on whichever of its cards that
+ * is, and it queues them if it likes. */
 #include "runtime/base/clock.h"
+#include "runtime/device/cards.h"
 #include "runtime/place/place.h"
 
 static uint32_t rows_of(const moe_place_job *job)
@@ -36,8 +37,8 @@ static int device_submit(moe_place *place, const moe_place_job *job, moe_error *
     if (p->timed && p->device->clock != NULL) {
         p->device->clock->begin(p->device);
     }
-    int status = p->device->ops->experts(p->device, job->x, job->n_x_rows, p->n_in, job->works,
-                                         job->n_works, job->out, p->n_in, err);
+    int status = moe_cards_experts(p->device, job->x, job->n_x_rows, p->n_in, job->works,
+                                   job->n_works, job->out, p->n_in, err);
     if (p->timed) {
         note(p, job, begin_ns);
     }

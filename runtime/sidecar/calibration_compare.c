@@ -10,6 +10,7 @@
 #include "runtime/pass/expert_form.h"
 #include "runtime/pass/program_run.h"
 #include "runtime/pass/runner.h"
+#include "runtime/place/place.h"
 #include "runtime/sidecar/calibration_work.h"
 #include "runtime/sidecar/checksum_book.h"
 #include "runtime/sidecar/model_parts.h"
@@ -28,7 +29,10 @@ static int run_expert(moe_calibration_run *run, uint32_t layer, uint32_t expert,
     work.n_rows = n;
     float *outs = b->values[MOE_VALUE_RANK_OUT];
     const float *x = moe_experts_x(run->parts.runner, layer);
-    int status = device->ops->experts(device, x, n, width, &work, 1, outs, width, err);
+    moe_device_place place;
+    moe_device_place_init(&place, device, width, false);
+    const moe_place_job job = {.x = x, .n_x_rows = n, .works = &work, .n_works = 1, .out = outs};
+    int status = moe_place_compute(&place.base, &job, err);
     return status != MOE_OK
                ? status
                : device->ops->download(device, out, outs, (size_t)n * width * sizeof(float), err);
