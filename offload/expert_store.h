@@ -140,6 +140,14 @@ typedef struct moe_kept_expert {
     const moe_slot_offer *offer;
 } moe_kept_expert;
 
+/* Where the device has read the experts of a layer that it has carried out alone. */
+typedef struct moe_played_layer {
+    const uint8_t *reach;        /* [n_expert] by moe_expert_store_reach(), before the pass */
+    const moe_kept_expert *kept; /* [n_kept] of those reached in host memory */
+    uint32_t n_kept;
+    bool offered; /* slots enough to keep them, so the others are not moved either */
+} moe_played_layer;
+
 /* What a layer of a pass needs. The arrays must live until next() has handed over all experts. */
 typedef struct moe_layer_request {
     uint32_t layer;
@@ -153,12 +161,9 @@ typedef struct moe_layer_request {
      * them over first, with views of host memory. begin() clears the flags of experts that it
      * cannot hold there. NULL: none. */
     bool *on_host;
-    /* [n_expert] by moe_expert_store_reach(): the layer has been computed, and experts that were
-     * reached in host memory are neither moved nor handed over; or NULL. */
-    const uint8_t *reach;
-    const moe_kept_expert *kept; /* [n_kept] of those reached in host memory */
-    uint32_t n_kept;
-    bool offered;  /* slots enough to keep them, so the others are not moved either */
+    /* The device has computed the layer by itself: experts that it read in host memory are neither
+     * moved nor handed over. NULL: it has not. */
+    const moe_played_layer *played;
     bool verifies; /* verifies a draft that foresees; for the statistics */
     /* For drafts: [n_keep] experts of this layer that stay from the layer's end on, in place of
      * those of an earlier draft; NULL: no change. */

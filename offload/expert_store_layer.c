@@ -216,7 +216,7 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
                                 .gate = request->gates != NULL ? request->gates[i] : 0.0f};
         store->handled[i] = false;
     }
-    if (request->reach != NULL) {
+    if (request->played != NULL) {
         moe_store_note_in_place(store);
     } else {
         moe_store_hold_on_host(store);

@@ -146,11 +146,11 @@ static bool is_worth_moving(moe_expert_store *store, uint32_t key, uint64_t pass
 }
 
 /* The slot that a pass has put the expert in, or NULL. */
-static const moe_slot_offer *find_kept(const moe_layer_request *request, uint32_t expert)
+static const moe_slot_offer *find_kept(const moe_played_layer *played, uint32_t expert)
 {
-    for (uint32_t i = 0; i < request->n_kept; i++) {
-        if (request->kept[i].expert == expert) {
-            return request->kept[i].offer;
+    for (uint32_t i = 0; i < played->n_kept; i++) {
+        if (played->kept[i].expert == expert) {
+            return played->kept[i].offer;
         }
     }
     return NULL;
@@ -180,10 +180,11 @@ static void note_kept(moe_expert_store *store, uint32_t position, const moe_slot
 void moe_store_note_in_place(moe_expert_store *store)
 {
     const moe_layer_request *request = &store->request;
+    const moe_played_layer *played = request->played;
     const moe_tensor_map *map = store->options.map;
     for (uint32_t i = 0; i < request->n; i++) {
         uint32_t key = store->keys[i];
-        if (request->reach[request->experts[i]] != MOE_REACH_HOST) {
+        if (played->reach[request->experts[i]] != MOE_REACH_HOST) {
             continue;
         }
         moe_host_tier_hold(store->host, key, &store->accesses[i]);
@@ -192,12 +193,12 @@ void moe_store_note_in_place(moe_expert_store *store)
         store->n_in_place++;
         store->bytes_in_place +=
             moe_expert_ref_bytes(&map->layers[request->layer].experts[request->experts[i]]);
-        const moe_slot_offer *offer = find_kept(request, request->experts[i]);
+        const moe_slot_offer *offer = find_kept(played, request->experts[i]);
         if (offer != NULL) {
             note_kept(store, i, offer);
             continue;
         }
-        if (request->offered) {
+        if (played->offered) {
             continue;
         }
         store->n_unmoved += store->n_unmoved < READS_A_MOVE * MOE_MOST_PROMOTED;

@@ -247,10 +247,7 @@ int moe_layer_note(moe_runner *runner, const moe_pass *pass, uint32_t layer,
 {
     moe_pass_buffers *b = &runner->buffers;
     moe_layer_request request = ask_for_layer(runner, pass, layer);
-    request.reach = played->reach;
-    request.kept = played->kept;
-    request.n_kept = played->n_kept;
-    request.offered = played->offered;
+    request.played = played;
     int status = moe_expert_store_begin(runner->experts, &request, err);
     for (uint32_t n = 1; status == MOE_OK && n > 0;) {
         status = moe_expert_store_next(runner->experts, b->positions, b->views, &n, err);

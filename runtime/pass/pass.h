@@ -221,16 +221,9 @@ int moe_pass_hand_over(moe_runner *runner, const moe_pass *pass, uint32_t first,
 /* Computes the layer's experts by the choices in the buffers, and their sum (BRANCH). Does not
  * prefetch for the next layer and calls no hook. */
 int moe_layer_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-/* Where the device has read the experts of a layer that it has carried out alone. */
-typedef struct moe_played_layer {
-    const uint8_t *reach; /* [n_expert] moe_expert_reach; NULL: all of the layer's are resident */
-    const moe_kept_expert *kept; /* [n_kept] as in moe_layer_request */
-    uint32_t n_kept;
-    bool offered; /* likewise */
-} moe_played_layer;
-
-/* For such a layer, whose edited choices are in the buffers: updates the store as the second part
- * would. */
+/* For a layer that the device has carried out alone, and whose edited choices are in the buffers:
+ * updates the store as the second part would. played: NULL: all of the layer's experts are
+ * resident. */
 int moe_layer_note(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                    const moe_played_layer *played, moe_error *err);
 /* Logs what the device refuses to record. */

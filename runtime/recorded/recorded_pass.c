@@ -310,12 +310,11 @@ static int make_up_for(moe_recorded_pass *r, const moe_pass *pass, uint32_t end,
     for (uint32_t l = r->first; l < end && status == MOE_OK; l++) {
         if (moe_layer_has_experts(c, l)) {
             moe_recorded_results results = moe_recorded_table_results(&r->table, l);
-            moe_played_layer played = {.reach = r->in_place ? moe_recorded_table_reach(&r->table, l)
-                                                            : NULL};
+            moe_played_layer played = {.reach = moe_recorded_table_reach(&r->table, l),
+                                       .offered = r->table.offered};
             show_choice(r, &results);
-            played.offered = r->in_place && r->table.offered;
             played.kept = moe_recorded_table_take_kept(&r->table, r->runner, l, &played.n_kept);
-            status = moe_layer_note(r->runner, pass, l, &played, err);
+            status = moe_layer_note(r->runner, pass, l, r->in_place ? &played : NULL, err);
         }
     }
     return status;

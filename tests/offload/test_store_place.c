@@ -123,14 +123,13 @@ static void play_layer(store_fixture *f, uint32_t layer, uint64_t pass, const ui
     for (uint32_t i = 0; i < N_USED; i++) {
         rows[i] = 1;
     }
+    const moe_played_layer played = {.reach = reach, .kept = kept, .n_kept = n_kept};
     moe_layer_request request = {.layer = layer,
                                  .pass = pass,
                                  .experts = experts,
                                  .n_rows = rows,
                                  .n = N_USED,
-                                 .reach = reach,
-                                 .kept = kept,
-                                 .n_kept = n_kept};
+                                 .played = &played};
     assert_int_equal(moe_expert_store_begin(store, &request, &err), MOE_OK);
     while (n > 0) {
         assert_int_equal(moe_expert_store_next(store, positions, views, &n, &err), MOE_OK);

@@ -75,7 +75,7 @@ static void choose_on_host(script *s, layer_work *l)
     world *w = s->w;
     uint8_t tiers[W_MAX_EXPERTS];
     moe_expert_sites sites;
-    if (!w->uses_host || l->request.reach != NULL) {
+    if (!w->uses_host || l->request.played != NULL) {
         return;
     }
     bool any = sim_below(&s->dice, 4) == 0;

@@ -135,17 +135,18 @@ static void tell_of_place(script *s, uint32_t i)
 {
     world *w = s->w;
     layer_work l;
+    uint8_t reach[W_MAX_EXPERTS];
+    const moe_played_layer played = {.reach = reach,
+                                     .kept = places[i].kept,
+                                     .n_kept = places[i].n_kept,
+                                     .offered = sim_below(&s->dice, 2) == 0};
     memset(&l, 0, sizeof l);
     l.request = (moe_layer_request){.layer = w->routed[i],
                                     .pass = s->pass,
                                     .experts = l.experts,
                                     .n_rows = l.n_rows,
                                     .n = places[i].n,
-                                    .reach = places[i].reach,
-                                    .kept = places[i].kept,
-                                    .n_kept = places[i].n_kept,
-                                    .offered = sim_below(&s->dice, 2) == 0};
-    uint8_t reach[W_MAX_EXPERTS];
+                                    .played = &played};
     memset(reach, MOE_REACH_NONE, sizeof reach);
     for (uint32_t k = 0; k < l.request.n; k++) {
         uint32_t e = places[i].experts[k];
@@ -157,7 +158,6 @@ static void tell_of_place(script *s, uint32_t i)
             l.n_served++;
         }
     }
-    l.request.reach = reach;
     (void)script_run_layer(s, &l, true);
 }
 
