@@ -25,7 +25,11 @@ typedef struct moe_token_keys {
     uint32_t n;      /* tokens that have bytes */
     int32_t *order;  /* [n] by their bytes */
     uint8_t *shared; /* [n] with the one before; 255: that many or more */
-    int32_t *ends;   /* [n_ends] tokens that end a text */
+    /* What a token does not share, one after the other, so that a walk reads memory in its order.
+     */
+    uint8_t *rests;
+    uint32_t *rest_ends; /* [n] in rests */
+    int32_t *ends;       /* [n_ends] tokens that end a text */
     uint32_t n_ends;
 } moe_token_keys;
 
@@ -35,6 +39,7 @@ enum { MOE_TOKEN_CONTROL_KEY = 4 };
 /* The most visits of the matcher that a mask takes; of more the grammar is too ambiguous. */
 #define MOE_TOKEN_MASK_VISITS (UINT64_C(1) << 24)
 
+/* Beside the bytes of the vocabulary. */
 uint64_t moe_token_keys_bytes(uint32_t n_vocab);
 int moe_token_keys_create(moe_token_keys **out, const moe_token_source *source, moe_error *err);
 void moe_token_keys_free(moe_token_keys **keys);
