@@ -44,6 +44,7 @@ static int score_rows(moe_session *session, scoring *scores, moe_error *err)
             status = moe_step_take_panel(engine, chunk.first + s.n_rows, err);
         }
     }
+    scores->step = NULL;
     moe_step_free(&s);
     return status;
 }
