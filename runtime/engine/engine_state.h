@@ -45,7 +45,9 @@ typedef struct moe_panel {
     moe_session *session; /* NULL: there is none */
     uint32_t n_rows;      /* its tokens from n_evaluated on */
     uint32_t layer, at;   /* of the next chunk: its layer, and the rows before it */
-    float *x; /* [n_rows][n_embd] the stream before that layer, of rows < at behind it */
+    /* [n_rows][n_embd] The stream before that layer, of rows < at behind it. Behind all of them, if
+     * a layer takes them over, the positions that were chosen for each row. */
+    float *x;
     uint64_t bytes;
     moe_state *state; /* of recurrent layers: its chunks go on from `next` and from this by turns */
 } moe_panel;

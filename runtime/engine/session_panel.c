@@ -10,9 +10,15 @@
 /* The part of the memory for experts that a panel may take, which slots lend it. */
 #define PANEL_SHARE 8u
 
+/* Positions that a row carries from layer to layer. */
+static uint32_t n_carried(const moe_engine *engine)
+{
+    return moe_program_carries_choice(&engine->program) ? engine->config.index_top_k : 0;
+}
+
 static uint64_t row_bytes(const moe_engine *engine)
 {
-    return (uint64_t)engine->config.n_embd * sizeof(float);
+    return engine->config.n_embd * sizeof(float) + n_carried(engine) * sizeof(uint32_t);
 }
 
 static bool misses_experts(const moe_engine *engine)
@@ -106,11 +112,15 @@ bool moe_panel_is_done(const moe_engine *engine)
 moe_panel_chunk moe_panel_next_chunk(const moe_engine *engine)
 {
     const moe_panel *p = &engine->panel;
+    const size_t at = p->at;
+    uint32_t *chosen = (uint32_t *)(p->x + (size_t)p->n_rows * engine->config.n_embd);
     MOE_ASSERT(p->session != NULL && p->at < p->n_rows && !moe_panel_is_done(engine));
     return (moe_panel_chunk){.layer = p->layer,
                              .first = p->at,
                              .n_rows = p->n_rows,
-                             .x = p->x + (size_t)p->at * engine->config.n_embd};
+                             .x = p->x + at * engine->config.n_embd,
+                             .chosen =
+                                 n_carried(engine) > 0 ? chosen + at * n_carried(engine) : NULL};
 }
 
 void moe_panel_go_on(moe_engine *engine, uint32_t n_rows)

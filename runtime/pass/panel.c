@@ -5,6 +5,7 @@
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/finite.h"
 #include "runtime/pass/pass.h"
+#include "runtime/pass/position_index.h"
 #include "runtime/pass/program_run.h"
 #include "runtime/pass/runner.h"
 #include "runtime/program/op_forms.h"
@@ -38,24 +39,44 @@ static int end_chunk(moe_runner *runner, const moe_pass *pass, moe_error *err)
     return status != MOE_OK ? status : moe_pass_output_logits(runner, pass, err);
 }
 
-static int run_layer(moe_runner *runner, const moe_pass *pass, moe_error *err)
+/* What the rows had when the layer before was done. */
+static int bring_rows(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     const moe_panel_chunk *panel = pass->panel;
-    const moe_device_ops *ops = runner->device->ops;
-    float *x = runner->buffers.values[MOE_VALUE_X];
-    const bool is_last = panel->layer + 1 == runner->config->n_layer;
+    int status = runner->device->ops->upload(runner->device, runner->buffers.values[MOE_VALUE_X],
+                                             panel->x, chunk_bytes(runner, pass), err);
+    if (status == MOE_OK && panel->chosen != NULL && moe_pass_chooses(runner->config, pass)) {
+        status = moe_index_bring(runner, pass, panel->chosen, err);
+    }
+    return status;
+}
+
+static int fetch_rows(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    const moe_panel_chunk *panel = pass->panel;
+    int status =
+        runner->device->ops->download(runner->device, panel->x, runner->buffers.values[MOE_VALUE_X],
+                                      chunk_bytes(runner, pass), err);
+    if (status == MOE_OK && panel->chosen != NULL && moe_pass_chooses(runner->config, pass)) {
+        status = moe_index_fetch(runner, pass, panel->chosen, err);
+    }
+    return status;
+}
+
+static int run_layer(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    const uint32_t layer = pass->panel->layer;
+    const bool is_last = layer + 1 == runner->config->n_layer;
     moe_step_inputs inputs;
     int status = moe_pass_begin_step(runner, pass, &inputs, err);
-    if (status == MOE_OK && panel->layer > 0) {
-        status = ops->upload(runner->device, x, panel->x, chunk_bytes(runner, pass), err);
-    } else if (status == MOE_OK) {
-        status = moe_program_front(runner, pass, err);
+    if (status == MOE_OK) {
+        status = layer > 0 ? bring_rows(runner, pass, err) : moe_program_front(runner, pass, err);
     }
     if (status == MOE_OK) {
-        status = moe_pass_queue_layer(runner, pass, panel->layer, err);
+        status = moe_pass_queue_layer(runner, pass, layer, err);
     }
     if (status == MOE_OK && !is_last) {
-        status = ops->download(runner->device, panel->x, x, chunk_bytes(runner, pass), err);
+        status = fetch_rows(runner, pass, err);
     }
     status = moe_pass_end_step(runner, status, err);
     return status == MOE_OK && is_last ? end_chunk(runner, pass, err) : status;

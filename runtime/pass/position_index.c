@@ -146,8 +146,24 @@ static void choose_for_row(moe_runner *runner, const moe_pass *pass, uint32_t ro
     for (uint32_t i = 0; i < c->index_top_k; i++) {
         path[i] = moe_kv_row_stored(at, path[i]);
     }
-    b->index_rows[row] = (moe_kv_row){
-        .pages = at->pages, .position = c->index_top_k - 1, .stored = at->stored, .path = path};
+}
+
+/* Rows that see more positions than they attend to see their chosen ones as a path. */
+static void refer_to_choice(moe_runner *runner, const moe_pass *pass)
+{
+    moe_pass_buffers *b = &runner->buffers;
+    const uint32_t n = runner->config->index_top_k;
+    const uint32_t *chosen = (const uint32_t *)b->values[MOE_VALUE_INDEX_CHOSEN];
+    for (uint32_t r = 0; r < pass->n_rows; r++) {
+        const moe_kv_row *at = &pass->kv_rows[r];
+        b->index_rows[r] = *at;
+        if (at->position >= n) {
+            b->index_rows[r] = (moe_kv_row){.pages = at->pages,
+                                            .position = n - 1,
+                                            .stored = at->stored,
+                                            .path = chosen + (size_t)r * n};
+        }
+    }
 }
 
 static int choose_for_group(moe_runner *runner, const moe_pass *pass, uint32_t layer,
@@ -239,9 +255,8 @@ static int choose_on_device(moe_runner *runner, const moe_pass *pass, uint32_t l
 /* The device's memory is the host's. */
 static int choose_on_host(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
-    moe_pass_buffers *b = &runner->buffers;
     int status = MOE_OK;
-    memcpy(b->index_rows, pass->kv_rows, pass->n_rows * sizeof *b->index_rows);
+    refer_to_choice(runner, pass);
     for (uint32_t first = 0; first < pass->n_rows && status == MOE_OK;) {
         row_group group = group_at(pass, first);
         if (group.n_positions > runner->config->index_top_k) {
@@ -275,4 +290,22 @@ void moe_index_chosen(const moe_runner *runner, const moe_pass *pass, const moe_
     } else {
         *rows = b->index_rows;
     }
+}
+
+int moe_index_bring(moe_runner *runner, const moe_pass *pass, const uint32_t *chosen,
+                    moe_error *err)
+{
+    size_t bytes = (size_t)pass->n_rows * runner->config->index_top_k * sizeof *chosen;
+    if ((runner->device->features & MOE_DEVICE_CHOICE) == 0) {
+        refer_to_choice(runner, pass);
+    }
+    return runner->device->ops->upload(
+        runner->device, runner->buffers.values[MOE_VALUE_INDEX_CHOSEN], chosen, bytes, err);
+}
+
+int moe_index_fetch(moe_runner *runner, const moe_pass *pass, uint32_t *chosen, moe_error *err)
+{
+    size_t bytes = (size_t)pass->n_rows * runner->config->index_top_k * sizeof *chosen;
+    return runner->device->ops->download(
+        runner->device, chosen, runner->buffers.values[MOE_VALUE_INDEX_CHOSEN], bytes, err);
 }

@@ -20,6 +20,11 @@
  * (MOE_DEVICE_CHOICE). */
 void moe_index_chosen(const moe_runner *runner, const moe_pass *pass, const moe_kv_row **rows,
                       const uint32_t **chosen);
+/* [rows][index_top_k] What the last layer with an indexer has chosen for the rows of a pass, for
+ * layers behind it: brings it back to the buffers, and fetches it. */
+int moe_index_bring(moe_runner *runner, const moe_pass *pass, const uint32_t *chosen,
+                    moe_error *err);
+int moe_index_fetch(moe_runner *runner, const moe_pass *pass, uint32_t *chosen, moe_error *err);
 /* The most positions of a timeline among which the device can choose. */
 uint64_t moe_index_most_positions(const moe_device *device, const moe_model_config *config);
 

@@ -189,13 +189,21 @@ static bool takes_choice(const moe_program *program, const moe_program_layer *la
     return takes;
 }
 
+bool moe_program_carries_choice(const moe_program *program)
+{
+    bool carries = false;
+    for (uint32_t l = 0; l < program->config->n_layer; l++) {
+        carries = carries || takes_choice(program, &program->layers[l]);
+    }
+    return carries;
+}
+
 bool moe_program_is_by_stream(const moe_program *program)
 {
     bool is = true;
     for (uint32_t l = 0; l < program->config->n_layer && is; l++) {
         const moe_program_layer *layer = &program->layers[l];
-        is = reads_stream_alone(program, (moe_span){layer->first, layer->end}) &&
-             !takes_choice(program, layer);
+        is = reads_stream_alone(program, (moe_span){layer->first, layer->end});
     }
     return is;
 }

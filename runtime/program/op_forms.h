@@ -14,8 +14,10 @@ int moe_program_check_device(const moe_program *program, const moe_device *devic
 /* Whether operations first .. end - 1 have these forms alone; those of passes that choose positions
  * do not count. */
 bool moe_program_is_within(const moe_program *program, moe_span span, uint64_t forms);
-/* Whether x is all that a layer takes over from those before it. */
+/* Whether x is all that a layer takes over from those before it, besides positions that they chose;
+ * and whether it takes over those. */
 bool moe_program_is_by_stream(const moe_program *program);
+bool moe_program_carries_choice(const moe_program *program);
 /* Whether a recording can hold whole passes: all operations can be recorded, and a layer can be
  * taken up from `mixed` with x alone, as happens where an expert is missing. */
 bool moe_program_is_recordable(const moe_program *program, const moe_device *device);

@@ -49,6 +49,7 @@ static moe_engine_options options_of(double share, uint32_t lookahead)
     options.n_threads = 2;
     options.context = 256;
     options.prefill_chunk = 16;
+    options.panel = 1; /* lookahead has none either, and the simulator replays passes */
     options.expert_cache_share = share;
     options.lookahead = lookahead;
     options.prefetch = MOE_SWITCH_OFF;

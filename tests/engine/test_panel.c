@@ -410,6 +410,17 @@ static void scored(void **state)
     free(plain.logits);
 }
 
+/* A panel has had pages behind windows that are now free again. */
+static void check_pages(const moe_session *session)
+{
+    const moe_kv_pool *pool = &session->engine->kv;
+    for (uint32_t g = 0; g < pool->n_groups; g++) {
+        const moe_kv_group *group = &pool->groups[g];
+        assert_true(!group->frees ||
+                    session->kv.n_pages - session->kv.first_page[g] <= group->most_live);
+    }
+}
+
 /* Models whose layers keep a state, or free pages behind a window: the same text, also after a cut
  * back into the prompt, and sessions that were stepped together. */
 static void write_twice(moe_engine *engine, uint32_t n, int32_t *out)
@@ -421,6 +432,7 @@ static void write_twice(moe_engine *engine, uint32_t n, int32_t *out)
         step(engine, both, 2);
     }
     decode(engine, session, out, N_WRITTEN);
+    check_pages(session);
     assert_int_equal(moe_session_truncate(session, n - 90, NULL), MOE_OK);
     feed(session, out, 3);
     decode(engine, session, out + N_WRITTEN, N_WRITTEN);

@@ -35,6 +35,7 @@ static moe_engine_options window_options(uint32_t chunk, uint32_t n_threads)
     moe_engine_options options = oracle_options(path, folder, model);
     options.context = CONTEXT;
     options.prefill_chunk = chunk;
+    options.panel = 1; /* while one is under way its pages are all there: test_panel */
     options.n_threads = n_threads;
     return options;
 }

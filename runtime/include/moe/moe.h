@@ -224,9 +224,9 @@ struct moe_engine_options {
      * through the model layer by layer, all its rows before the next layer, so that each missing
      * expert is read once for all of them, and not once for each prefill_chunk rows. A row takes
      * the model's width in floats of the memory for experts while the panel is under way. The text
-     * is the same. Models in which a layer takes over the positions that an earlier one chose,
-     * drafting layers, lookahead and what records routings do without. 0: what an eighth of the
-     * memory for experts holds, if some of them miss; not above prefill_chunk: no panels */
+     * is the same. Drafting layers, lookahead and what records routings do without. 0: what an
+     * eighth of the memory for experts holds, if some of them miss; not above prefill_chunk: no
+     * panels */
     uint32_t panel;
 
     moe_pass_progress_fn pass_progress; /* how far a step's pass is, with `user`; may be NULL */
