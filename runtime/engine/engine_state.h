@@ -49,6 +49,7 @@ typedef struct moe_panel {
      * a layer takes them over, the positions that were chosen for each row. */
     float *x;
     uint64_t bytes;
+    uint64_t others_ns; /* what the last pass of other sessions took, between its chunks */
     moe_state *state; /* of recurrent layers: its chunks go on from `next` and from this by turns */
 } moe_panel;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Long prompts as panels (runtime/pass/panel.c). A session with more tokens to evaluate than a pass
- * has rows gets a panel of as many of them as there is memory for. Each step carries out one chunk
- * of it through one layer, so that other sessions go on meanwhile. Its tokens count as evaluated
- * once the last chunk has left the last layer. */
+ * has rows gets a panel of as many of them as there is memory for. Each step carries out a few
+ * chunks of it through a layer each, so that other sessions go on meanwhile. Its tokens count as
+ * evaluated once the last chunk has left the last layer. */
 #ifndef MOE_ENGINE_SESSION_PANEL_H
 #define MOE_ENGINE_SESSION_PANEL_H
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/session_panel.h"
 #include "runtime/engine/session_wake.h"
@@ -74,6 +75,19 @@ static int run_chunk(moe_engine *engine, moe_error *err)
     return status;
 }
 
+/* As many chunks as take the time of the last pass of others: so each gets half, whatever a chunk
+ * and a pass take. */
+static int run_chunks(moe_engine *engine, moe_error *err)
+{
+    const uint64_t begin = moe_now_ns();
+    const uint64_t most = engine->panel.others_ns;
+    int status;
+    do {
+        status = run_chunk(engine, err);
+    } while (status == MOE_OK && !moe_panel_is_done(engine) && moe_now_ns() - begin < most);
+    return status;
+}
+
 /* The sessions that a panel does not keep waiting go on by a pass of their own. */
 static int pass_of_others(moe_engine *engine, moe_session *const *sessions, size_t n,
                           moe_error *err)
@@ -88,7 +102,9 @@ static int pass_of_others(moe_engine *engine, moe_session *const *sessions, size
             others[n_others++] = sessions[i];
         }
     }
+    const uint64_t begin = moe_now_ns();
     int status = n_others > 0 ? moe_step_pass(engine, others, n_others, err) : MOE_OK;
+    engine->panel.others_ns = n_others > 0 ? moe_now_ns() - begin : 0;
     free(others);
     return status;
 }
@@ -98,7 +114,7 @@ static int try_step(moe_engine *engine, moe_session *const *sessions, size_t n, 
     if (moe_panel_find(engine, sessions, n) == NULL) {
         return moe_step_pass(engine, sessions, n, err);
     }
-    int status = run_chunk(engine, err);
+    int status = run_chunks(engine, err);
     if (status == MOE_OK) {
         status = pass_of_others(engine, sessions, n, err);
     }

@@ -351,16 +351,16 @@ MOE_API int moe_session_feed(moe_session *session, const int32_t *tokens, size_t
  * gets at least one, so n <= prefill_chunk; drafts are cut to the rest) and, in each session that
  * has nothing left to evaluate, samples the next token and appends it to the timeline, where the
  * next step evaluates it. A prompt that became a panel (moe_engine_options.panel) takes no part in
- * the pass: the step carries out one chunk of it through one layer, and its tokens stay pending
- * until all have left the last layer. Other prompts of more than prefill_chunk tokens wait until
- * then. Sessions may join and leave between steps. Sessions with nothing to do (evaluate_only, or
- * cut back to where no logits are at hand: feed them) are skipped. A session whose context is full
- * samples nothing: moe_session_is_full(). On error no session's timeline has changed. Values that
- * are not finite (NaN, infinite), as damaged weights give them, are MOE_ERR_FORMAT, which names the
- * first layer where they appeared. A session that is cancelled before or while the step runs is
- * left out, and its timeline is unchanged: the step is made with the others (again, where it had
- * begun), and succeeds or fails with them; moe_session_was_cancelled() tells which.
- * MOE_ERR_CANCELLED: all were cancelled. */
+ * the pass: the step first carries out a chunk of it through one layer (several, if the pass of the
+ * others takes longer), and its tokens stay pending until all have left the last layer. Other
+ * prompts of more than prefill_chunk tokens wait until then. Sessions may join and leave between
+ * steps. Sessions with nothing to do (evaluate_only, or cut back to where no logits are at hand:
+ * feed them) are skipped. A session whose context is full samples nothing: moe_session_is_full().
+ * On error no session's timeline has changed. Values that are not finite (NaN, infinite), as
+ * damaged weights give them, are MOE_ERR_FORMAT, which names the first layer where they appeared. A
+ * session that is cancelled before or while the step runs is left out, and its timeline is
+ * unchanged: the step is made with the others (again, where it had begun), and succeeds or fails
+ * with them; moe_session_was_cancelled() tells which. MOE_ERR_CANCELLED: all were cancelled. */
 MOE_API int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
 
 /* Tokens sampled since the last call, at most capacity; returns how many. */
