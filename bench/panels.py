@@ -3,33 +3,48 @@
 """What panels save of a long prompt: bytes of experts read, and seconds, beside a pass for each chunk.
 
     python3 panels.py COMMAND MODEL [--text TEXT] [--prompts 512,2048,8192] [--caches 20%,40%,75%]
-                      [--chunk 512] [--repeat 3] [-t 2] [--more "..."]
+                      [--chunk 512] [--repeat 3] [-t 2] [--throttle MB/S] [--more "..."]
 
 Prompts are the text's beginning, repeated where it is shorter, cut to about so many tokens. Each setting is run with `--panel 1` (none) and by default, one after the other and --repeat times, in a
 process of its own that begins with an empty cache and writes one token. Both must write the same. Printed
 are the bytes, which are the same each time but for prefetching, the medians of the seconds, and the median
-of the ratios of pairs.
+of the ratios of pairs. With --throttle the disk gives so much (a control group; root).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from beside_llama import Group
+
 TREE = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
+
+
+def device_of(path: str) -> str:
+    """The disk that holds the file, as control groups name it."""
+    device = os.stat(path).st_dev
+    whole = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
+    whole = whole.parent if (whole / "partition").exists() else whole
+    return (whole / "dev").read_text(encoding="utf-8").strip()
 
 
 def run(given, text: str, n: int, cache: str, panel: list[str]) -> tuple[str, int, float, int]:
     command = [given.command, "run", "-m", given.model, "--raw", "-f", text, "-n", "1", "--temp", "0",
                "-c", str(n + n // 4 + 64), "-t", given.threads, "-b", given.chunk, "--expert-cache", cache,
                "--calibration", "none", "--json", *panel, *given.more.split()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    group = Group(None, given.throttle * 1000000 if given.throttle else None, device_of(given.model))
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=group.enter)
+    finally:
+        group.remove()
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")
     told = json.loads(done.stderr[done.stderr.index("{"):])
@@ -46,6 +61,7 @@ def main() -> None:
     parser.add_argument("--chunk", default="512")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("-t", "--threads", default="2")
+    parser.add_argument("--throttle", type=int)
     parser.add_argument("--more", default="")
     given = parser.parse_args()
     whole = Path(given.text).read_text(encoding="utf-8")
