@@ -121,6 +121,16 @@ void moe_expert_cache_scan(moe_expert_cache *cache, uint32_t layer)
     cache->scanned = layer;
 }
 
+/* The policy's choice, if it keeps its contract. */
+static uint32_t choice_of_policy(const moe_expert_cache *cache, moe_cache_domain *domain,
+                                 uint32_t for_key)
+{
+    uint32_t seen =
+        cache->policy->victim(domain->state, for_key - domain->first_key, evictable, domain);
+    return seen != MOE_KEY_NONE && evictable(domain, seen) ? seen + domain->first_key
+                                                           : MOE_KEY_NONE;
+}
+
 /* The policy's choice among the layers that a scan spares least, up to the last of `last`. */
 static uint32_t choose_behind_scan(moe_expert_cache *cache, moe_cache_domain *domain,
                                    uint32_t for_key, moe_victim_layers last)
@@ -128,11 +138,7 @@ static uint32_t choose_behind_scan(moe_expert_cache *cache, moe_cache_domain *do
     uint32_t victim = MOE_KEY_NONE;
     for (int from = MOE_FROM_BEHIND; from <= (int)last && victim == MOE_KEY_NONE; from++) {
         cache->from = (moe_victim_layers)from;
-        uint32_t seen =
-            cache->policy->victim(domain->state, for_key - domain->first_key, evictable, domain);
-        if (seen != MOE_KEY_NONE && evictable(domain, seen)) {
-            victim = seen + domain->first_key;
-        }
+        victim = choice_of_policy(cache, domain, for_key);
     }
     cache->from = MOE_FROM_ALL;
     return victim;
@@ -146,17 +152,17 @@ static uint32_t choose_victim(moe_expert_cache *cache, moe_cache_domain *domain,
     if (domain->n_spare > 0) {
         return moe_key_list_first(&cache->spare, (uint32_t)(domain - cache->domains));
     }
+    uint32_t victim;
     if (cache->scanned != MOE_NO_SCAN) {
-        uint32_t victim = choose_behind_scan(cache, domain, for_key,
-                                             prefetches ? MOE_FROM_BEHIND : MOE_FROM_AHEAD);
+        victim = choose_behind_scan(cache, domain, for_key,
+                                    prefetches ? MOE_FROM_BEHIND : MOE_FROM_AHEAD);
         if (victim != MOE_KEY_NONE || prefetches) {
             return victim;
         }
     }
-    uint32_t seen =
-        cache->policy->victim(domain->state, for_key - domain->first_key, evictable, domain);
-    if (seen != MOE_KEY_NONE && evictable(domain, seen)) {
-        return seen + domain->first_key;
+    victim = choice_of_policy(cache, domain, for_key);
+    if (victim != MOE_KEY_NONE) {
+        return victim;
     }
     cache->stats.policy_faults++;
     for (uint32_t i = 0; i < domain->n_slots; i++) {

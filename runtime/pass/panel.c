@@ -3,7 +3,6 @@
 #include "cache/expert_cache.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
-#include "runtime/pass/finite.h"
 #include "runtime/pass/pass.h"
 #include "runtime/pass/position_index.h"
 #include "runtime/pass/program_run.h"
@@ -29,14 +28,6 @@ bool moe_panel_is_possible(const moe_runner *runner)
 static size_t chunk_bytes(const moe_runner *runner, const moe_pass *pass)
 {
     return (size_t)pass->n_rows * runner->config->n_embd * sizeof(float);
-}
-
-/* Behind the last layer: what moe_pass_run() does there. */
-static int end_chunk(moe_runner *runner, const moe_pass *pass, moe_error *err)
-{
-    int status =
-        pass->n_logit_rows < pass->n_rows ? moe_pass_check_hidden(runner, pass, err) : MOE_OK;
-    return status != MOE_OK ? status : moe_pass_output_logits(runner, pass, err);
 }
 
 /* What the rows had when the layer before was done. */
@@ -79,7 +70,7 @@ static int run_layer(moe_runner *runner, const moe_pass *pass, moe_error *err)
         status = fetch_rows(runner, pass, err);
     }
     status = moe_pass_end_step(runner, status, err);
-    return status == MOE_OK && is_last ? end_chunk(runner, pass, err) : status;
+    return status == MOE_OK && is_last ? moe_pass_finish(runner, pass, err) : status;
 }
 
 int moe_panel_run_chunk(moe_runner *runner, const moe_pass *pass, moe_error *err)

@@ -211,8 +211,9 @@ int moe_pass_resume(moe_runner *runner, const moe_pass *pass, const moe_pass_par
 /* Runs the layers from `first` on, within the step; with 0, the embedding too. */
 int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, uint32_t first, moe_error *err);
 int moe_pass_queue_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-/* Computes the logits that the pass wants, MOE_LOGIT_ROWS at a time, and passes them on. */
-int moe_pass_output_logits(moe_runner *runner, const moe_pass *pass, moe_error *err);
+/* Behind the last layer: looks whether what has no logits is finite, computes the logits that the
+ * pass wants, MOE_LOGIT_ROWS at a time, and passes them on. */
+int moe_pass_finish(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Computes the logits of some rows into LOGITS. n: up to MOE_LOGIT_ROWS. */
 int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, moe_error *err);
 /* Fetches the queued results of rows first .. first + n of pass->logit_rows and passes them to the

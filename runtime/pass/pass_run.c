@@ -100,7 +100,7 @@ int moe_pass_hand_over(moe_runner *runner, const moe_pass *pass, uint32_t first,
                                      : hand_over_logits(runner, pass, first, n, done, err);
 }
 
-int moe_pass_output_logits(moe_runner *runner, const moe_pass *pass, moe_error *err)
+static int output_logits(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     int status = MOE_OK;
     bool done = false;
@@ -114,6 +114,14 @@ int moe_pass_output_logits(moe_runner *runner, const moe_pass *pass, moe_error *
         first += n;
     }
     return status;
+}
+
+int moe_pass_finish(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    /* Rows without logits leave keys and values that later rows will use. */
+    int status =
+        pass->n_logit_rows < pass->n_rows ? moe_pass_check_hidden(runner, pass, err) : MOE_OK;
+    return status != MOE_OK ? status : output_logits(runner, pass, err);
 }
 
 /* ---- Layers ---- */
@@ -227,7 +235,7 @@ int moe_pass_run_draft(moe_runner *runner, const moe_pass *pass, moe_error *err)
         return status;
     }
     status = moe_pass_run_layers(runner, pass, err);
-    return status != MOE_OK ? status : moe_pass_output_logits(runner, pass, err);
+    return status != MOE_OK ? status : output_logits(runner, pass, err);
 }
 
 /* Whether this pass counts in the trial of prefetching: such passes prefetch only while that is
@@ -286,7 +294,7 @@ int moe_pass_resume(moe_runner *runner, const moe_pass *pass, const moe_pass_par
     status = moe_pass_end_step(runner, status, err);
     return status != MOE_OK || part->end < runner->config->n_layer
                ? status
-               : moe_pass_output_logits(runner, pass, err);
+               : output_logits(runner, pass, err);
 }
 
 int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err)
@@ -300,12 +308,8 @@ int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err)
     if (status == MOE_OK && !done) {
         status = run_counted_layers(runner, pass, err);
     }
-    /* Rows without logits leave keys and values that later rows will use. */
-    if (status == MOE_OK && !done && pass->n_logit_rows < pass->n_rows) {
-        status = moe_pass_check_hidden(runner, pass, err);
-    }
     if (status == MOE_OK && !done) {
-        status = moe_pass_output_logits(runner, pass, err);
+        status = moe_pass_finish(runner, pass, err);
     }
     if (status == MOE_OK) {
         status = moe_hooks_after_pass(runner, pass, err);
