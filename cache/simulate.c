@@ -341,10 +341,7 @@ static int make_cache(simulator *sim, const moe_policy *policy, uint32_t *n_slot
 static int set_up(simulator *sim, const moe_policy *policy, uint32_t *n_slots, moe_error *err)
 {
     uint32_t n_expert = sim->trace->n_expert;
-    int status = moe_access_list_build(&sim->accesses, sim->trace, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_access_list_build(&sim->accesses, sim->trace, err));
     sim->handled = moe_calloc(n_expert, sizeof *sim->handled);
     sim->wave = moe_calloc(n_expert, sizeof *sim->wave);
     sim->predicted = moe_calloc(n_expert, sizeof *sim->predicted);
@@ -353,12 +350,10 @@ static int set_up(simulator *sim, const moe_policy *policy, uint32_t *n_slots, m
         sim->prefetching == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the simulation");
     }
-    status = measure_hotness(sim, err);
-    if (status == MOE_OK) {
-        status = moe_forecast_source_create(&sim->ahead, sim->options, policy, sim->trace,
-                                            &sim->accesses, err);
-    }
-    return status == MOE_OK ? make_cache(sim, policy, n_slots, err) : status;
+    MOE_TRY(measure_hotness(sim, err));
+    MOE_TRY(moe_forecast_source_create(&sim->ahead, sim->options, policy, sim->trace,
+                                       &sim->accesses, err));
+    return make_cache(sim, policy, n_slots, err);
 }
 
 /* ---- Results ---- */

@@ -71,8 +71,8 @@ int moe_trace_open(moe_trace **out, const moe_trace_open_options *options, moe_e
     }
     *out = NULL;
     moe_trace_open_options own = {0};
-    int status = moe_struct_take(&moe_kind_trace_open_options, &own, options, err);
-    return status == MOE_OK ? open_trace(out, &own, err) : status;
+    MOE_TRY(moe_struct_take(&moe_kind_trace_open_options, &own, options, err));
+    return open_trace(out, &own, err);
 }
 
 /* Writes the forecasts made before the pass of a row, with its first row. */

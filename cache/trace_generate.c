@@ -250,12 +250,11 @@ static int generate(generator_state *state)
     }
     fill_normal(state, state->popular, n);
     fill_normal(state, state->fast, n * o->n_sequences);
-    int status = MOE_OK;
     uint64_t prompt_tokens = (uint64_t)o->prompt_rows + o->decode_passes;
-    for (uint32_t prompt = 0; prompt < o->n_prompts && status == MOE_OK; prompt++) {
-        status = add_prompts(state, prompt * prompt_tokens);
+    for (uint32_t prompt = 0; prompt < o->n_prompts; prompt++) {
+        MOE_TRY(add_prompts(state, prompt * prompt_tokens));
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_trace_generate(moe_trace **out, const moe_trace_generator *generator, moe_error *err)

@@ -79,15 +79,15 @@ static int read_stated(jsonl_reader *reader, struct json_object *header, const c
 {
     bool present;
     uint64_t value = 0;
-    int status = read_number(reader, header, name, limit, &present, &value);
-    if (status == MOE_OK && present && *stated != 0 && *stated != value) {
+    MOE_TRY(read_number(reader, header, name, limit, &present, &value));
+    if (present && *stated != 0 && *stated != value) {
         return fail_line(reader, "\"%s\" is %" PRIu64 ", but %u was asked for", name, value,
                          *stated);
     }
-    if (status == MOE_OK && present) {
+    if (present) {
         *stated = (uint32_t)value;
     }
-    return status;
+    return MOE_OK;
 }
 
 static int read_header(jsonl_reader *reader, struct json_object *header)
@@ -197,10 +197,7 @@ static int check_shape(jsonl_reader *reader, struct json_object *layers, struct 
     }
     size_t n_layer = json_object_array_length(layers);
     if (reader->trace == NULL) {
-        int status = begin_trace(reader, n_layer, has_pass, gates != NULL);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(begin_trace(reader, n_layer, has_pass, gates != NULL));
     }
     if (n_layer != reader->trace->n_layer) {
         return fail_line(reader, "%zu layers, but rows before it have %u", n_layer,
@@ -265,11 +262,10 @@ static int read_forecasts(jsonl_reader *reader, struct json_object *row)
     if (!json_object_is_type(ahead, json_type_array)) {
         return fail_line(reader, "\"ahead\" is not a list");
     }
-    int status = MOE_OK;
-    for (size_t i = 0; status == MOE_OK && i < json_object_array_length(ahead); i++) {
-        status = read_forecast(reader, json_object_array_get_idx(ahead, i), i);
+    for (size_t i = 0; i < json_object_array_length(ahead); i++) {
+        MOE_TRY(read_forecast(reader, json_object_array_get_idx(ahead, i), i));
     }
-    return status;
+    return MOE_OK;
 }
 
 static int read_row(jsonl_reader *reader, struct json_object *row)
@@ -285,28 +281,19 @@ static int read_row(jsonl_reader *reader, struct json_object *row)
         return fail_line(reader, "no \"layers\"");
     }
     json_object_object_get_ex(row, "gates", &gates);
-    int status = read_number(reader, row, "pass", INT64_MAX, &has_pass, &pass);
-    if (status == MOE_OK) {
-        status = read_number(reader, row, "tok", INT64_MAX, &present, &token);
-    }
-    if (status == MOE_OK) {
-        status = read_number(reader, row, "seq", UINT32_MAX, &present, &sequence);
-    }
-    if (status == MOE_OK) {
-        status = check_shape(reader, layers, gates, has_pass, pass);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(read_number(reader, row, "pass", INT64_MAX, &has_pass, &pass));
+    MOE_TRY(read_number(reader, row, "tok", INT64_MAX, &present, &token));
+    MOE_TRY(read_number(reader, row, "seq", UINT32_MAX, &present, &sequence));
+    MOE_TRY(check_shape(reader, layers, gates, has_pass, pass));
     bool new_pass = !has_pass || pass != reader->pass;
     reader->pass = pass;
     if (moe_trace_add_row(reader->trace, new_pass, token, (uint32_t)sequence) != MOE_OK) {
         return fail_memory(reader);
     }
-    for (size_t layer = 0; status == MOE_OK && layer < reader->trace->n_layer; layer++) {
-        status = read_list(reader, layers, gates, layer);
+    for (size_t layer = 0; layer < reader->trace->n_layer; layer++) {
+        MOE_TRY(read_list(reader, layers, gates, layer));
     }
-    return status == MOE_OK ? read_forecasts(reader, row) : status;
+    return read_forecasts(reader, row);
 }
 
 /* ---- Lines ---- */
@@ -372,10 +359,7 @@ static int read_lines(jsonl_reader *reader)
         while (size > 0 && strchr(" \t\r\n", reader->line[size - 1]) != NULL) {
             size--;
         }
-        int status = size == 0 ? MOE_OK : read_line_object(reader, size);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(size == 0 ? MOE_OK : read_line_object(reader, size));
     }
     if (line_status != MOE_OK) {
         return line_status;

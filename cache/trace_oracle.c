@@ -88,13 +88,11 @@ int moe_trace_write_oracle(const moe_trace *trace, const char *path, uint32_t ex
                            moe_error *err)
 {
     moe_access_list list;
-    int status = moe_access_list_build(&list, trace, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_access_list_build(&list, trace, err));
     uint64_t *next = next_accesses(&list, trace);
-    status = next == NULL ? moe_fail(err, MOE_ERR_MEMORY, "out of memory for trace %.200s", path)
-                          : write_records(&list, next, expert_bytes, path, err);
+    int status = next == NULL
+                     ? moe_fail(err, MOE_ERR_MEMORY, "out of memory for trace %.200s", path)
+                     : write_records(&list, next, expert_bytes, path, err);
     free(next);
     moe_access_list_release(&list);
     return status;

@@ -98,11 +98,7 @@ static int stage_rows(moe_cuda_device *cuda, const moe_kv_layout *layout, const 
         return MOE_OK;
     }
     moe_cuda_parcel parcel;
-    int status =
-        moe_cuda_parcel_begin(cuda, moe_cuda_rows_room(rows, n_rows, n_groups), &parcel, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_parcel_begin(cuda, moe_cuda_rows_room(rows, n_rows, n_groups), &parcel, err));
     *out = moe_cuda_put_rows(&parcel, rows, n_rows, n_groups, n_runs);
     return moe_cuda_parcel_send(cuda, &parcel, err);
 }
@@ -114,13 +110,8 @@ int moe_cuda_op_kv_store(moe_device *device, const moe_kv_layout *layout, const 
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     const moe_cuda_kv_row *staged;
     uint32_t n_runs;
-    int status = moe_cuda_begin_heads(cuda, err);
-    if (status == MOE_OK) {
-        status = stage_rows(cuda, layout, rows, n_rows, &staged, &n_runs, err);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin_heads(cuda, err));
+    MOE_TRY(stage_rows(cuda, layout, rows, n_rows, &staged, &n_runs, err));
     moe_cuda_store(cuda, layout, staged, n_rows, k, k_stride, v, v_stride);
     return moe_cuda_launched(cuda, "storing keys and values", err);
 }
@@ -140,24 +131,18 @@ int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *
         max_head_kv = max_u32(max_head_kv, move->layouts[l].n_head_kv);
     }
     moe_cuda_parcel parcel;
-    status = moe_cuda_parcel_begin(cuda,
-                                   moe_cuda_parcel_room(move->n_layouts, sizeof *move->layouts) +
-                                       moe_cuda_parcel_room(n_pages, sizeof(void *)) +
-                                       2 * moe_cuda_parcel_room(move->n, sizeof(uint32_t)),
-                                   &parcel, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_parcel_begin(cuda,
+                                  moe_cuda_parcel_room(move->n_layouts, sizeof *move->layouts) +
+                                      moe_cuda_parcel_room(n_pages, sizeof(void *)) +
+                                      2 * moe_cuda_parcel_room(move->n, sizeof(uint32_t)),
+                                  &parcel, err));
     moe_kv_move staged = *move;
     staged.layouts =
         moe_cuda_parcel_put(&parcel, move->layouts, move->n_layouts, sizeof *move->layouts, NULL);
     staged.pages = moe_cuda_parcel_put(&parcel, move->pages, n_pages, sizeof(void *), NULL);
     staged.from = moe_cuda_parcel_put(&parcel, move->from, move->n, sizeof(uint32_t), NULL);
     staged.to = moe_cuda_parcel_put(&parcel, move->to, move->n, sizeof(uint32_t), NULL);
-    status = moe_cuda_parcel_send(cuda, &parcel, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_parcel_send(cuda, &parcel, err));
     moe_cuda_kv_move(cuda->stream, &staged, max_head_kv);
     return moe_cuda_launched(cuda, "moving positions of the KV cache", err);
 }
@@ -216,11 +201,7 @@ static int stage_choosing_rows(moe_cuda_device *cuda, const moe_attention *atten
     moe_cuda_parcel parcel;
     uint32_t n_runs;
     const uint32_t n_groups = attention->layout.n_other_groups + 1;
-    int status =
-        moe_cuda_parcel_begin(cuda, moe_cuda_rows_room(rows, n_rows, n_groups), &parcel, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_parcel_begin(cuda, moe_cuda_rows_room(rows, n_rows, n_groups), &parcel, err));
     *out = moe_cuda_put_rows(&parcel, rows, n_rows, n_groups, &n_runs);
     size_t at = (size_t)((const uint8_t *)*out - parcel.device);
     moe_cuda_kv_row *staged = (moe_cuda_kv_row *)(parcel.host + at);
@@ -275,16 +256,9 @@ int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, ui
     const moe_cuda_kv_row *staged;
     const float *row_scales;
     uint32_t n_runs;
-    int status = moe_cuda_begin(cuda, err);
-    if (status == MOE_OK) {
-        status = stage_rows_of(cuda, attention, n_rows, &staged, &n_runs, err);
-    }
-    if (status == MOE_OK) {
-        status = stage_row_scales(cuda, attention, n_rows, &row_scales, err);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    MOE_TRY(stage_rows_of(cuda, attention, n_rows, &staged, &n_runs, err));
+    MOE_TRY(stage_row_scales(cuda, attention, n_rows, &row_scales, err));
     uint32_t first, last;
     find_range(cuda, attention, n_rows, &first, &last);
     bool has_workspace = attention->layout.v_dim <= cuda->workspace_v_dim;

@@ -5,6 +5,7 @@
  * of heads wait likewise, for the keys to be stored. */
 #include "cuda/cuda_internal.h"
 #include "cuda/kernels/norm_launch.h"
+#include "runtime/base/error.h"
 
 int moe_cuda_begin(moe_cuda_device *cuda, moe_error *err)
 {
@@ -14,11 +15,9 @@ int moe_cuda_begin(moe_cuda_device *cuda, moe_error *err)
 
 int moe_cuda_begin_reading(moe_cuda_device *cuda, moe_error *err)
 {
-    int status = moe_cuda_enter(cuda, err);
-    if (status == MOE_OK) {
-        moe_cuda_catch_up(cuda);
-    }
-    return status;
+    MOE_TRY(moe_cuda_enter(cuda, err));
+    moe_cuda_catch_up(cuda);
+    return MOE_OK;
 }
 
 static void launch_norms(moe_cuda_device *cuda)
@@ -92,10 +91,7 @@ int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     const bool of_sum = adds_sum(cuda, a, b, y, n);
-    int status = of_sum ? moe_cuda_begin_heads(cuda, err) : moe_cuda_begin(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(of_sum ? moe_cuda_begin_heads(cuda, err) : moe_cuda_begin(cuda, err));
     if (cuda->recording.under_way) {
         cuda->addition = (moe_cuda_addition){.a = a, .b = b, .y = y, .n = n};
     } else {
@@ -185,14 +181,12 @@ static bool has_sums(const moe_cuda_device *cuda)
 static int put_off_norm(moe_cuda_device *cuda, const moe_cuda_put_off_norm *norm, moe_error *err)
 {
     moe_cuda_put_off_heads *h = &cuda->heads;
-    int status = moe_cuda_begin_heads(cuda, err);
-    if (status == MOE_OK && (has_sums(cuda) || h->n_ropes > 0 || h->n_norms == 2)) {
+    MOE_TRY(moe_cuda_begin_heads(cuda, err));
+    if (has_sums(cuda) || h->n_ropes > 0 || h->n_norms == 2) {
         moe_cuda_catch_up(cuda);
     }
-    if (status == MOE_OK) {
-        h->norms[h->n_norms++] = *norm;
-    }
-    return status;
+    h->norms[h->n_norms++] = *norm;
+    return MOE_OK;
 }
 
 void moe_cuda_turn(moe_cuda_device *cuda, const moe_rope *rope, uint32_t n_rows)
@@ -284,10 +278,7 @@ int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight
     if (cuda->recording.under_way && y == x && x_stride == n) {
         return put_off_norm(cuda, &(moe_cuda_put_off_norm){y, weight, n_rows, n, eps}, err);
     }
-    int status = moe_cuda_begin(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin(cuda, err));
     if (feeds) {
         moe_q8_rows_bind(&job.out, cuda->x_q8_memory, n_rows, n);
         moe_cuda_norm_quantize(cuda->stream, &job);

@@ -188,10 +188,7 @@ int moe_cuda_host_alloc(moe_device *device, size_t bytes, void **memory, moe_err
     size_t size = bytes == 0 ? 1 : bytes;
     size_t n_pieces = (size + cuda->pin_bytes - 1) / cuda->pin_bytes;
     *memory = NULL;
-    int status = moe_cuda_enter(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_enter(cuda, err));
     moe_cuda_host_block *block = moe_calloc(1, sizeof *block + n_pieces * sizeof block->pieces[0]);
     if (block == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a record of host memory");

@@ -152,10 +152,7 @@ static int link_copy_begin(moe_device *device, const moe_copy_range *ranges, uin
                            uint64_t *ticket, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = enter(cuda, n_ranges, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(enter(cuda, n_ranges, err));
     for (uint32_t r = 0; r < n_ranges; r++) {
         (void)moe_cuda_pin(cuda, ranges[r].src, ranges[r].bytes);
     }
@@ -167,13 +164,13 @@ static int link_save_begin(moe_device *device, const moe_copy_range *ranges, uin
                            uint64_t *ticket, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = enter(cuda, n_ranges, err);
-    for (uint32_t r = 0; r < n_ranges && status == MOE_OK; r++) {
+    MOE_TRY(enter(cuda, n_ranges, err));
+    for (uint32_t r = 0; r < n_ranges; r++) {
         if (!moe_cuda_pin(cuda, ranges[r].dst, ranges[r].bytes)) {
-            status = moe_fail(err, MOE_ERR_UNSUPPORTED, "the memory is not page-locked");
+            return moe_fail(err, MOE_ERR_UNSUPPORTED, "the memory is not page-locked");
         }
     }
-    return status != MOE_OK ? status : begin(&cuda->to_host, ranges, n_ranges, ticket, err);
+    return begin(&cuda->to_host, ranges, n_ranges, ticket, err);
 }
 
 static int state_of(moe_cuda_queue *queue, uint64_t ticket)
@@ -299,8 +296,8 @@ int moe_cuda_link_open(moe_cuda_device *cuda, moe_error *err)
     if (code != cudaSuccess) {
         return moe_cuda_translate(code, "cudaEventCreateWithFlags", "opening the link", err);
     }
-    int status = start_thread(&cuda->to_device, err);
-    return status != MOE_OK ? status : start_thread(&cuda->to_host, err);
+    MOE_TRY(start_thread(&cuda->to_device, err));
+    return start_thread(&cuda->to_host, err);
 }
 
 static void close_queue(moe_cuda_queue *queue)

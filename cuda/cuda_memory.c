@@ -111,10 +111,7 @@ static int take_part(moe_cuda_device *cuda, size_t bytes, void **memory, moe_err
     while (chunk != NULL && (chunk->part_bytes != bytes || chunk->used == all_parts(chunk))) {
         chunk = chunk->next;
     }
-    int status = chunk == NULL ? add_chunk(cuda, bytes, &chunk, err) : MOE_OK;
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(chunk == NULL ? add_chunk(cuda, bytes, &chunk, err) : MOE_OK);
     uint32_t part = 0;
     while ((chunk->used >> part & 1) != 0) {
         part++;
@@ -151,17 +148,14 @@ int moe_cuda_op_alloc(moe_device *device, size_t bytes, void **memory, moe_error
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     *memory = NULL;
-    int status = moe_cuda_enter(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_enter(cuda, err));
     /* Kernels read whole aligned pieces, even where an array ends inside one. */
     size_t size = bytes == 0 ? 1 : moe_align64(bytes);
     if (!is_part(size)) {
         return allocate(cuda, size, memory, err);
     }
     pthread_mutex_lock(&cuda->memory_lock);
-    status = take_part(cuda, size, memory, err);
+    int status = take_part(cuda, size, memory, err);
     pthread_mutex_unlock(&cuda->memory_lock);
     return status;
 }

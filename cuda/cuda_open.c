@@ -25,10 +25,7 @@
 static int device_copy(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin(cuda, err));
     return moe_cuda_check(cuda,
                           cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, cuda->stream),
                           "cudaMemcpyAsync", "a copy on the device", err);
@@ -37,8 +34,8 @@ static int device_copy(moe_device *device, void *dst, const void *src, size_t by
 static int device_sync(moe_device *device, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin(cuda, err);
-    return status != MOE_OK ? status : moe_cuda_wait(cuda, "waiting for the GPU", err);
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    return moe_cuda_wait(cuda, "waiting for the GPU", err);
 }
 
 /* ---- Scratch ---- */
@@ -79,10 +76,7 @@ static int device_reserve(moe_device *device, const moe_device_limits *limits, m
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     scratch_sizes sizes = measure_scratch(cuda, limits);
     void *memory;
-    int status = moe_cuda_op_alloc(device, sizes.total, &memory, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_op_alloc(device, sizes.total, &memory, err));
     uint8_t *p = memory;
     cuda->scratch = p;
     cuda->x_q8_memory = p;
@@ -298,22 +292,18 @@ static int try_kernel(moe_cuda_device *cuda, moe_error *err)
     for (int i = 0; i < TRIED_VALUES; i++) {
         values[i] = (float)i - 7.5f;
     }
-    int status = moe_cuda_stage(cuda, values, sizeof values, &staged, err);
-    if (status == MOE_OK) {
-        moe_cuda_scale(cuda->stream, 0.5f, staged, TRIED_VALUES);
-        status = moe_cuda_launched(cuda, "trying the GPU", err);
-    }
-    if (status == MOE_OK) {
-        status = moe_cuda_download(&cuda->base, back, staged, sizeof back, err);
-    }
-    for (int i = 0; status == MOE_OK && i < TRIED_VALUES; i++) {
+    MOE_TRY(moe_cuda_stage(cuda, values, sizeof values, &staged, err));
+    moe_cuda_scale(cuda->stream, 0.5f, staged, TRIED_VALUES);
+    MOE_TRY(moe_cuda_launched(cuda, "trying the GPU", err));
+    MOE_TRY(moe_cuda_download(&cuda->base, back, staged, sizeof back, err));
+    for (int i = 0; i < TRIED_VALUES; i++) {
         if (back[i] != 0.5f * values[i]) {
-            status = moe_fail(err, MOE_ERR_DEVICE,
-                              "%s computes wrongly: 0.5 times %g gave %g; see `nvidia-smi -q`",
-                              cuda->name, (double)values[i], (double)back[i]);
+            return moe_fail(err, MOE_ERR_DEVICE,
+                            "%s computes wrongly: 0.5 times %g gave %g; see `nvidia-smi -q`",
+                            cuda->name, (double)values[i], (double)back[i]);
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 static int open_parts(moe_cuda_device *cuda, uint64_t device_bytes, bool blas_prefill,
@@ -325,38 +315,23 @@ static int open_parts(moe_cuda_device *cuda, uint64_t device_bytes, bool blas_pr
     }
     /* An error left by an earlier user of this thread would be taken for a failed launch. */
     (void)cudaGetLastError();
-    int status = open_streams(cuda, err);
-    if (status == MOE_OK) {
-        status = moe_cuda_staging_open(cuda, err);
+    MOE_TRY(open_streams(cuda, err));
+    MOE_TRY(moe_cuda_staging_open(cuda, err));
+    MOE_TRY(moe_cuda_step_open(cuda, err));
+    MOE_TRY(moe_cuda_host_memory_open(cuda, device_bytes, err));
+    MOE_TRY(moe_cuda_link_open(cuda, err));
+    MOE_TRY(try_kernel(cuda, err));
+    if (blas_prefill) {
+        MOE_TRY(moe_cuda_blas_open(&cuda->blas, cuda->stream, err));
     }
-    if (status == MOE_OK) {
-        status = moe_cuda_step_open(cuda, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_cuda_host_memory_open(cuda, device_bytes, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_cuda_link_open(cuda, err);
-    }
-    if (status == MOE_OK) {
-        status = try_kernel(cuda, err);
-    }
-    if (status == MOE_OK && blas_prefill) {
-        status = moe_cuda_blas_open(&cuda->blas, cuda->stream, err);
-    }
-    if (status == MOE_OK) {
-        status = measure_link(cuda, err);
-    }
-    return status != MOE_OK ? status : measure_memory(cuda, err);
+    MOE_TRY(measure_link(cuda, err));
+    return measure_memory(cuda, err);
 }
 
 static int choose(uint32_t index, moe_cuda_device_info *info, moe_error *err)
 {
     moe_cuda_device_list list;
-    int status = moe_cuda_list(&list, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_list(&list, err));
     if (index >= list.n) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "device cuda:%u: there %s %u: cuda:0 to cuda:%u",
                         index, list.n == 1 ? "is" : "are", list.n, list.n - 1);
@@ -374,10 +349,7 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
     moe_cuda_device_info info;
     uint32_t index = options->index;
     *out = NULL;
-    int status = choose(index, &info, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(choose(index, &info, err));
     moe_cuda_device *cuda = moe_calloc(1, sizeof *cuda);
     if (cuda == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a CUDA device");
@@ -403,7 +375,7 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
     pthread_cond_init(&cuda->to_device.begun, NULL);
     pthread_cond_init(&cuda->to_host.begun, NULL);
     pthread_cond_init(&cuda->done, NULL);
-    status = open_parts(cuda, info.memory_bytes, options->blas_prefill, err);
+    int status = open_parts(cuda, info.memory_bytes, options->blas_prefill, err);
     if (status != MOE_OK) {
         device_close(&cuda->base);
         return status;

@@ -94,10 +94,7 @@ int moe_cuda_op_head_linear(moe_device *device, const moe_head_linear *linear, u
                             moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin(cuda, err));
     moe_cuda_head_linear(cuda->stream, cuda->n_multiprocessors, linear, n_rows, cuda->x_q8_memory);
     return moe_cuda_launched(cuda, "a linear map by heads", err);
 }
@@ -144,13 +141,8 @@ static int stage_works(moe_cuda_device *cuda, const moe_expert_work *works, uint
         n_inner += works[w].n_rows;
     }
     bytes += works[0].x_scales != NULL ? moe_cuda_parcel_room(n_inner, sizeof(float)) : 0;
-    int status = need_works(cuda, n_works, err);
-    if (status == MOE_OK) {
-        status = moe_cuda_parcel_begin(cuda, bytes, parcel, err);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(need_works(cuda, n_works, err));
+    MOE_TRY(moe_cuda_parcel_begin(cuda, bytes, parcel, err));
     void *list;
     experts->list =
         moe_cuda_parcel_put(parcel, NULL, 3 * (size_t)n_works, sizeof(moe_cuda_product), &list);
@@ -197,16 +189,12 @@ static int run_dense_blas(moe_cuda_device *cuda, const float *x, const moe_exper
                                   .out = out,
                                   .out_stride = out_stride,
                                   .n_rows = work->n_rows};
-    int status = blas_linear(cuda, &gate, x, work->n_rows, err);
-    if (status == MOE_OK) {
-        status = blas_linear(cuda, &up, x, work->n_rows, err);
-    }
-    if (status == MOE_OK) {
-        moe_cuda_activate(cuda->stream, &work->activation, NULL, cuda->ff_gate, cuda->ff_up,
-                          cuda->ff_gate, work->n_rows, n_ff);
-        status = moe_cuda_blas_run(cuda->blas, &down, err);
-    }
-    return status != MOE_OK ? status : moe_cuda_launched(cuda, "a dense network", err);
+    MOE_TRY(blas_linear(cuda, &gate, x, work->n_rows, err));
+    MOE_TRY(blas_linear(cuda, &up, x, work->n_rows, err));
+    moe_cuda_activate(cuda->stream, &work->activation, NULL, cuda->ff_gate, cuda->ff_up,
+                      cuda->ff_gate, work->n_rows, n_ff);
+    MOE_TRY(moe_cuda_blas_run(cuda->blas, &down, err));
+    return moe_cuda_launched(cuda, "a dense network", err);
 }
 
 int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, uint32_t n_in,
@@ -231,15 +219,9 @@ int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, u
                                 .out_stride = out_stride,
                                 .n_multiprocessors = cuda->n_multiprocessors};
     moe_cuda_parcel parcel;
-    status = stage_works(cuda, works, n_works, &experts, &parcel, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(stage_works(cuda, works, n_works, &experts, &parcel, err));
     moe_cuda_experts_list(&experts);
-    status = moe_cuda_parcel_send(cuda, &parcel, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_parcel_send(cuda, &parcel, err));
     bool quantized = false;
     for (uint32_t w = 0; w < n_works; w++) {
         quantized |= moe_cuda_is_quantized(&works[w].gate) || moe_cuda_is_quantized(&works[w].up);

@@ -95,17 +95,12 @@ static int record(moe_device *device, uint32_t number, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     moe_cuda_steady *steady = cuda->step.at;
-    int status = moe_cuda_begin(cuda, err);
-    if (status == MOE_OK && (cuda->step.inputs == NULL || steady == NULL)) {
-        status = moe_fail(err, MOE_ERR_UNSUPPORTED, "what is recorded is of steps of 1 to %u rows",
-                          MOE_CUDA_STEADY_ROWS);
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    if (cuda->step.inputs == NULL || steady == NULL) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED, "what is recorded is of steps of 1 to %u rows",
+                        MOE_CUDA_STEADY_ROWS);
     }
-    if (status == MOE_OK) {
-        status = need_number(steady, number, err);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(need_number(steady, number, err));
     drop(steady, number);
     /* Other threads keep using the link, whose calls are not part of the recording. The relaxed
      * mode also allows calls that this thread needs, for instance loading a kernel's code at its

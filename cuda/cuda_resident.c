@@ -2,6 +2,7 @@
 /* The experts of a few rows, all of them in memory that the device reads: from the routers' logits
  * to the sums of their outputs, without the host. Recordings (cuda_recording.c) use it. */
 #include "cuda/cuda_internal.h"
+#include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 
 typedef struct routed_rows {
@@ -30,10 +31,7 @@ static int place_rows(moe_cuda_device *cuda, const moe_resident_experts *job, ro
                    moe_cuda_parcel_room(n, sizeof(moe_cuda_fetch)) +
                    moe_cuda_parcel_room(1, sizeof(uint32_t)) +
                    moe_cuda_parcel_room(1, sizeof(moe_cuda_buddy_stats));
-    int status = moe_cuda_scratch_begin(cuda, bytes, &parcel, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_scratch_begin(cuda, bytes, &parcel, err));
     float *probs = moe_cuda_parcel_put(&parcel, NULL, n_probs, sizeof(float), NULL);
     float *weights = moe_cuda_parcel_put(&parcel, NULL, n, sizeof(float), NULL);
     float *mixed = moe_cuda_parcel_put(&parcel, NULL, n, sizeof(float), NULL);
@@ -119,13 +117,8 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
     const bool stops = job->stop.stopped != NULL;
     routed_rows row;
     MOE_ASSERT(job->n_rows == 1 || (stops && job->n_rows <= MOE_CUDA_CHOSEN_ROWS));
-    int status = moe_cuda_begin_reading(cuda, err);
-    if (status == MOE_OK) {
-        status = place_rows(cuda, job, &row, err);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin_reading(cuda, err));
+    MOE_TRY(place_rows(cuda, job, &row, err));
     choose(cuda, job, &row);
     const moe_router_gate gate = moe_cuda_gate_of(&job->route);
     const moe_cuda_chosen_router router = {.gate = &gate,

@@ -143,28 +143,20 @@ static int grow_ring(moe_cuda_device *cuda, size_t bytes, moe_error *err)
     while (part_bytes < bytes) {
         part_bytes *= 2;
     }
-    int status = moe_cuda_wait(cuda, "a larger staging ring", err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_wait(cuda, "a larger staging ring", err));
     moe_cuda_ring larger;
-    status = make_ring(&larger, part_bytes, err);
-    if (status == MOE_OK) {
-        release_ring(&cuda->ring);
-        cuda->ring = larger;
-    }
-    return status;
+    MOE_TRY(make_ring(&larger, part_bytes, err));
+    release_ring(&cuda->ring);
+    cuda->ring = larger;
+    return MOE_OK;
 }
 
 static int next_part(moe_cuda_device *cuda, moe_error *err)
 {
     moe_cuda_ring *ring = &cuda->ring;
     const char *what = "staging the arrays of an operation";
-    int status = moe_cuda_check(cuda, cudaEventRecord(ring->passed[ring->part], cuda->stream),
-                                "cudaEventRecord", what, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_check(cuda, cudaEventRecord(ring->passed[ring->part], cuda->stream),
+                           "cudaEventRecord", what, err));
     ring->left[ring->part] = true;
     ring->part = (ring->part + 1) % MOE_CUDA_STAGES;
     ring->used = 0;
@@ -198,17 +190,13 @@ int moe_cuda_parcel_begin(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *
                           moe_error *err)
 {
     moe_cuda_ring *ring = &cuda->ring;
-    int status = MOE_OK;
     if (cuda->recording.under_way) {
         return begin_in_recording(cuda, bytes, parcel, err);
     }
     if (bytes > ring->part_bytes) {
-        status = grow_ring(cuda, bytes, err);
+        MOE_TRY(grow_ring(cuda, bytes, err));
     } else if (ring->used + bytes > ring->part_bytes) {
-        status = next_part(cuda, err);
-    }
-    if (status != MOE_OK) {
-        return status;
+        MOE_TRY(next_part(cuda, err));
     }
     size_t at = ring->part * ring->part_bytes + ring->used;
     ring->used += bytes;
@@ -261,10 +249,7 @@ int moe_cuda_stage(moe_cuda_device *cuda, const void *src, size_t bytes, void **
                    moe_error *err)
 {
     moe_cuda_parcel parcel;
-    int status = moe_cuda_parcel_begin(cuda, moe_cuda_parcel_room(bytes, 1), &parcel, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_parcel_begin(cuda, moe_cuda_parcel_room(bytes, 1), &parcel, err));
     *device = moe_cuda_parcel_put(&parcel, src, bytes, 1, NULL);
     return moe_cuda_parcel_send(cuda, &parcel, err);
 }
@@ -274,17 +259,12 @@ int moe_cuda_results_need(moe_cuda_device *cuda, size_t bytes, moe_error *err)
     if (bytes <= cuda->results.bytes) {
         return MOE_OK;
     }
-    int status = moe_cuda_wait(cuda, "a larger buffer for results", err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_wait(cuda, "a larger buffer for results", err));
     moe_cuda_results larger;
-    status = make_results(&larger, bytes, err);
-    if (status == MOE_OK) {
-        release_results(&cuda->results);
-        cuda->results = larger;
-    }
-    return status;
+    MOE_TRY(make_results(&larger, bytes, err));
+    release_results(&cuda->results);
+    cuda->results = larger;
+    return MOE_OK;
 }
 
 /* One part of an upload of `bytes`. Large uploads are of weights, while nothing waits for them. */
@@ -308,10 +288,7 @@ int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes
     for (size_t at = 0; status == MOE_OK && at < bytes;) {
         size_t n = bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
         moe_cuda_parcel parcel;
-        status = moe_cuda_parcel_begin(cuda, moe_cuda_parcel_room(n, 1), &parcel, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(moe_cuda_parcel_begin(cuda, moe_cuda_parcel_room(n, 1), &parcel, err));
         memcpy(parcel.host, (const uint8_t *)src + at, n);
         status = upload_part(cuda, (uint8_t *)dst + at, parcel.host, n, bytes, err);
         at += n;
@@ -329,23 +306,23 @@ static int begin_copy_back(moe_cuda_device *cuda, void *locked, const void *src,
 static int copy_back(moe_cuda_device *cuda, void *locked, const void *src, size_t bytes,
                      moe_error *err)
 {
-    int status = begin_copy_back(cuda, locked, src, bytes, err);
-    return status != MOE_OK ? status : moe_cuda_wait(cuda, "a download", err);
+    MOE_TRY(begin_copy_back(cuda, locked, src, bytes, err));
+    return moe_cuda_wait(cuda, "a download", err);
 }
 
 int moe_cuda_download_later(moe_device *device, void *dst, const void *src, size_t bytes,
                             moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin(cuda, err);
-    if (status == MOE_OK && !moe_cuda_has_host_memory(cuda, dst, bytes)) {
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    if (!moe_cuda_has_host_memory(cuda, dst, bytes)) {
         if (cuda->recording.under_way) {
             return moe_fail(err, MOE_ERR_UNSUPPORTED,
                             "a download to memory that could not be page-locked is not recorded");
         }
         return moe_cuda_download(device, dst, src, bytes, err);
     }
-    return status != MOE_OK ? status : begin_copy_back(cuda, dst, src, bytes, err);
+    return begin_copy_back(cuda, dst, src, bytes, err);
 }
 
 /* Copies straight to page-locked memory, else through the buffer for results. */

@@ -113,12 +113,10 @@ int moe_cuda_wait(moe_cuda_device *cuda, const char *what, moe_error *err)
     pthread_mutex_lock(&cuda->lock);
     uint64_t n_uses = cuda->n_uses;
     pthread_mutex_unlock(&cuda->lock);
-    int status = moe_cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "cudaStreamSynchronize",
-                                what, err);
-    if (status == MOE_OK) {
-        pthread_mutex_lock(&cuda->lock);
-        cuda->n_uses_done = n_uses > cuda->n_uses_done ? n_uses : cuda->n_uses_done;
-        pthread_mutex_unlock(&cuda->lock);
-    }
-    return status;
+    MOE_TRY(moe_cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "cudaStreamSynchronize", what,
+                           err));
+    pthread_mutex_lock(&cuda->lock);
+    cuda->n_uses_done = n_uses > cuda->n_uses_done ? n_uses : cuda->n_uses_done;
+    pthread_mutex_unlock(&cuda->lock);
+    return MOE_OK;
 }

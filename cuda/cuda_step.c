@@ -18,6 +18,7 @@
 
 #include "cpu/kernels/vector_ops.h"
 #include "cuda/cuda_internal.h"
+#include "runtime/base/error.h"
 
 #define FIRST_BYTES  (2u << 20) /* for one row of a timeline */
 #define STEADY_BYTES (512u << 10)
@@ -62,18 +63,16 @@ static int make(moe_cuda_block *block, size_t bytes, moe_error *err)
 
 int moe_cuda_step_open(moe_cuda_device *cuda, moe_error *err)
 {
-    int status = make(&cuda->step.other, OTHER_BYTES, err);
-    for (uint32_t i = 0; i < MOE_CUDA_STEADY_ROWS && status == MOE_OK; i++) {
-        status = make(&cuda->step.steady[MOE_CUDA_STEP_TIMELINE][i].block,
-                      i == 0 ? FIRST_BYTES : STEADY_BYTES, err);
+    MOE_TRY(make(&cuda->step.other, OTHER_BYTES, err));
+    for (uint32_t i = 0; i < MOE_CUDA_STEADY_ROWS; i++) {
+        MOE_TRY(make(&cuda->step.steady[MOE_CUDA_STEP_TIMELINE][i].block,
+                     i == 0 ? FIRST_BYTES : STEADY_BYTES, err));
     }
-    for (uint32_t i = 1; i < MOE_CUDA_STEADY_ROWS && status == MOE_OK; i++) {
-        status = make(&cuda->step.steady[MOE_CUDA_STEP_TREE][i].block, STEADY_BYTES, err);
-        if (status == MOE_OK) {
-            status = make(&cuda->step.steady[MOE_CUDA_STEP_MANY][i].block, STEADY_BYTES, err);
-        }
+    for (uint32_t i = 1; i < MOE_CUDA_STEADY_ROWS; i++) {
+        MOE_TRY(make(&cuda->step.steady[MOE_CUDA_STEP_TREE][i].block, STEADY_BYTES, err));
+        MOE_TRY(make(&cuda->step.steady[MOE_CUDA_STEP_MANY][i].block, STEADY_BYTES, err));
     }
-    return status;
+    return MOE_OK;
 }
 
 /* Makes the block hold so many bytes, and waits until its last copy is done, because it will be
@@ -82,15 +81,11 @@ static int prepare(moe_cuda_device *cuda, moe_cuda_block *block, size_t bytes, m
 {
     if (bytes > block->bytes) {
         moe_cuda_block larger = {0};
-        int status = moe_cuda_wait(cuda, what, err);
-        if (status == MOE_OK) {
-            status = make(&larger, 2 * bytes, err);
-        }
-        if (status == MOE_OK) {
-            release(block);
-            *block = larger;
-        }
-        return status;
+        MOE_TRY(moe_cuda_wait(cuda, what, err));
+        MOE_TRY(make(&larger, 2 * bytes, err));
+        release(block);
+        *block = larger;
+        return MOE_OK;
     }
     return block->is_sent ? moe_cuda_check(cuda, cudaEventSynchronize(block->sent),
                                            "cudaEventSynchronize", what, err)

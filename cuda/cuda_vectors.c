@@ -10,13 +10,8 @@ int moe_cuda_op_gather(moe_device *device, const float *x, uint32_t n, const uin
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     void *staged;
-    int status = moe_cuda_begin(cuda, err);
-    if (status == MOE_OK) {
-        status = moe_cuda_stage(cuda, rows, n_rows * sizeof *rows, &staged, err);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    MOE_TRY(moe_cuda_stage(cuda, rows, n_rows * sizeof *rows, &staged, err));
     moe_cuda_gather(cuda->stream, x, n, staged, n_rows, out);
     return moe_cuda_launched(cuda, "gathering rows", err);
 }
@@ -33,13 +28,10 @@ int moe_cuda_op_scatter(moe_device *device, const float *x, uint32_t n, const ui
     for (uint32_t r = 0; r < n_rows && status == MOE_OK; r += most) {
         uint32_t n_now = n_rows - r < most ? n_rows - r : most;
         moe_cuda_parcel parcel;
-        status = moe_cuda_parcel_begin(cuda,
-                                       moe_cuda_parcel_room(n_now, row_bytes) +
-                                           moe_cuda_parcel_room(n_now, sizeof *rows),
-                                       &parcel, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(moe_cuda_parcel_begin(cuda,
+                                      moe_cuda_parcel_room(n_now, row_bytes) +
+                                          moe_cuda_parcel_room(n_now, sizeof *rows),
+                                      &parcel, err));
         const float *sent = moe_cuda_parcel_put(&parcel, x + (size_t)r * n, n_now, row_bytes, NULL);
         const uint32_t *numbers = moe_cuda_parcel_put(&parcel, rows + r, n_now, sizeof *rows, NULL);
         status = moe_cuda_parcel_send(cuda, &parcel, err);
@@ -55,10 +47,7 @@ int moe_cuda_op_copy_rows(moe_device *device, const float *src, size_t src_strid
                           size_t dst_stride, uint32_t n, size_t n_rows, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin(cuda, err));
     moe_cuda_copy_rows(cuda->stream, src, src_stride, dst, dst_stride, n, n_rows);
     return moe_cuda_launched(cuda, "copying rows", err);
 }
@@ -68,10 +57,7 @@ int moe_cuda_op_layer_norm(moe_device *device, const float *x, const float *weig
                            size_t x_stride, float eps, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin(cuda, err));
     moe_cuda_layer_norm(cuda->stream, x, weight, bias, y, n_rows, n, x_stride, eps);
     return moe_cuda_launched(cuda, "a norm", err);
 }
@@ -79,10 +65,7 @@ int moe_cuda_op_layer_norm(moe_device *device, const float *x, const float *weig
 int moe_cuda_op_soft_cap(moe_device *device, float cap, float *x, size_t n, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin(cuda, err));
     moe_cuda_soft_cap(cuda->stream, cap, x, n);
     return moe_cuda_launched(cuda, "a soft cap", err);
 }
@@ -90,10 +73,7 @@ int moe_cuda_op_soft_cap(moe_device *device, float cap, float *x, size_t n, moe_
 int moe_cuda_op_clamp(moe_device *device, float limit, float *x, size_t n, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin(cuda, err));
     moe_cuda_clamp(cuda->stream, limit, x, n);
     return moe_cuda_launched(cuda, "clamping", err);
 }
@@ -101,10 +81,7 @@ int moe_cuda_op_clamp(moe_device *device, float limit, float *x, size_t n, moe_e
 int moe_cuda_op_scale(moe_device *device, float factor, float *x, size_t n, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin(cuda, err));
     moe_cuda_scale(cuda->stream, factor, x, n);
     return moe_cuda_launched(cuda, "scaling", err);
 }
@@ -113,11 +90,7 @@ int moe_cuda_op_scale(moe_device *device, float factor, float *x, size_t n, moe_
 static int stage_angles(moe_cuda_device *cuda, size_t n, moe_rope *rope, moe_error *err)
 {
     moe_cuda_parcel parcel;
-    int status =
-        moe_cuda_parcel_begin(cuda, 2 * moe_cuda_parcel_room(n, sizeof(float)), &parcel, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_parcel_begin(cuda, 2 * moe_cuda_parcel_room(n, sizeof(float)), &parcel, err));
     rope->cos = moe_cuda_parcel_put(&parcel, rope->cos, n, sizeof(float), NULL);
     rope->sin = moe_cuda_parcel_put(&parcel, rope->sin, n, sizeof(float), NULL);
     return moe_cuda_parcel_send(cuda, &parcel, err);
@@ -241,14 +214,9 @@ int moe_cuda_op_combine(moe_device *device, const moe_combine *combine, uint32_t
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     void *weights;
-    int status = moe_cuda_begin(cuda, err);
-    if (status == MOE_OK) {
-        status = moe_cuda_stage(cuda, combine->weights,
-                                (size_t)n_rows * combine->n_ranks * sizeof(float), &weights, err);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    MOE_TRY(moe_cuda_stage(cuda, combine->weights,
+                           (size_t)n_rows * combine->n_ranks * sizeof(float), &weights, err));
     moe_combine staged = *combine;
     staged.weights = weights;
     moe_cuda_combine(cuda->stream, &staged, n_rows);
@@ -259,10 +227,7 @@ int moe_cuda_op_sigmoid_scale(moe_device *device, const float *gate, float *x, u
                               uint32_t n, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin(cuda, err));
     moe_cuda_sigmoid_scale(cuda->stream, gate, x, n_rows, n);
     return moe_cuda_launched(cuda, "the shared expert's gate", err);
 }
@@ -270,10 +235,7 @@ int moe_cuda_op_sigmoid_scale(moe_device *device, const float *gate, float *x, u
 int moe_cuda_op_gate(moe_device *device, const moe_gating *gating, size_t n_rows, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin(cuda, err));
     moe_cuda_gate(cuda->stream, gating, n_rows);
     return moe_cuda_launched(cuda, "a gate", err);
 }
@@ -282,10 +244,7 @@ int moe_cuda_op_greatest(moe_device *device, const float *x, uint32_t n_rows, ui
                          moe_greatest *out, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin(cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_begin(cuda, err));
     moe_cuda_greatest(cuda->stream, x, n_rows, n, out);
     return moe_cuda_launched(cuda, "the greatest of a row", err);
 }

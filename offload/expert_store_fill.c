@@ -132,33 +132,29 @@ typedef struct filling {
  * way. */
 static int await_one(moe_expert_store *store, const filling *f, uint32_t n_begun, moe_error *err)
 {
-    int status = moe_store_wait_ahead(store, err);
+    MOE_TRY(moe_store_wait_ahead(store, err));
     double share = (double)(n_begun - store->n_ahead) / (double)f->n_keys;
-    if (status == MOE_OK && f->report != NULL && !f->report(share, f->user)) {
+    if (f->report != NULL && !f->report(share, f->user)) {
         return moe_fail(err, MOE_ERR_CANCELLED, "opening was cancelled");
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_expert_store_fill(moe_expert_store *store, const uint32_t *keys, uint32_t n,
                           moe_store_progress_fn report, void *user, moe_error *err)
 {
     filling f = {.n_keys = n, .report = report, .user = user};
-    int status = MOE_OK;
     moe_store_settle_ahead(store);
     for (uint32_t i = 0; i < n; i++) {
         while (has_place(store, keys[i]) && !ask_for(store, keys[i])) {
             if (store->n_ahead == 0) {
                 return MOE_OK; /* the host tier has no slot to spare */
             }
-            status = await_one(store, &f, i, err);
-            if (status != MOE_OK) {
-                return status;
-            }
+            MOE_TRY(await_one(store, &f, i, err));
         }
     }
-    while (store->n_ahead > 0 && status == MOE_OK) {
-        status = await_one(store, &f, n, err);
+    while (store->n_ahead > 0) {
+        MOE_TRY(await_one(store, &f, n, err));
     }
-    return status;
+    return MOE_OK;
 }

@@ -160,10 +160,7 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
     }
     store->n_wave = access_wave(store);
     if (store->n_wave == 0) {
-        int status = moe_store_quiesce(store, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(moe_store_quiesce(store, err));
         moe_store_unprotect(store, MOE_ALL_LAYERS);
         moe_store_release_kept(store);
         store->n_wave = access_wave(store);
@@ -201,10 +198,7 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
     moe_store_stop_warming(store);
     moe_store_settle_ahead(store);
     moe_store_cancel_ahead(store, is_wanted, (void *)request);
-    int status = moe_store_check(store, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_store_check(store, err));
     store->request = *request;
     store->n_wave = store->n_delivered = 0;
     for (uint32_t i = 0; i < request->n; i++) {
@@ -221,7 +215,7 @@ int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *req
     } else {
         moe_store_hold_on_host(store);
     }
-    status = begin_wave(store, err);
+    int status = begin_wave(store, err);
     moe_store_unprotect(store, request->layer);
     if (status != MOE_OK) {
         moe_expert_store_end_layer(store);
@@ -329,10 +323,7 @@ static void submit_postponed(moe_expert_store *store, uint32_t *n_waiting)
 static int wait_for_wave(moe_expert_store *store, uint32_t n_waiting, moe_error *err)
 {
     if (n_waiting == 0) {
-        int status = moe_store_quiesce(store, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(moe_store_quiesce(store, err));
         submit_postponed(store, &n_waiting);
     }
     if (n_waiting == 0) {

@@ -37,14 +37,12 @@ static int measure_slots(const moe_tensor_map *map,
                          moe_error *err)
 {
     moe_slot_arena arena;
-    int status = moe_slot_arena_init(&arena, NULL, map, NULL, bytes_of, NULL, err);
-    if (status == MOE_OK) {
-        *full_bytes = moe_slot_arena_full_bytes(&arena);
-        *slot_bytes = moe_slot_arena_largest_bytes(&arena);
-        *n_classes = arena.n_classes;
-        moe_slot_arena_free(&arena);
-    }
-    return status;
+    MOE_TRY(moe_slot_arena_init(&arena, NULL, map, NULL, bytes_of, NULL, err));
+    *full_bytes = moe_slot_arena_full_bytes(&arena);
+    *slot_bytes = moe_slot_arena_largest_bytes(&arena);
+    *n_classes = arena.n_classes;
+    moe_slot_arena_free(&arena);
+    return MOE_OK;
 }
 
 int moe_expert_store_sizes(const moe_tensor_map *map, bool has_link, moe_expert_slot_sizes *sizes,
@@ -55,11 +53,10 @@ int moe_expert_store_sizes(const moe_tensor_map *map, bool has_link, moe_expert_
         return measure_slots(map, assumed_buffer_bytes, &sizes->full_bytes, &sizes->slot_bytes,
                              &sizes->n_classes, err);
     }
-    int status = measure_slots(map, device_buffer_bytes, &sizes->full_bytes, &sizes->slot_bytes,
-                               &sizes->n_classes, err);
-    return status != MOE_OK ? status
-                            : measure_slots(map, assumed_buffer_bytes, &sizes->host_full_bytes,
-                                            &sizes->host_slot_bytes, &sizes->n_classes, err);
+    MOE_TRY(measure_slots(map, device_buffer_bytes, &sizes->full_bytes, &sizes->slot_bytes,
+                          &sizes->n_classes, err));
+    return measure_slots(map, assumed_buffer_bytes, &sizes->host_full_bytes,
+                         &sizes->host_slot_bytes, &sizes->n_classes, err);
 }
 
 /* As long as a wait may take, but at most MOST_CLOSE_MS: somebody is waiting for the program to

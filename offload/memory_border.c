@@ -73,12 +73,12 @@ static uint64_t spare_bytes(const moe_expert_store *store, const moe_slot_tier *
 static int make_closable(moe_expert_store *store, const moe_slot_tier *tier, uint64_t bytes,
                          moe_error *err)
 {
-    int status = moe_store_quiesce(store, err);
-    if (status == MOE_OK && spare_bytes(store, tier) < bytes) {
+    MOE_TRY(moe_store_quiesce(store, err));
+    if (spare_bytes(store, tier) < bytes) {
         moe_store_unprotect(store, MOE_ALL_LAYERS);
         moe_store_release_kept(store);
     }
-    return status;
+    return MOE_OK;
 }
 
 /* ---- Slots in RAM ---- */
@@ -190,10 +190,7 @@ static int close_slots(moe_expert_store *store, uint64_t bytes, uint64_t *freed,
     if (!moe_slot_arena_shrinks(store->ram.arena)) {
         return MOE_ERR_BUDGET;
     }
-    int status = make_closable(store, &store->ram, bytes, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(make_closable(store, &store->ram, bytes, err));
     uint64_t one = spare_bytes(store, &store->ram) >= bytes;
     while (*freed < bytes && one > 0) {
         one = close_slot(store);
@@ -480,11 +477,8 @@ int moe_memory_border_take_page(moe_memory_border *b, size_t bytes, void **memor
         return take_device_page(b, bytes, memory, lent, err);
     }
     *lent = false;
-    int status = moe_memory_border_take(b, bytes, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = b->device->ops->alloc(b->device, bytes, memory, err);
+    MOE_TRY(moe_memory_border_take(b, bytes, err));
+    int status = b->device->ops->alloc(b->device, bytes, memory, err);
     if (status != MOE_OK) {
         moe_memory_border_give(b, bytes);
     }

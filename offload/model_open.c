@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "offload/model_open.h"
+#include "runtime/base/error.h"
 
 /* A thread reads into memory of its own. If it hangs, it and that memory are left behind, and the
  * header's memory can be freed. */
@@ -9,10 +10,7 @@ static int read_header(const moe_gguf_file *file, uint64_t offset, void *dst, si
     const moe_model_reader_options *reading = user;
     /* The name in messages; moe_gguf_open_by() puts the file's before it. */
     moe_byte_source *header;
-    int status = moe_file_source_of(&header, "the header", file->source->fd, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_file_source_of(&header, "the header", file->source->fd, err));
     moe_model_reader_options options = {.files = &header,
                                         .n_files = 1,
                                         .buffered = true,
@@ -21,7 +19,7 @@ static int read_header(const moe_gguf_file *file, uint64_t offset, void *dst, si
                                         .cancel_user = reading->cancel_user};
     moe_model_range range = {0, offset, size};
     moe_model_reader *reader;
-    status = moe_model_reader_open(&reader, &options, err);
+    int status = moe_model_reader_open(&reader, &options, err);
     if (status == MOE_OK) {
         status = moe_model_reader_read(reader, &range, dst, err);
         moe_model_reader_close(&reader);

@@ -148,10 +148,7 @@ static int open_ranges(moe_model_reader *r, const moe_model_range *ranges, size_
                                         .max_ranges = N_PIECES,
                                         .log = o->log,
                                         .user = o->user};
-    int status = moe_range_reader_open(&r->ranges_reader, &options, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_range_reader_open(&r->ranges_reader, &options, err));
     size_t buffer_bytes = moe_range_buffer_bytes(r->ranges_reader, PIECE_BYTES);
     r->memory_bytes = N_PIECES * buffer_bytes;
     r->memory =
@@ -279,10 +276,7 @@ static int drain(moe_model_reader *r, moe_error *err)
 int moe_model_reader_begin(moe_model_reader *r, const moe_model_range *ranges, size_t n,
                            moe_error *err)
 {
-    int status = r->ranges_reader == NULL ? open_ranges(r, ranges, n, err) : drain(r, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(r->ranges_reader == NULL ? open_ranges(r, ranges, n, err) : drain(r, err));
     r->ranges = ranges;
     r->n_ranges = n;
     r->at_range = 0;
@@ -333,28 +327,25 @@ int moe_model_reader_next(moe_model_reader *r, size_t most, const uint8_t **byte
 int moe_model_reader_take(moe_model_reader *r, void *dst, size_t size, moe_error *err)
 {
     uint8_t *out = dst;
-    int status = MOE_OK;
-    while (size > 0 && status == MOE_OK) {
+    while (size > 0) {
         const uint8_t *bytes;
         size_t n;
-        status = moe_model_reader_next(r, size, &bytes, &n, err);
-        if (status == MOE_OK && n == 0) {
+        MOE_TRY(moe_model_reader_next(r, size, &bytes, &n, err));
+        if (n == 0) {
             return moe_fail(err, MOE_ERR_INTERNAL, "the ranges are shorter than what is taken");
         }
-        if (status == MOE_OK) {
-            memcpy(out, bytes, n);
-            out += n;
-            size -= n;
-        }
+        memcpy(out, bytes, n);
+        out += n;
+        size -= n;
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_model_reader_read(moe_model_reader *r, const moe_model_range *range, void *dst,
                           moe_error *err)
 {
-    int status = moe_model_reader_begin(r, range, 1, err);
-    return status != MOE_OK ? status : moe_model_reader_take(r, dst, range->size, err);
+    MOE_TRY(moe_model_reader_begin(r, range, 1, err));
+    return moe_model_reader_take(r, dst, range->size, err);
 }
 
 void moe_model_reader_get_stats(const moe_model_reader *r, moe_range_reader_stats *stats)

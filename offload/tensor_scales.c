@@ -11,16 +11,16 @@ static int read_range(moe_model_reader *reader, const moe_scale_range *range, fl
 {
     const moe_model_range bytes = {
         .file = range->file_index, .offset = range->offset, .size = range->n * sizeof *scales};
-    int status = moe_model_reader_read(reader, &bytes, scales, err);
-    for (uint32_t i = 0; i < range->n && status == MOE_OK; i++) {
+    MOE_TRY(moe_model_reader_read(reader, &bytes, scales, err));
+    for (uint32_t i = 0; i < range->n; i++) {
         if (!isfinite(scales[i]) || scales[i] == 0.0f) {
-            status = moe_fail(err, MOE_ERR_FORMAT,
-                              "tensor '%.*s': scale %u is %g, not a finite number other than 0: "
-                              "the file is damaged, get it again",
-                              (int)range->name_size, range->name, i, (double)scales[i]);
+            return moe_fail(err, MOE_ERR_FORMAT,
+                            "tensor '%.*s': scale %u is %g, not a finite number other than 0: "
+                            "the file is damaged, get it again",
+                            (int)range->name_size, range->name, i, (double)scales[i]);
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_tensor_scales_read(moe_tensor_map *map, const moe_model_reader_options *options,

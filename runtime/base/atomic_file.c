@@ -163,11 +163,8 @@ static int create(moe_atomic_file *file, mode_t mode)
 
 static int open_temporary(moe_atomic_file *file, mode_t mode, moe_error *err)
 {
-    int status = open_folder(file, err);
-    status = status == MOE_OK ? check_target(file, err) : status;
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(open_folder(file, err));
+    MOE_TRY(check_target(file, err));
     remove_leftovers(file->folder);
     int fd = create(file, mode);
     if (fd < 0) {

@@ -13,4 +13,14 @@ __attribute__((format(printf, 3, 4))) int moe_fail(moe_error *err, int status, c
  */
 int moe_fail_null(moe_error *err, const char *function, const char *arguments);
 
+/* Makes the call; leaves the function with the call's status if that is not MOE_OK. For functions
+ * that have nothing to release at that point. */
+#define MOE_TRY(call)                                                                              \
+    do {                                                                                           \
+        int moe_try_status_ = (call);                                                              \
+        if (moe_try_status_ != MOE_OK) {                                                           \
+            return moe_try_status_;                                                                \
+        }                                                                                          \
+    } while (0)
+
 #endif

@@ -95,10 +95,7 @@ int moe_struct_check(const moe_struct_kind *kind, const void *given, moe_error *
 
 int moe_struct_take(const moe_struct_kind *kind, void *own, const void *given, moe_error *err)
 {
-    int status = moe_struct_check(kind, given, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_struct_check(kind, given, err));
     size_t size = size_of(given);
     const unsigned char *bytes = given;
     for (size_t i = kind->known; i < size; i++) {
@@ -117,11 +114,9 @@ int moe_struct_take(const moe_struct_kind *kind, void *own, const void *given, m
 
 int moe_struct_give(const moe_struct_kind *kind, void *given, const void *own, moe_error *err)
 {
-    int status = moe_struct_check(kind, given, err);
-    if (status == MOE_OK) {
-        moe_struct_init(kind, given, size_of(given), own);
-    }
-    return status;
+    MOE_TRY(moe_struct_check(kind, given, err));
+    moe_struct_init(kind, given, size_of(given), own);
+    return MOE_OK;
 }
 
 void moe_struct_init(const moe_struct_kind *kind, void *given, size_t size, const void *own)

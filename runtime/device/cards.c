@@ -99,12 +99,10 @@ int moe_cards_alloc(moe_device *device, uint32_t card, size_t bytes, void **memo
         return device->ops->alloc(device, bytes, memory, err);
     }
     further_card *c = &device->cards->cards[card];
-    int status = c->device->ops->alloc(c->device, bytes, memory, err);
-    if (status == MOE_OK) {
-        c->slots = *memory;
-        c->slots_bytes = bytes;
-    }
-    return status;
+    MOE_TRY(c->device->ops->alloc(c->device, bytes, memory, err));
+    c->slots = *memory;
+    c->slots_bytes = bytes;
+    return MOE_OK;
 }
 
 void moe_cards_free(moe_device *device, uint32_t card, void *memory, size_t bytes)

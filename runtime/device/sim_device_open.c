@@ -246,11 +246,8 @@ static int sim_alloc(moe_device *device, size_t bytes, void **memory, moe_error 
 {
     moe_sim_device *sim = sim_of(device);
     *memory = NULL;
-    int status = book(sim, bytes, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = sim->inner->ops->alloc(sim->inner, bytes, memory, err);
+    MOE_TRY(book(sim, bytes, err));
+    int status = sim->inner->ops->alloc(sim->inner, bytes, memory, err);
     if (status != MOE_OK) {
         unbook(sim, bytes);
     }
@@ -283,8 +280,8 @@ static void sim_take_back(moe_device *device, void *memory, size_t bytes)
 static int sim_reserve(moe_device *device, const moe_device_limits *limits, moe_error *err)
 {
     moe_sim_device *sim = sim_of(device);
-    int status = book(sim, sim->inner->ops->scratch_need(sim->inner, limits), err);
-    return status != MOE_OK ? status : sim->inner->ops->reserve(sim->inner, limits, err);
+    MOE_TRY(book(sim, sim->inner->ops->scratch_need(sim->inner, limits), err));
+    return sim->inner->ops->reserve(sim->inner, limits, err);
 }
 
 static uint64_t sim_scratch_need(const moe_device *device, const moe_device_limits *limits)

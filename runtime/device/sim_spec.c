@@ -96,11 +96,8 @@ int moe_sim_spec_parse(moe_sim_spec *out, const char *text, moe_error *err)
             return moe_fail(err, MOE_ERR_ARGUMENT, "simulated device: %s is given twice",
                             parts[p].name);
         }
-        int status =
-            parse_value(&parts[p], next + name_size + 1, size - name_size - 1, &values[p], err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(
+            parse_value(&parts[p], next + name_size + 1, size - name_size - 1, &values[p], err));
         given[p] = true;
         next += size;
         next += *next == ',';

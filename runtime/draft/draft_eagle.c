@@ -114,10 +114,7 @@ static int open_taps(moe_draft_eagle *eagle, moe_runner *trunk, moe_error *err)
 {
     void *memory = NULL;
     eagle->tapped_bytes = tapped_bytes(eagle, trunk->buffers.max_rows);
-    int status = trunk->device->ops->alloc(trunk->device, eagle->tapped_bytes, &memory, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(trunk->device->ops->alloc(trunk->device, eagle->tapped_bytes, &memory, err));
     eagle->tapped = memory;
     for (uint32_t i = 0; i < MOE_EAGLE_TAPS; i++) {
         size_t n = (size_t)trunk->buffers.max_rows * eagle->config.n_embd_target;
@@ -141,8 +138,8 @@ int moe_draft_eagle_load(moe_draft_eagle *eagle, moe_runner *runner, moe_runner 
     moe_rope_frequencies(c, runner->weights->rope_factors, eagle->rope_frequencies);
     runner->rope_frequencies = eagle->rope_frequencies;
     runner->window_frequencies = NULL;
-    int status = load_tokens(eagle, reading, err);
-    return status != MOE_OK ? status : open_taps(eagle, trunk, err);
+    MOE_TRY(load_tokens(eagle, reading, err));
+    return open_taps(eagle, trunk, err);
 }
 
 int moe_draft_eagle_fetch(moe_draft_eagle *eagle, moe_runner *trunk, const uint32_t *rows,
@@ -155,18 +152,14 @@ int moe_draft_eagle_fetch(moe_draft_eagle *eagle, moe_runner *trunk, const uint3
     float *const *values = runner->buffers.values;
     const moe_run run = {.runner = runner, .n_rows = n};
     const uint32_t n_embd = eagle->config.n_embd_target;
-    int status = MOE_OK;
-    for (uint32_t i = 0; i < MOE_EAGLE_TAPS && status == MOE_OK; i++) {
+    for (uint32_t i = 0; i < MOE_EAGLE_TAPS; i++) {
         bool is_end = eagle->taps.layers[i] == trunk->config->n_layer;
         const float *x = is_end ? trunk->buffers.values[MOE_VALUE_X] : eagle->taps.x[i];
-        status = ops->gather(device, x, n_embd, rows, n, values[MOE_VALUE_TAPPED_A + i], err);
+        MOE_TRY(ops->gather(device, x, n_embd, rows, n, values[MOE_VALUE_TAPPED_A + i], err));
     }
-    if (status == MOE_OK) {
-        status = moe_program_run(&run, runner->program->features, err);
-    }
+    MOE_TRY(moe_program_run(&run, runner->program->features, err));
     size_t bytes = (size_t)n * eagle->config.config.n_embd * sizeof(float);
-    return status != MOE_OK ? status
-                            : ops->download(device, states, values[MOE_VALUE_HIDDEN], bytes, err);
+    return ops->download(device, states, values[MOE_VALUE_HIDDEN], bytes, err);
 }
 
 int moe_draft_eagle_keep(moe_draft_eagle *eagle, const uint32_t *rows, uint32_t n, moe_error *err)
@@ -174,12 +167,10 @@ int moe_draft_eagle_keep(moe_draft_eagle *eagle, const uint32_t *rows, uint32_t 
     moe_device *device = eagle->runner->device;
     float *const *values = eagle->runner->buffers.values;
     const uint32_t n_embd = eagle->config.config.n_embd;
-    int status = device->ops->gather(device, values[MOE_VALUE_X], n_embd, rows, n,
-                                     values[MOE_VALUE_EMBEDDED], err);
-    return status != MOE_OK
-               ? status
-               : device->ops->download(device, eagle->states, values[MOE_VALUE_EMBEDDED],
-                                       (size_t)n * n_embd * sizeof(float), err);
+    MOE_TRY(device->ops->gather(device, values[MOE_VALUE_X], n_embd, rows, n,
+                                values[MOE_VALUE_EMBEDDED], err));
+    return device->ops->download(device, eagle->states, values[MOE_VALUE_EMBEDDED],
+                                 (size_t)n * n_embd * sizeof(float), err);
 }
 
 const float *moe_draft_eagle_spread(const moe_draft_eagle *eagle, const float *logits)

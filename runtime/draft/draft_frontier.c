@@ -15,6 +15,7 @@
  * (extend_frontier), and no cut looks back on it. */
 #include <math.h>
 
+#include "runtime/base/error.h"
 #include "runtime/draft/drafters.h"
 #include "runtime/pass/runner.h"
 
@@ -147,11 +148,8 @@ static int extend_chain(const moe_speculation *s, moe_session_draft *d, uint32_t
     if (d->sampler->settings.temperature == 0.0f || !s->draws) {
         token = predict_token(d->sampler, depth, &draft.distribution);
     } else {
-        int status = moe_distribution_copy(&d->drawn[depth], &d->drawn_capacity[depth],
-                                           &draft.distribution, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(moe_distribution_copy(&d->drawn[depth], &d->drawn_capacity[depth],
+                                      &draft.distribution, err));
         (void)moe_distribution_draw_distinct(&draft.distribution, 1, &d->random, &token, &q);
         d->is_drawn = true;
     }

@@ -21,13 +21,10 @@ static int read_layer(moe_draft_head *head, const moe_model_config *trunk, const
         head->config = *trunk;
         return moe_program_build_draft(&head->program, &head->map, &head->config, head->gguf, err);
     }
-    int status = moe_draft_eagle_open(&head->eagle, trunk, head->gguf, path, err);
-    if (status == MOE_OK) {
-        head->config = head->eagle->config.config;
-        status = moe_program_build_eagle(&head->program, &head->map, &head->eagle->config,
-                                         head->gguf, err);
-    }
-    return status;
+    MOE_TRY(moe_draft_eagle_open(&head->eagle, trunk, head->gguf, path, err));
+    head->config = head->eagle->config.config;
+    return moe_program_build_eagle(&head->program, &head->map, &head->eagle->config, head->gguf,
+                                   err);
 }
 
 int moe_draft_head_open(moe_draft_head **out, const moe_model_config *trunk, const moe_gguf *gguf,
@@ -162,12 +159,10 @@ static int open_experts(moe_draft_head *head, const moe_model_reader_options *re
     if (head->map.expert_bytes == 0) {
         return MOE_OK;
     }
-    int status = moe_expert_store_sizes(&head->map, false, &sizes, err);
+    MOE_TRY(moe_expert_store_sizes(&head->map, false, &sizes, err));
     const moe_policy *policy = NULL;
     void *plugin;
-    if (status == MOE_OK) {
-        status = moe_policy_load(&policy, &plugin, POLICY, err);
-    }
+    MOE_TRY(moe_policy_load(&policy, &plugin, POLICY, err));
     moe_expert_store_options options = {.device = head->device,
                                         .gguf = head->gguf,
                                         .map = &head->map,
@@ -178,7 +173,7 @@ static int open_experts(moe_draft_head *head, const moe_model_reader_options *re
                                         .io_timeout_ns = reading->io_timeout_ns,
                                         .log = head->runner.log,
                                         .user = head->runner.user};
-    return status != MOE_OK ? status : moe_expert_store_open(&head->runner.experts, &options, err);
+    return moe_expert_store_open(&head->runner.experts, &options, err);
 }
 
 static int open_buffers(moe_draft_head *head, moe_error *err)
@@ -236,15 +231,11 @@ static int run_layer(moe_draft_head *head, const moe_pass *pass, moe_error *err)
 {
     moe_runner *runner = &head->runner;
     size_t bytes = (size_t)pass->n_rows * head->config.n_embd * sizeof(float);
-    int status = head->device->ops->upload(head->device, runner->buffers.values[MOE_VALUE_HIDDEN],
-                                           head->rows_hidden, bytes, err);
-    if (status == MOE_OK) {
-        status = moe_program_front(runner, pass, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_layer_front(runner, pass, 0, err);
-    }
-    return status != MOE_OK ? status : moe_layer_rest(runner, pass, 0, err);
+    MOE_TRY(head->device->ops->upload(head->device, runner->buffers.values[MOE_VALUE_HIDDEN],
+                                      head->rows_hidden, bytes, err));
+    MOE_TRY(moe_program_front(runner, pass, err));
+    MOE_TRY(moe_layer_front(runner, pass, 0, err));
+    return moe_layer_rest(runner, pass, 0, err);
 }
 
 int moe_head_pass(moe_draft_head *head, moe_pass *pass, uint32_t n, moe_error *err)

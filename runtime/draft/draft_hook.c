@@ -4,6 +4,7 @@
  * which experts stay for the next draft. */
 #include <string.h>
 
+#include "runtime/base/error.h"
 #include "runtime/draft/lookahead.h"
 #include "runtime/draft/miss_model.h"
 #include "runtime/pass/runner.h"
@@ -205,10 +206,7 @@ int moe_speculation_attach(moe_speculation *s, const moe_route_rules *rules, moe
                                .wants_probs = true,
                                .context = s,
                                .after_routing = after_routing};
-        int status = moe_ahead_pieces_attach(s, &names, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(moe_ahead_pieces_attach(s, &names, err));
     }
     return moe_runner_add_hook(s->runner, &s->hook, err);
 }

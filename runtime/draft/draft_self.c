@@ -5,6 +5,7 @@
  * accept. */
 #include <string.h>
 
+#include "runtime/base/error.h"
 #include "runtime/draft/drafters.h"
 #include "runtime/pass/runner.h"
 
@@ -46,8 +47,7 @@ static int collect_rows(const moe_speculation *s, moe_session_draft *const *draf
                         level *l, moe_error *err)
 {
     l->n_rows = 0;
-    int status = MOE_OK;
-    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         moe_session_draft *d = drafts[i];
         if (!d->active || d->n_frontier == 0) {
             continue;
@@ -60,10 +60,10 @@ static int collect_rows(const moe_speculation *s, moe_session_draft *const *draf
             l->rows[l->n_rows++] = (moe_draft_row){d, d->frontier[f]};
         }
         d->n_frontier = 0;
-        status = moe_kv_table_reserve(s->runner->kv, d->kv, d->line.n_evaluated,
-                                      d->line.n_evaluated + d->tree.n, err);
+        MOE_TRY(moe_kv_table_reserve(s->runner->kv, d->kv, d->line.n_evaluated,
+                                     d->line.n_evaluated + d->tree.n, err));
     }
-    return status;
+    return MOE_OK;
 }
 
 static int run_level(moe_speculation *s, level *l, moe_error *err)

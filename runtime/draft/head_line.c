@@ -122,12 +122,12 @@ int moe_head_line_copy(moe_head_line *to, const moe_head_line *from, moe_error *
     to->first = from->first;
     to->n_hidden = from->n_hidden;
     memcpy(to->hidden, from->hidden, from->n_hidden * n_embd_of(to) * sizeof *to->hidden);
-    int status = moe_head_line_reserve(to, from->n_entries, err);
-    for (uint32_t p = 0; p < to->n_pages && status == MOE_OK; p++) {
-        status = head->device->ops->copy(head->device, to->pages[p], from->pages[p],
-                                         head->kv.page_bytes, err);
+    MOE_TRY(moe_head_line_reserve(to, from->n_entries, err));
+    for (uint32_t p = 0; p < to->n_pages; p++) {
+        MOE_TRY(head->device->ops->copy(head->device, to->pages[p], from->pages[p],
+                                        head->kv.page_bytes, err));
     }
-    return status;
+    return MOE_OK;
 }
 
 /* ---- Entries ---- */
@@ -199,14 +199,11 @@ static int fetch_states(moe_speculation *s, moe_head_line *line, const uint32_t 
     }
     float *gathered = head->runner.buffers.values[MOE_VALUE_EMBEDDED];
     float *hidden = head->runner.buffers.values[MOE_VALUE_HIDDEN];
-    int status = ops->gather(trunk->device, trunk->buffers.values[MOE_VALUE_X], (uint32_t)n_embd,
-                             rows, n, gathered, err);
-    if (status == MOE_OK) {
-        status = moe_program_last_norm(trunk, gathered, hidden, n, err);
-    }
-    return status != MOE_OK ? status
-                            : ops->download(trunk->device, line->hidden + line->n_hidden * n_embd,
-                                            hidden, n * n_embd * sizeof(float), err);
+    MOE_TRY(ops->gather(trunk->device, trunk->buffers.values[MOE_VALUE_X], (uint32_t)n_embd, rows,
+                        n, gathered, err));
+    MOE_TRY(moe_program_last_norm(trunk, gathered, hidden, n, err));
+    return ops->download(trunk->device, line->hidden + line->n_hidden * n_embd, hidden,
+                         n * n_embd * sizeof(float), err);
 }
 
 int moe_head_line_keep(moe_speculation *s, moe_session_draft *d, const uint32_t *rows, uint32_t n,
@@ -346,12 +343,8 @@ static int put_session(moe_draft_head *head, head_batch *b, moe_session_draft *d
     if (n_rows == 0) { /* its first row has been computed; that draft failed */
         return MOE_OK;
     }
-    int status = b->n == MOE_LOGIT_ROWS || b->n_rows + n_rows > MOE_HEAD_ROWS
-                     ? run_batch(head, b, err)
-                     : MOE_OK;
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(b->n == MOE_LOGIT_ROWS || b->n_rows + n_rows > MOE_HEAD_ROWS ? run_batch(head, b, err)
+                                                                         : MOE_OK);
     if (node == 0) {
         b->n_entries[b->n] = put_waiting(d, b->n_rows);
         b->n_rows += b->n_entries[b->n];
@@ -387,10 +380,7 @@ static int prepare(moe_session_draft *d, moe_speculation *s, moe_error *err)
         line->n_entries--;
     }
     if (line->first + line->n_hidden - line->n_entries > MOE_HEAD_ROWS) {
-        int status = make_entries(s, d, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(make_entries(s, d, err));
     }
     return moe_head_line_reserve(line, d->line.n_evaluated + d->max_depth + 1, err);
 }

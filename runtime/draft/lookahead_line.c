@@ -190,9 +190,9 @@ int moe_ahead_reserve(moe_speculation *s, moe_session_draft *d, moe_error *err)
 {
     uint32_t most = s->ahead->n_ahead + SHIFT;
     most = most < d->line.left ? most : d->line.left;
-    int status = moe_kv_table_reserve(s->runner->kv, d->kv, d->line.n_evaluated,
-                                      d->ahead->first + most + 1, err);
-    return status == MOE_OK ? reserve_log(s, d, err) : status;
+    MOE_TRY(moe_kv_table_reserve(s->runner->kv, d->kv, d->line.n_evaluated,
+                                 d->ahead->first + most + 1, err));
+    return reserve_log(s, d, err);
 }
 
 uint32_t moe_ahead_collect(moe_speculation *s, moe_session_draft *const *drafts, size_t n,

@@ -155,14 +155,13 @@ static int forecast_line(moe_speculation *s, const moe_ahead_line *line, moe_err
     moe_lookahead *a = s->ahead;
     bool runs = line->running != 0 && line->running == a->pieces.number;
     double right = 1;
-    int status = MOE_OK;
-    for (uint32_t t = 0; t < line->n + runs && status == MOE_OK; t++) {
+    for (uint32_t t = 0; t < line->n + runs; t++) {
         const moe_ahead_token *token = &line->tokens[t];
         uint32_t n_layer = t < line->n ? s->runner->config->n_layer : a->pieces.layer;
         right *= t == 0 ? 1 : moe_lookahead_stands(&a->chances, token->confidence);
-        status = forecast_token(s, token, t, right, n_layer, err);
+        MOE_TRY(forecast_token(s, token, t, right, n_layer, err));
     }
-    return status;
+    return MOE_OK;
 }
 
 static int forecast(moe_speculation *s, moe_error *err)

@@ -29,10 +29,7 @@ static int create_cache(moe_expert_cache **out, const moe_miss_model_options *o,
     const moe_policy *policy;
     void *plugin;
     uint32_t slots = (uint32_t)o->n_slots;
-    int status = moe_policy_load(&policy, &plugin, o->policy, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_policy_load(&policy, &plugin, o->policy, err));
     moe_expert_cache_options options = {.n_layer = o->map->n_layer,
                                         .n_expert = o->map->n_expert,
                                         .n_expert_used = o->n_expert_used,

@@ -122,15 +122,12 @@ static int commit_states(const moe_speculation *s, moe_session_draft *d, uint32_
 {
     const moe_model_config *c = s->runner->config;
     bool is_whole = n_accepted == d->tree.n;
-    int status = MOE_OK;
     moe_state_run run = moe_state_table_run(d->states, 0, n_accepted, true);
-    for (uint32_t l = 0; l < c->n_layer && status == MOE_OK && !is_whole; l++) {
-        status = moe_advance_states(s->runner, &run, l, err);
+    for (uint32_t l = 0; l < c->n_layer && !is_whole; l++) {
+        MOE_TRY(moe_advance_states(s->runner, &run, l, err));
     }
-    if (status == MOE_OK) {
-        moe_state_table_commit(s->runner->states, d->states, d->line.n_evaluated + n_accepted);
-    }
-    return status;
+    moe_state_table_commit(s->runner->states, d->states, d->line.n_evaluated + n_accepted);
+    return MOE_OK;
 }
 
 int moe_speculation_keep_states(moe_speculation *s, moe_session_draft *d, uint32_t first_row,
@@ -167,11 +164,8 @@ int moe_speculation_commit(moe_speculation *s, moe_session_draft *d, uint32_t *n
     moe_speculation_stats *stats = &s->stats;
     const moe_draft_line *line = &d->line;
     uint32_t depth = d->tree.nodes[d->current].depth;
-    int status = move_accepted(s, d, err);
-    status = status == MOE_OK ? commit_states(s, d, depth + 1, err) : status;
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(move_accepted(s, d, err));
+    MOE_TRY(commit_states(s, d, depth + 1, err));
     for (uint32_t i = 0; i <= depth; i++) {
         uint32_t position = line->n_tokens + i;
         moe_silent_note_token(s, d, position, i < depth ? line->tokens[position] : d->next);

@@ -318,22 +318,21 @@ static int open_control(moe_speculation *s, const moe_engine_options *o, moe_err
                                   .no_early_exit = lab->no_early_exit,
                                   .no_disable = lab->no_disable,
                                   .no_climb = lab->no_climb};
-    int status = MOE_OK;
     const moe_calibration *calibration = s->parts.calibration;
     const moe_draft_habits *known = calibration != NULL ? calibration->drafts : NULL;
     bool all_fit = s->runner->plan->expert_slots >= s->runner->plan->experts;
     options.tier = all_fit                   ? MOE_DRAFT_TIER_NONE
                    : s->parts.is_behind_link ? MOE_DRAFT_TIER_LINK
                                              : MOE_DRAFT_TIER_DISK;
-    for (int d = 0; d < MOE_DRAFTERS && status == MOE_OK; d++) {
+    for (int d = 0; d < MOE_DRAFTERS; d++) {
         if (s->use[d]) {
             options.draft_pass = draft_pass_cost(s, (moe_drafter)d);
             options.account = &s->account;
             options.habit = known != NULL ? &known->of[d] : NULL;
-            status = moe_length_control_create(&s->control[d], &options, err);
+            MOE_TRY(moe_length_control_create(&s->control[d], &options, err));
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 /* hot-global: the draft's experts are known from the beginning. */
@@ -394,33 +393,23 @@ static int open_parts(moe_speculation *s, const moe_engine_options *o, moe_error
 {
     s->pin = o->lab->draft_pin;
     choose_drafters(s, o);
-    int status = check_layers(s, o, err);
-    if (status == MOE_OK) {
-        status = allocate(s, err);
+    MOE_TRY(check_layers(s, o, err));
+    MOE_TRY(allocate(s, err));
+    MOE_TRY(check_draft_experts(s, o, err));
+    if (o->lookahead > 0) {
+        MOE_TRY(moe_lookahead_open(&s->ahead, s, o, err));
     }
-    if (status == MOE_OK) {
-        status = check_draft_experts(s, o, err);
-    }
-    if (status == MOE_OK && o->lookahead > 0) {
-        status = moe_lookahead_open(&s->ahead, s, o, err);
-    }
-    if (status == MOE_OK && s->ahead != NULL) {
+    if (s->ahead != NULL) {
         s->ahead->log_at = moe_speculation_chain_rows(o);
     }
-    if (status == MOE_OK) {
-        status = choose_fill(s, o, err);
-    }
-    if (status == MOE_OK) {
-        price_passes(s, o);
-        status = open_control(s, o, err);
-    }
-    if (status == MOE_OK) {
-        status = open_costs(s, err);
-    }
-    if (status == MOE_OK && s->draft_experts > 0 && s->pin == MOE_DRAFT_PIN_HOT_GLOBAL) {
+    MOE_TRY(choose_fill(s, o, err));
+    price_passes(s, o);
+    MOE_TRY(open_control(s, o, err));
+    MOE_TRY(open_costs(s, err));
+    if (s->draft_experts > 0 && s->pin == MOE_DRAFT_PIN_HOT_GLOBAL) {
         pin_hottest(s);
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_speculation_open(moe_speculation **out, const moe_draft_parts *parts,

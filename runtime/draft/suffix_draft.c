@@ -122,11 +122,11 @@ int moe_suffix_index_update(moe_suffix_index *index, const int32_t *tokens, uint
                             moe_error *err)
 {
     moe_suffix_index_cut(index, n);
-    int status = grow(index, n, err);
-    for (uint32_t i = index->n; i < n && status == MOE_OK; i++) {
+    MOE_TRY(grow(index, n, err));
+    for (uint32_t i = index->n; i < n; i++) {
         append(index, tokens[i]);
     }
-    return status;
+    return MOE_OK;
 }
 
 /* ---- Proposing ---- */

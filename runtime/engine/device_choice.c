@@ -78,18 +78,16 @@ static int open_cpu(moe_device **out, const moe_device_choice *choice, moe_error
                                       .weight_bytes = choice->weight_bytes,
                                       .blas_prefill =
                                           choice->options->float_gemm == MOE_FLOAT_GEMM_BLAS};
-    int status = moe_cpu_device_open(out, &options, err);
-    return status != MOE_OK ? status : check_features(out, choice, err);
+    MOE_TRY(moe_cpu_device_open(out, &options, err));
+    return check_features(out, choice, err);
 }
 
 static int open_simulated(moe_device **out, const moe_device_choice *choice, moe_error *err)
 {
     moe_sim_spec spec;
-    int status = moe_sim_spec_parse(&spec, choice->options->device, err);
-    if (status == MOE_OK) {
-        status = open_cpu(out, choice, err);
-    }
-    return status != MOE_OK ? status : moe_sim_device_open(out, &spec, *out, err);
+    MOE_TRY(moe_sim_spec_parse(&spec, choice->options->device, err));
+    MOE_TRY(open_cpu(out, choice, err));
+    return moe_sim_device_open(out, &spec, *out, err);
 }
 
 static int open_gpu(moe_device **out, const moe_device_choice *choice, uint32_t index,
@@ -98,21 +96,19 @@ static int open_gpu(moe_device **out, const moe_device_choice *choice, uint32_t 
     moe_cuda_module_choice cuda;
     moe_cuda_device_options options = {
         .index = index, .blas_prefill = choice->options->float_gemm == MOE_FLOAT_GEMM_BLAS};
-    int status = moe_cuda_module_load(&cuda, err);
-    if (status == MOE_OK) {
-        status = cuda.module->open(out, &options, err);
-    }
-    if (status == MOE_OK && cuda.why[0] != '\0' && choice->options->log != NULL) {
+    MOE_TRY(moe_cuda_module_load(&cuda, err));
+    MOE_TRY(cuda.module->open(out, &options, err));
+    if (cuda.why[0] != '\0' && choice->options->log != NULL) {
         choice->options->log(cuda.why, choice->options->user);
     }
-    return status;
+    return MOE_OK;
 }
 
 static int open_cuda(moe_device **out, const moe_device_choice *choice, uint32_t index,
                      moe_error *err)
 {
-    int status = open_gpu(out, choice, index, err);
-    return status != MOE_OK ? status : check_features(out, choice, err);
+    MOE_TRY(open_gpu(out, choice, index, err));
+    return check_features(out, choice, err);
 }
 
 /* Opens several GPUs as one device, the first of which holds all but experts. */
@@ -145,15 +141,12 @@ static int open_cards(moe_device **out, const moe_device_choice *choice, const u
 static int open_any_cuda(moe_device **out, const moe_device_choice *choice, moe_error *err)
 {
     moe_cuda_module_choice cuda;
-    int status = moe_cuda_module_load(&cuda, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_cuda_module_load(&cuda, err));
     moe_cuda_device_list *list = moe_calloc(1, sizeof *list);
     if (list == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a list of GPUs");
     }
-    status = cuda.module->list(list, err);
+    int status = cuda.module->list(list, err);
     uint32_t n = status == MOE_OK ? list->n : 0;
     for (uint32_t i = 0; i < n && (i == 0 || status != MOE_OK); i++) {
         /* Of the unusable ones only the first is tried, for its error. */
@@ -185,21 +178,20 @@ int moe_device_choice_open(moe_device **out, const moe_device_choice *choice, mo
     const moe_engine_options *o = choice->options;
     uint32_t indices[MOE_MAX_CARDS];
     uint32_t n = 0;
-    int status;
     if (moe_device_choice_is_auto(o)) {
-        status = open_best(out, choice, err);
+        MOE_TRY(open_best(out, choice, err));
     } else if (strcmp(o->device, "cpu") == 0) {
-        status = open_cpu(out, choice, err);
+        MOE_TRY(open_cpu(out, choice, err));
     } else if (moe_cuda_parse_name(o->device, indices, &n)) {
-        status = open_cards(out, choice, indices, n, err);
+        MOE_TRY(open_cards(out, choice, indices, n, err));
     } else {
-        status = open_simulated(out, choice, err);
+        MOE_TRY(open_simulated(out, choice, err));
     }
-    if (status == MOE_OK && o->host_compute == MOE_SWITCH_ON && (*out)->link == NULL) {
+    if (o->host_compute == MOE_SWITCH_ON && (*out)->link == NULL) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "options.host_compute cannot act: options.device is %s, which computes in "
                         "host memory anyway",
                         (*out)->name);
     }
-    return status;
+    return MOE_OK;
 }

@@ -103,15 +103,11 @@ int moe_draft_model_check(const moe_draft_model *model, const moe_engine *engine
 static int follow(moe_draft_model *model, moe_session_draft *d, moe_error *err)
 {
     const moe_draft_line *line = &d->line;
-    int status = MOE_OK;
     if (d->mirror == NULL) {
         moe_session_options options;
         moe_session_options_init(&options);
         options.evaluate_only = true;
-        status = moe_session_create(&d->mirror, model->engine, &options, err);
-    }
-    if (status != MOE_OK) {
-        return status;
+        MOE_TRY(moe_session_create(&d->mirror, model->engine, &options, err));
     }
     moe_session *mirror = d->mirror;
     uint32_t n = 0;
@@ -120,9 +116,8 @@ static int follow(moe_draft_model *model, moe_session_draft *d, moe_error *err)
     }
     /* The last token's logits are wanted, so it is evaluated again if necessary. */
     n = n == line->n_tokens ? n - 1 : n;
-    status = moe_session_truncate(mirror, n, err);
-    return status != MOE_OK ? status
-                            : moe_session_feed(mirror, line->tokens + n, line->n_tokens - n, err);
+    MOE_TRY(moe_session_truncate(mirror, n, err));
+    return moe_session_feed(mirror, line->tokens + n, line->n_tokens - n, err);
 }
 
 static int reserve(moe_draft_model *model, size_t n, moe_error *err)

@@ -109,10 +109,7 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
 {
     unsigned cpu_features;
     const uint64_t began = moe_now_ns();
-    int status = moe_engine_check_options(options, &cpu_features, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_engine_check_options(options, &cpu_features, err));
     moe_engine *engine = moe_calloc(1, sizeof *engine);
     if (engine == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for an engine");
@@ -131,7 +128,7 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
                                   .log = options->log,
                                   .user = options->user};
     engine->progress = options->progress;
-    status = moe_draft_model_open(&engine->draft_model, options, &engine_calls, err);
+    int status = moe_draft_model_open(&engine->draft_model, options, &engine_calls, err);
     if (status == MOE_OK) {
         status = moe_engine_open_model(engine, options, err);
     }
@@ -192,12 +189,9 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
     *out = NULL;
     moe_option_set set;
     const moe_engine_options *o = &set.options;
-    int status = moe_option_set_take(&set, options, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_option_set_take(&set, options, err));
     moe_engine *engine = NULL;
-    status =
+    int status =
         o->vocabulary_only ? open_vocabulary(&engine, o, err) : open_model(&engine, o, true, err);
     if (status == MOE_OK && !o->vocabulary_only) {
         status = moe_park_open(engine, o->park_folder, err);

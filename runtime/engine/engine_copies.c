@@ -46,13 +46,10 @@ static int open_copy(moe_engine *engine, const moe_engine_options *o, const char
     moe_gguf **copy = &engine->copies[engine->n_copies];
     moe_model_reader_options reading = engine->reading;
     moe_model_identity identity;
-    int status = moe_model_open(copy, path, &reading, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_model_open(copy, path, &reading, err));
     moe_file_watch_init(&engine->copy_files[engine->n_copies++], *copy, o->log, o->user);
     reading.gguf = *copy;
-    status = moe_copy_compare_files(engine->gguf, *copy, path, err);
+    int status = moe_copy_compare_files(engine->gguf, *copy, path, err);
     if (status == MOE_OK) { /* the fingerprint covers them */
         status = moe_gguf_override(*copy, o->metadata_overrides, o->n_metadata_overrides, err);
     }
@@ -71,14 +68,13 @@ int moe_engine_open_copies(moe_engine *engine, const moe_engine_options *o, moe_
         return moe_fail(err, MOE_ERR_ARGUMENT, "options.model_copies names %zu files; at most %u",
                         o->n_model_copies, MOE_RANGE_COPIES);
     }
-    int status = MOE_OK;
-    for (size_t i = 0; i < o->n_model_copies && status == MOE_OK; i++) {
+    for (size_t i = 0; i < o->n_model_copies; i++) {
         const char *path = o->model_copies != NULL ? o->model_copies[i] : NULL;
-        status = path != NULL ? open_copy(engine, o, path, err)
-                              : moe_fail(err, MOE_ERR_ARGUMENT,
-                                         "options.model_copies[%zu] is NULL; name a file", i);
+        MOE_TRY(path != NULL ? open_copy(engine, o, path, err)
+                             : moe_fail(err, MOE_ERR_ARGUMENT,
+                                        "options.model_copies[%zu] is NULL; name a file", i));
     }
-    return status;
+    return MOE_OK;
 }
 
 void moe_engine_close_copies(moe_engine *engine)
@@ -91,9 +87,9 @@ void moe_engine_close_copies(moe_engine *engine)
 
 int moe_engine_look_at_files(moe_engine *engine, bool now, moe_error *err)
 {
-    int status = moe_file_watch_look(&engine->files, now, err);
-    for (uint32_t i = 0; i < engine->n_copies && status == MOE_OK; i++) {
-        status = moe_file_watch_look(&engine->copy_files[i], now, err);
+    MOE_TRY(moe_file_watch_look(&engine->files, now, err));
+    for (uint32_t i = 0; i < engine->n_copies; i++) {
+        MOE_TRY(moe_file_watch_look(&engine->copy_files[i], now, err));
     }
-    return status;
+    return MOE_OK;
 }

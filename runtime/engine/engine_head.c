@@ -30,9 +30,9 @@ static int check_own_file(const moe_engine *engine, const char *path, moe_error 
     const moe_gguf *gguf = engine->head_gguf;
     moe_string_view architecture = {"", 0};
     uint32_t n_predict = 0, n_block = 0, n_embd = c->n_embd, n_vocab = c->n_vocab;
-    int status = moe_gguf_get_string(gguf, "general.architecture", &architecture, err);
-    if (status == MOE_OK && (architecture.size != strlen(c->architecture) ||
-                             memcmp(architecture.data, c->architecture, architecture.size) != 0)) {
+    MOE_TRY(moe_gguf_get_string(gguf, "general.architecture", &architecture, err));
+    if (architecture.size != strlen(c->architecture) ||
+        memcmp(architecture.data, c->architecture, architecture.size) != 0) {
         char shown[MOE_GGUF_SHOWN];
         return moe_fail(err, MOE_ERR_MISMATCH,
                         "%s: its drafting layer is of architecture '%s', the model of '%s'", path,
@@ -45,11 +45,8 @@ static int check_own_file(const moe_engine *engine, const char *path, moe_error 
                 {"block_count", &n_block},
                 {"embedding_length", &n_embd},
                 {"vocab_size", &n_vocab}};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && status == MOE_OK; i++) {
-        status = read_key(gguf, c->architecture, keys[i].suffix, keys[i].value, err);
-    }
-    if (status != MOE_OK) {
-        return status;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        MOE_TRY(read_key(gguf, c->architecture, keys[i].suffix, keys[i].value, err));
     }
     if (n_predict == 0 || n_block < n_predict || n_block - n_predict != c->n_layer ||
         n_embd != c->n_embd || n_vocab != c->n_vocab) {
@@ -72,37 +69,30 @@ int moe_engine_open_head(moe_engine *engine, const moe_engine_options *o, moe_er
     if (!wanted) {
         return MOE_OK;
     }
-    int status = MOE_OK;
     uint32_t n_predict = 0;
     if (path != NULL) {
-        status = moe_model_open(&engine->head_gguf, path, &engine->reading, err);
-        if (status == MOE_OK && !moe_gguf_is_eagle(engine->head_gguf)) {
-            status = check_own_file(engine, path, err);
+        MOE_TRY(moe_model_open(&engine->head_gguf, path, &engine->reading, err));
+        if (!moe_gguf_is_eagle(engine->head_gguf)) {
+            MOE_TRY(check_own_file(engine, path, err));
         }
     } else {
-        status = read_key(engine->gguf, engine->config.architecture, "nextn_predict_layers",
-                          &n_predict, err);
+        MOE_TRY(read_key(engine->gguf, engine->config.architecture, "nextn_predict_layers",
+                         &n_predict, err));
     }
-    if (status == MOE_OK && path == NULL && n_predict == 0) {
-        status = moe_fail(err, MOE_ERR_ARGUMENT,
-                          "options.speculate is MOE_SPECULATE_MTP, but %s brings no drafting layer "
-                          "(key '%s.nextn_predict_layers'); name a file with one in "
-                          "options.draft_model, or draft in another way",
-                          engine->model_path, engine->config.architecture);
+    if (path == NULL && n_predict == 0) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.speculate is MOE_SPECULATE_MTP, but %s brings no drafting layer "
+                        "(key '%s.nextn_predict_layers'); name a file with one in "
+                        "options.draft_model, or draft in another way",
+                        engine->model_path, engine->config.architecture);
     }
     const moe_gguf *gguf = path != NULL ? engine->head_gguf : engine->gguf;
-    if (status == MOE_OK) {
-        status = moe_draft_head_open(&engine->draft_head, &engine->config, gguf,
-                                     path != NULL ? path : engine->model_path, err);
-    }
-    if (status == MOE_OK) {
-        moe_model_reader_options reading = engine->reading;
-        reading.gguf = gguf;
-        status = moe_tensor_scales_read(&engine->draft_head->map, &reading, err);
-    }
-    return status != MOE_OK ? status
-                            : moe_draft_head_layout(engine->draft_head, engine->device,
-                                                    (moe_kv_type)o->kv_cache, err);
+    MOE_TRY(moe_draft_head_open(&engine->draft_head, &engine->config, gguf,
+                                path != NULL ? path : engine->model_path, err));
+    moe_model_reader_options reading = engine->reading;
+    reading.gguf = gguf;
+    MOE_TRY(moe_tensor_scales_read(&engine->draft_head->map, &reading, err));
+    return moe_draft_head_layout(engine->draft_head, engine->device, (moe_kv_type)o->kv_cache, err);
 }
 
 /* The model's book has whole tensors of the layer's experts: this one has each expert. */
@@ -136,10 +126,8 @@ int moe_engine_load_head(moe_engine *engine, moe_error *err)
     bool own = engine->head_gguf != NULL;
     moe_model_reader_options reading = engine->reading;
     reading.gguf = engine->draft_head->gguf;
-    int status = open_book(engine, &reading, err);
-    return status != MOE_OK
-               ? status
-               : moe_draft_head_load(engine->draft_head, &engine->runner, &reading,
-                                     &engine->head_book.sums,
-                                     own ? &engine->head_book.sums : &engine->book.sums, err);
+    MOE_TRY(open_book(engine, &reading, err));
+    return moe_draft_head_load(engine->draft_head, &engine->runner, &reading,
+                               &engine->head_book.sums,
+                               own ? &engine->head_book.sums : &engine->book.sums, err);
 }

@@ -47,7 +47,7 @@ int moe_engine_open_low_bit_store(moe_engine *engine, const moe_engine_options *
     if (engine->low_bit_file == NULL) {
         return MOE_OK;
     }
-    int status = moe_low_bit_check(engine->low_bit_file, &engine->book, err);
+    MOE_TRY(moe_low_bit_check(engine->low_bit_file, &engine->book, err));
     moe_expert_store_options options = {.device = engine->device,
                                         .gguf = engine->low_bit_file->gguf,
                                         .map = &engine->low_bit_file->map,
@@ -64,8 +64,7 @@ int moe_engine_open_low_bit_store(moe_engine *engine, const moe_engine_options *
                                         .io_timeout_ns = (uint64_t)(o->io_timeout * 1e9),
                                         .log = o->log,
                                         .user = o->user};
-    return status != MOE_OK ? status
-                            : moe_expert_store_open(&engine->low_bit_experts, &options, err);
+    return moe_expert_store_open(&engine->low_bit_experts, &options, err);
 }
 
 void moe_engine_close_low_bit(moe_engine *engine)

@@ -90,11 +90,8 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
         return status;
     }
     if (o->lab->route_trace != NULL) {
-        status =
-            moe_route_replay_open(&engine->route_replay, o->lab->route_trace, &engine->runner, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(moe_route_replay_open(&engine->route_replay, o->lab->route_trace, &engine->runner,
+                                      err));
     }
     engine->context = o->context != 0 ? o->context : engine->config.n_context_train;
     engine->offload = o->lab->offload;
@@ -173,10 +170,7 @@ static int check_indexers(const moe_engine *engine, moe_error *err)
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsigned cpu_features,
                            moe_error *err)
 {
-    int status = moe_team_create(&engine->team, o->n_threads, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_team_create(&engine->team, o->n_threads, err));
     moe_device_choice choice = {.options = o,
                                 .team = engine->team,
                                 .cpu_features = cpu_features,
@@ -184,7 +178,7 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
                                     engine->map.resident_bytes + engine->map.expert_bytes,
                                 .program = &engine->program};
     choice.needs = needed_features(engine, o->kv_cache, &choice.any_type);
-    status = moe_device_choice_open(&engine->device, &choice, err);
+    int status = moe_device_choice_open(&engine->device, &choice, err);
     engine->runner.device = engine->device;
     if (status == MOE_OK && o->host_compute == MOE_SWITCH_ON && lacks_biases(engine)) {
         status = moe_fail(err, MOE_ERR_UNSUPPORTED,
@@ -413,11 +407,8 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
         n_of_layer = c->n_expert / CACHING_DIVISOR > 0 ? c->n_expert / CACHING_DIVISOR : 1;
     }
     if (n_of_layer > 0 && engine->sidecar.calibration != NULL) {
-        status = moe_calibration_hottest_of_layers(engine->sidecar.calibration, c, n_of_layer,
-                                                   &kept, &n_kept, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(moe_calibration_hottest_of_layers(engine->sidecar.calibration, c, n_of_layer, &kept,
+                                                  &n_kept, err));
     }
     moe_expert_store_options options = {.device = engine->device,
                                         .gguf = engine->gguf,
@@ -498,8 +489,8 @@ static int open_drafts(moe_engine *engine, const moe_engine_options *o, moe_erro
 int moe_engine_check_parts(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     const char *policy = o->policy != NULL ? o->policy : MOE_POLICY_DEFAULT;
-    int status = moe_policy_load(&engine->policy, &engine->policy_plugin, policy, err);
-    return status == MOE_OK ? open_drafts(engine, o, err) : status;
+    MOE_TRY(moe_policy_load(&engine->policy, &engine->policy_plugin, policy, err));
+    return open_drafts(engine, o, err);
 }
 
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_error *err)

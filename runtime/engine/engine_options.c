@@ -52,10 +52,7 @@ static int check_offload_options(const moe_engine_options *o, moe_error *err)
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "io_depth must be 1 to 1024, or 0 for the default, not %u", o->io_depth);
     }
-    int status = moe_engine_check_timeout(o, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_engine_check_timeout(o, err));
     if (!(o->expert_cache_share >= 0.0 && o->expert_cache_share <= 1.0)) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "an expert cache of %g of the experts; use 0 to 1",
                         o->expert_cache_share);
@@ -77,30 +74,16 @@ int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features
     if (o->model_path == NULL || o->model_path[0] == '\0') {
         return moe_fail(err, MOE_ERR_ARGUMENT, "engine options: no model_path");
     }
-    int status = moe_option_values_check(o, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_option_values_check(o, err));
     if (o->prefill_chunk > MAX_PREFILL_CHUNK) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "prefill chunk must be 1 to %u, not %u",
                         MAX_PREFILL_CHUNK, o->prefill_chunk);
     }
-    status = moe_device_choice_check(o, err);
-    if (status == MOE_OK) {
-        status = check_offload_options(o, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_speculation_check(o, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_lossy_check(o, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_option_needs_check(o, err);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_device_choice_check(o, err));
+    MOE_TRY(check_offload_options(o, err));
+    MOE_TRY(moe_speculation_check(o, err));
+    MOE_TRY(moe_lossy_check(o, err));
+    MOE_TRY(moe_option_needs_check(o, err));
     *cpu_features = moe_cpu_features_of(o->lab->kernels);
     return MOE_OK;
 }

@@ -29,21 +29,18 @@ int moe_engine_open_frequencies(moe_engine *engine, moe_error *err)
 int moe_engine_attach_hooks(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     moe_runner *runner = &engine->runner;
-    int status = moe_pass_watch_set(&engine->watch, runner, o->pass_progress, o->user, err);
-    if (status == MOE_OK && (engine->speculation != NULL || engine->lossy != NULL)) {
-        status = moe_route_rules_open(&engine->rules, runner, err);
+    MOE_TRY(moe_pass_watch_set(&engine->watch, runner, o->pass_progress, o->user, err));
+    if (engine->speculation != NULL || engine->lossy != NULL) {
+        MOE_TRY(moe_route_rules_open(&engine->rules, runner, err));
     }
-    if (status == MOE_OK && engine->speculation != NULL) {
-        status = moe_speculation_attach(engine->speculation, engine->rules, err);
+    if (engine->speculation != NULL) {
+        MOE_TRY(moe_speculation_attach(engine->speculation, engine->rules, err));
     }
-    if (status == MOE_OK && engine->lossy != NULL) {
-        status = moe_lossy_attach(engine->lossy, engine->rules, err);
+    if (engine->lossy != NULL) {
+        MOE_TRY(moe_lossy_attach(engine->lossy, engine->rules, err));
     }
-    if (status == MOE_OK && engine->lossy != NULL && engine->lossy->measured) {
-        status = moe_budget_exact_open(&engine->budget_exact, &engine->lossy->budget, runner, err);
-    }
-    if (status != MOE_OK) {
-        return status;
+    if (engine->lossy != NULL && engine->lossy->measured) {
+        MOE_TRY(moe_budget_exact_open(&engine->budget_exact, &engine->lossy->budget, runner, err));
     }
     moe_recorded_parts parts = {
         .runner = runner,
@@ -64,8 +61,6 @@ int moe_engine_set_pass_progress(moe_engine *engine, moe_pass_progress_fn progre
     if (engine == NULL) {
         return moe_fail_null(err, "moe_engine_set_pass_progress", "engine");
     }
-    int status = moe_engine_need_model(engine, "watching passes", err);
-    return status == MOE_OK
-               ? moe_pass_watch_set(&engine->watch, &engine->runner, progress, user, err)
-               : status;
+    MOE_TRY(moe_engine_need_model(engine, "watching passes", err));
+    return moe_pass_watch_set(&engine->watch, &engine->runner, progress, user, err);
 }

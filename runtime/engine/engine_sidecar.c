@@ -173,10 +173,7 @@ int moe_learn_begin(moe_engine *engine, moe_error *err)
     if (engine == NULL) {
         return moe_fail_null(err, "moe_learn_begin", "engine");
     }
-    int status = moe_engine_need_model(engine, "learning", err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_engine_need_model(engine, "learning", err));
     if (engine->learning != NULL) {
         moe_learning_start_over(engine->learning);
         return MOE_OK;

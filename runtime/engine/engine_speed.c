@@ -94,10 +94,7 @@ int moe_speed_measure(const moe_engine_options *options, moe_speed_rates *rates,
     set.lab.budget_oracle = given.budget_oracle;
     set.lab.budget_error = given.budget_error;
     moe_engine *engine = NULL;
-    status = moe_engine_open(&engine, &set.options, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_engine_open(&engine, &set.options, err));
     status = measure_compute(engine, &set.options, &measured.compute_s_per_token, err);
     if (status == MOE_OK) {
         status = moe_expert_read_speed(moe_gguf_file_at(engine->gguf, 0)->path, &engine->config,
@@ -117,10 +114,7 @@ int moe_engine_get_tiers(const moe_engine *engine, uint8_t *tiers, size_t n, moe
     if (engine == NULL || tiers == NULL) {
         return moe_fail_null(err, "moe_engine_get_tiers", "engine or tiers");
     }
-    int status = moe_engine_need_model(engine, "the tiers of experts", err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_engine_need_model(engine, "the tiers of experts", err));
     uint64_t n_all = (uint64_t)engine->config.n_layer * engine->config.n_expert;
     if (n < n_all) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
@@ -138,10 +132,7 @@ int moe_engine_measure_bandwidth(moe_engine *engine, double *bytes_per_s, moe_er
         return moe_fail_null(err, "moe_engine_measure_bandwidth", "engine or bytes_per_s");
     }
     *bytes_per_s = 0.0;
-    int status = moe_engine_need_model(engine, "measuring", err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_engine_need_model(engine, "measuring", err));
     if (engine->plan.has_device_memory && !engine->device->simulated) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
                         "the threads' read bandwidth is no bound for %s, which has memory of its "

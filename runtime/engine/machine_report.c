@@ -267,10 +267,7 @@ static struct json_object *describe_gpus(void)
 static int describe_storage(struct json_object **out, const char *path, moe_error *err)
 {
     moe_storage storage;
-    int status = moe_storage_read(&storage, path, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_storage_read(&storage, path, err));
     struct json_object *object = json_object_new_object();
     put_text(object, "path", path);
     put_text(object, "file_system", storage.file_system);

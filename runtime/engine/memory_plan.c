@@ -182,10 +182,7 @@ static int share_out_slots(const moe_plan_input *in, uint64_t budget, uint64_t f
                         ceil(1000.0 * (double)least / (double)in->slots.full_bytes) / 10.0);
     }
     plan->expert_cache = min_u64(min_u64(wanted, left), in->slots.full_bytes);
-    int status = in->low_bit.full_bytes > 0 ? share_with_copies(in, plan, err) : MOE_OK;
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(in->low_bit.full_bytes > 0 ? share_with_copies(in, plan, err) : MOE_OK);
     if (in->slots.n_classes == 1) {
         plan->expert_cache -= plan->expert_cache % in->slots.slot_bytes;
     }

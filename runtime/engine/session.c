@@ -48,10 +48,7 @@ static int create(moe_session **out, moe_engine *engine, const moe_session_optio
     if (status != MOE_OK) {
         return status;
     }
-    status = moe_session_take_state(engine, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_session_take_state(engine, err));
     moe_session *session = moe_calloc(1, sizeof *session);
     if (session == NULL) {
         moe_memory_border_give(&engine->border, engine->session_bytes);
@@ -183,8 +180,8 @@ int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_
     if (session == NULL || (tokens == NULL && n > 0)) {
         return moe_fail_null(err, "moe_session_feed", "session or tokens");
     }
-    int status = moe_park_wake(session->engine, &session, 1, err);
-    return status == MOE_OK ? moe_session_append(session, tokens, n, err) : status;
+    MOE_TRY(moe_park_wake(session->engine, &session, 1, err));
+    return moe_session_append(session, tokens, n, err);
 }
 
 int moe_session_truncate(moe_session *session, size_t n, moe_error *err)
@@ -199,10 +196,7 @@ int moe_session_truncate(moe_session *session, size_t n, moe_error *err)
     if (n == session->n_tokens) {
         return MOE_OK;
     }
-    int status = moe_park_wake(session->engine, &session, 1, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_park_wake(session->engine, &session, 1, err));
     moe_panel_leave(session);
     session->n_tokens = (uint32_t)n;
     if (session->draft != NULL && session->draft->suffix != NULL) {
@@ -246,14 +240,12 @@ int moe_session_follow(moe_session *session, const int32_t *tokens, size_t n, si
 
 static int copy_timeline(moe_session *fork, const moe_session *session, moe_error *err)
 {
-    int status = moe_session_append(fork, session->tokens, session->n_tokens, err);
-    if (status == MOE_OK) {
-        status = moe_session_grow_sampled(fork, session->n_sampled, err);
-    }
-    if (status == MOE_OK && session->n_sampled > 0) {
+    MOE_TRY(moe_session_append(fork, session->tokens, session->n_tokens, err));
+    MOE_TRY(moe_session_grow_sampled(fork, session->n_sampled, err));
+    if (session->n_sampled > 0) {
         memcpy(fork->sampled, session->sampled, session->n_sampled * sizeof *fork->sampled);
     }
-    if (status == MOE_OK && session->has_logits) {
+    if (session->has_logits) {
         size_t n_vocab = session->engine->config.n_vocab;
         fork->logits = moe_map_pages(n_vocab * sizeof *fork->logits);
         if (fork->logits == NULL) {
@@ -261,7 +253,7 @@ static int copy_timeline(moe_session *fork, const moe_session *session, moe_erro
         }
         memcpy(fork->logits, session->logits, n_vocab * sizeof *fork->logits);
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_session_fork(moe_session **out, moe_session *session, moe_error *err)

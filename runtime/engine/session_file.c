@@ -46,11 +46,9 @@ static int get(const moe_session_file *f, void *data, size_t size)
 
 int moe_session_file_bytes(moe_session_file *f, void *data, size_t size)
 {
-    int status = f->writes ? put(f, data, size) : get(f, data, size);
-    if (status == MOE_OK) {
-        XXH3_64bits_update(f->hash, data, size);
-    }
-    return status;
+    MOE_TRY(f->writes ? put(f, data, size) : get(f, data, size));
+    XXH3_64bits_update(f->hash, data, size);
+    return MOE_OK;
 }
 
 int moe_session_file_block(moe_session_file *f, moe_device *device, void *address, size_t size)
@@ -97,20 +95,19 @@ int moe_session_file_state(moe_session_file *f, moe_session *session)
     if (size == 0 || session->n_evaluated == 0) {
         return MOE_OK;
     }
-    int status = moe_session_file_block(f, engine->device,
-                                        (f->writes ? states->current : states->next)->memory, size);
-    if (status == MOE_OK && !f->writes) {
+    MOE_TRY(moe_session_file_block(f, engine->device,
+                                   (f->writes ? states->current : states->next)->memory, size));
+    if (!f->writes) {
         moe_state_table_commit(&engine->states, states, session->n_evaluated);
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_session_file_head_pages(moe_session_file *f, const moe_head_line *line, uint32_t n_entries)
 {
-    int status = MOE_OK;
-    for (uint32_t p = 0; p < moe_kv_pages_of(n_entries) && status == MOE_OK; p++) {
-        status = moe_session_file_block(f, line->head->device, line->pages[p],
-                                        line->head->kv.page_bytes);
+    for (uint32_t p = 0; p < moe_kv_pages_of(n_entries); p++) {
+        MOE_TRY(moe_session_file_block(f, line->head->device, line->pages[p],
+                                       line->head->kv.page_bytes));
     }
-    return status;
+    return MOE_OK;
 }

@@ -36,10 +36,7 @@ static int check_version(const moe_session_header *h, const moe_session_file *in
 
 static int check_header(const moe_session_header *h, const moe_engine *engine, moe_session_file *in)
 {
-    int status = check_version(h, in);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(check_version(h, in));
     if (h->fingerprint != engine->fingerprint) {
         return moe_fail(in->err, MOE_ERR_MISMATCH,
                         "%s was saved with another model, or other weights (fingerprint %016llx, "
@@ -125,31 +122,29 @@ static int get_first_pages(moe_session_file *in, moe_session *session, uint32_t 
 {
     const moe_kv_pool *pool = &session->engine->kv;
     uint32_t n = session->n_evaluated;
-    int status = moe_session_file_bytes(in, in_file, pool->n_groups * sizeof *in_file);
-    for (uint32_t g = 0; g < pool->n_groups && status == MOE_OK; g++) {
+    MOE_TRY(moe_session_file_bytes(in, in_file, pool->n_groups * sizeof *in_file));
+    for (uint32_t g = 0; g < pool->n_groups; g++) {
         const moe_kv_group *group = &pool->groups[g];
         uint32_t own =
             group->frees && n > MOE_KV_MARGIN ? moe_kv_first_needed(group, n - MOE_KV_MARGIN) : 0;
         session->kv.first_page[g] = in_file[g] > own ? in_file[g] : own;
         if (in_file[g] > moe_kv_first_needed(group, n)) {
-            status = moe_fail(in->err, MOE_ERR_FORMAT,
-                              "%s: keys and values from page %u on are not enough to go on after "
-                              "%u tokens",
-                              in->path, in_file[g], n);
+            return moe_fail(in->err, MOE_ERR_FORMAT,
+                            "%s: keys and values from page %u on are not enough to go on after "
+                            "%u tokens",
+                            in->path, in_file[g], n);
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 static int get_pages(moe_session_file *in, moe_session *session)
 {
     uint32_t first[MOE_KV_GROUPS] = {0};
-    int status = get_first_pages(in, session, first);
-    if (status == MOE_OK) {
-        status = moe_kv_table_reserve(&session->engine->kv, &session->kv, 0, session->n_evaluated,
-                                      in->err);
-    }
-    return status == MOE_OK ? moe_session_file_pages(in, session, first) : status;
+    MOE_TRY(get_first_pages(in, session, first));
+    MOE_TRY(
+        moe_kv_table_reserve(&session->engine->kv, &session->kv, 0, session->n_evaluated, in->err));
+    return moe_session_file_pages(in, session, first);
 }
 
 /* Reads n token ids, and checks each before it is used as an index. */
@@ -159,14 +154,14 @@ static int get_tokens(moe_session_file *in, const moe_engine *engine, uint32_t n
     if (*tokens == NULL) {
         return moe_fail(in->err, MOE_ERR_MEMORY, "no memory for %u tokens", n);
     }
-    int status = moe_session_file_bytes(in, *tokens, n * sizeof **tokens);
-    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+    MOE_TRY(moe_session_file_bytes(in, *tokens, n * sizeof **tokens));
+    for (uint32_t i = 0; i < n; i++) {
         if ((*tokens)[i] < 0 || (uint32_t)(*tokens)[i] >= engine->config.n_vocab) {
-            status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: token %u is outside the vocabulary",
-                              in->path, i);
+            return moe_fail(in->err, MOE_ERR_FORMAT, "%s: token %u is outside the vocabulary",
+                            in->path, i);
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 /* Reads positions of sampled tokens: ascending, and within the timeline. */
@@ -176,14 +171,14 @@ static int get_sampled(moe_session_file *in, moe_session *s, uint32_t n)
     if (s->sampled == NULL) {
         return moe_fail(in->err, MOE_ERR_MEMORY, "no memory for %u tokens", n);
     }
-    int status = moe_session_file_bytes(in, s->sampled, n * sizeof *s->sampled);
-    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+    MOE_TRY(moe_session_file_bytes(in, s->sampled, n * sizeof *s->sampled));
+    for (uint32_t i = 0; i < n; i++) {
         if (s->sampled[i] >= s->n_tokens || (i > 0 && s->sampled[i] <= s->sampled[i - 1])) {
-            status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: no sampled token can stand at %u",
-                              in->path, s->sampled[i]);
+            return moe_fail(in->err, MOE_ERR_FORMAT, "%s: no sampled token can stand at %u",
+                            in->path, s->sampled[i]);
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 static int get_logits(moe_session_file *in, moe_session *s)
@@ -200,12 +195,11 @@ static int get_logits(moe_session_file *in, moe_session *s)
 static int skip(moe_session_file *in, uint64_t size)
 {
     uint8_t bytes[4096];
-    int status = MOE_OK;
-    for (uint64_t done = 0; done < size && status == MOE_OK; done += sizeof bytes) {
-        status = moe_session_file_bytes(in, bytes,
-                                        size - done < sizeof bytes ? size - done : sizeof bytes);
+    for (uint64_t done = 0; done < size; done += sizeof bytes) {
+        MOE_TRY(moe_session_file_bytes(in, bytes,
+                                       size - done < sizeof bytes ? size - done : sizeof bytes));
     }
-    return status;
+    return MOE_OK;
 }
 
 static bool is_behind(const moe_session_head_header *h)
@@ -259,14 +253,12 @@ static int get_computed(moe_session_file *in, const moe_session_header *h, moe_s
     s->replay_end = h->replay_end;
     s->marks = h->marks;
     s->marked_from = h->marked_from;
-    int status = get_pages(in, s);
-    if (status == MOE_OK) {
-        status = moe_session_file_state(in, s);
+    MOE_TRY(get_pages(in, s));
+    MOE_TRY(moe_session_file_state(in, s));
+    if (h->has_logits) {
+        MOE_TRY(get_logits(in, s));
     }
-    if (status == MOE_OK && h->has_logits) {
-        status = get_logits(in, s);
-    }
-    return status == MOE_OK ? get_head(in, h, s) : status;
+    return get_head(in, h, s);
 }
 
 /* Skips all but the checksum at the end. */
@@ -285,20 +277,20 @@ static int check_sum(moe_session_file *in)
 {
     uint64_t expected = XXH3_64bits_digest(in->hash);
     uint64_t sum = 0;
-    int status = moe_session_file_bytes(in, &sum, sizeof sum);
-    if (status == MOE_OK && (sum != expected || fgetc(in->file) != EOF)) {
-        status = moe_fail(in->err, MOE_ERR_FORMAT, "%s: the checksum does not match; it is damaged",
-                          in->path);
+    MOE_TRY(moe_session_file_bytes(in, &sum, sizeof sum));
+    if (sum != expected || fgetc(in->file) != EOF) {
+        return moe_fail(in->err, MOE_ERR_FORMAT, "%s: the checksum does not match; it is damaged",
+                        in->path);
     }
-    return status;
+    return MOE_OK;
 }
 
 /* ... of other weights, or computed in another way: only the file's checksum is of use. All tokens
  * are then to be evaluated. */
 static int skip_computed(moe_session_file *in, const moe_session_header *h, const moe_session *s)
 {
-    int status = skip_to_sum(in);
-    if (status == MOE_OK && s->engine->log != NULL) {
+    MOE_TRY(skip_to_sum(in));
+    if (s->engine->log != NULL) {
         char line[600];
         snprintf(line, sizeof line, "%.400s: %s: its tokens are evaluated again", in->path,
                  !has_these_weights(h, s->engine) ? "the weights have changed since, or may have"
@@ -307,7 +299,7 @@ static int skip_computed(moe_session_file *in, const moe_session_header *h, cons
                      : "it was computed with float_gemm MOE_FLOAT_GEMM_BLAS, which is off now");
         s->engine->log(line, s->engine->user);
     }
-    return status;
+    return MOE_OK;
 }
 
 static int get_body(moe_session_file *in, const moe_session_header *h, moe_session *s)
@@ -393,11 +385,8 @@ int moe_session_file_tokens(const char *path, const moe_engine *engine, int32_t 
     *tokens = NULL;
     *n = 0;
     moe_session_file in;
-    int status = open_file(&in, path, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = moe_session_file_bytes(&in, &header, sizeof header);
+    MOE_TRY(open_file(&in, path, err));
+    int status = moe_session_file_bytes(&in, &header, sizeof header);
     status = status == MOE_OK ? check_header(&header, engine, &in) : status;
     if (status == MOE_OK && !is_usable(&header, (moe_engine *)engine)) { /* under a lock */
         status = fail_usable(&header, (moe_engine *)engine, &in);
@@ -421,12 +410,9 @@ int moe_session_load(moe_session **out, moe_engine *engine, const char *path, mo
     if (out == NULL || engine == NULL || path == NULL) {
         return moe_fail_null(err, "moe_session_load", "out, engine or path");
     }
-    int status = moe_engine_need_model(engine, "a session", err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_engine_need_model(engine, "a session", err));
     moe_session_file in;
-    status = open_file(&in, path, err);
+    int status = open_file(&in, path, err);
     if (status == MOE_OK) {
         status = load_from(&in, out, engine);
         close_file(&in);
@@ -441,11 +427,8 @@ int moe_verify_session(const char *path, bool *by_checksums, moe_error *err)
     }
     moe_session_header header;
     moe_session_file in;
-    int status = open_file(&in, path, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = moe_session_file_bytes(&in, &header, sizeof header);
+    MOE_TRY(open_file(&in, path, err));
+    int status = moe_session_file_bytes(&in, &header, sizeof header);
     status = status == MOE_OK ? check_version(&header, &in) : status;
     status = status == MOE_OK ? skip_to_sum(&in) : status;
     status = status == MOE_OK ? check_sum(&in) : status;

@@ -139,11 +139,8 @@ static moe_session *waits_longest(const moe_engine *engine)
 int moe_park_transfer(moe_session_file *f, moe_session *session)
 {
     uint32_t *first = session->kv.first_page;
-    int status = moe_session_file_begin(f, f->err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = moe_session_file_pages(f, session, first);
+    MOE_TRY(moe_session_file_begin(f, f->err));
+    int status = moe_session_file_pages(f, session, first);
     status = status == MOE_OK ? moe_session_file_state(f, session) : status;
     uint64_t sum = XXH3_64bits_digest(f->hash);
     uint64_t in_file = sum;

@@ -13,15 +13,13 @@ int moe_session_set_sampling(moe_session *session, const moe_sampling *sampling,
     }
     moe_sampling settings;
     moe_sampling_init(&settings);
-    int status = moe_sampling_take(&settings, sampling, err);
-    if (status == MOE_OK) {
-        session->sampler.settings = settings;
-        moe_sampler_seed(&session->sampler, settings.seed);
-        if (session->draft != NULL) {
-            moe_session_draft_seed(session->draft, &session->sampler.random);
-        }
+    MOE_TRY(moe_sampling_take(&settings, sampling, err));
+    session->sampler.settings = settings;
+    moe_sampler_seed(&session->sampler, settings.seed);
+    if (session->draft != NULL) {
+        moe_session_draft_seed(session->draft, &session->sampler.random);
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_session_set_biases(moe_session *session, const moe_token_bias *biases, size_t n,
@@ -68,17 +66,14 @@ int moe_session_set_grammar(moe_session *session, moe_grammar *grammar, moe_erro
         return moe_fail_null(err, "moe_session_set_grammar", "session");
     }
     moe_engine *engine = session->engine;
-    int status = grammar == NULL ? MOE_OK : moe_engine_need_tokenizer(engine, err);
-    if (status == MOE_OK) {
-        status = moe_session_take_grammar(session, grammar != NULL, err);
-    }
-    if (status == MOE_OK && grammar != NULL && engine->token_keys == NULL) {
+    MOE_TRY(grammar == NULL ? MOE_OK : moe_engine_need_tokenizer(engine, err));
+    MOE_TRY(moe_session_take_grammar(session, grammar != NULL, err));
+    if (grammar != NULL && engine->token_keys == NULL) {
         const moe_token_source source = {engine->config.n_vocab, token_text, engine->tokenizer};
-        status = moe_token_keys_create(&engine->token_keys, &source, err);
+        MOE_TRY(moe_token_keys_create(&engine->token_keys, &source, err));
     }
-    return status != MOE_OK ? status
-                            : moe_sampler_set_grammar(&session->sampler, grammar,
-                                                      engine->token_keys, session->n_tokens, err);
+    return moe_sampler_set_grammar(&session->sampler, grammar, engine->token_keys,
+                                   session->n_tokens, err);
 }
 
 bool moe_session_grammar_failed(const moe_session *session)

@@ -23,10 +23,9 @@ static int put_head(moe_session_file *out, const moe_head_line *line)
                                  .n_hidden = is_behind ? 0 : line->n_hidden,
                                  .flags = (is_behind ? MOE_SESSION_HEAD_BEHIND : 0) |
                                           moe_session_head_kind(line)};
-    int status = moe_session_file_bytes(out, &h, sizeof h);
-    status = status == MOE_OK ? moe_session_file_bytes(out, line->hidden, h.n_hidden * h.row_bytes)
-                              : status;
-    return status == MOE_OK ? moe_session_file_head_pages(out, line, h.n_entries) : status;
+    MOE_TRY(moe_session_file_bytes(out, &h, sizeof h));
+    MOE_TRY(moe_session_file_bytes(out, line->hidden, h.n_hidden * h.row_bytes));
+    return moe_session_file_head_pages(out, line, h.n_entries);
 }
 
 static int put_session(moe_session_file *out, moe_session *s, const moe_weights_identity *weights)

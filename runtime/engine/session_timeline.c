@@ -191,30 +191,28 @@ int moe_session_append(moe_session *session, const int32_t *tokens, size_t n, mo
         }
     }
     uint32_t end = session->n_tokens + (uint32_t)n;
-    int status = moe_session_grant(session, end, end, err);
-    if (status == MOE_OK) {
-        status = grow_tokens(session, end, err);
-    }
-    if (status == MOE_OK && n > 0) {
+    MOE_TRY(moe_session_grant(session, end, end, err));
+    MOE_TRY(grow_tokens(session, end, err));
+    if (n > 0) {
         memcpy(session->tokens + session->n_tokens, tokens, n * sizeof *tokens);
         session->n_tokens += (uint32_t)n;
         session->states.begins_turn |= n > 1;
         session->kv.begins_turn |= n > 1;
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_session_make_room(moe_session *session, uint32_t n, moe_error *err)
 {
-    int status = moe_session_grow_sampled(session, (uint64_t)session->n_sampled + n, err);
-    return status != MOE_OK ? status : grow_tokens(session, (uint64_t)session->n_tokens + n, err);
+    MOE_TRY(moe_session_grow_sampled(session, (uint64_t)session->n_sampled + n, err));
+    return grow_tokens(session, (uint64_t)session->n_tokens + n, err);
 }
 
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err)
 {
     uint32_t end = session->n_tokens;
-    int status = moe_session_grant(session, (uint64_t)end + n, end, err);
-    return status != MOE_OK ? status : moe_session_make_room(session, n, err);
+    MOE_TRY(moe_session_grant(session, (uint64_t)end + n, end, err));
+    return moe_session_make_room(session, n, err);
 }
 
 void moe_session_append_sampled(moe_session *session, int32_t token)

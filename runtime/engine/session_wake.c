@@ -32,12 +32,9 @@ static int read_back(moe_session *session, moe_error *why)
 
 static int wake(moe_session *session, moe_error *err)
 {
-    int status = moe_session_grant(session, session->n_tokens, session->n_tokens, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_session_grant(session, session->n_tokens, session->n_tokens, err));
     moe_error why = {""};
-    status = read_back(session, &why);
+    int status = read_back(session, &why);
     if (status == MOE_ERR_BUDGET || status == MOE_ERR_MEMORY) {
         moe_park_give_up(session);
         return moe_fail(err, status, "%s", why.message);
@@ -54,10 +51,9 @@ static int wake(moe_session *session, moe_error *err)
 
 int moe_park_wake(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
 {
-    int status = MOE_OK;
     moe_park_use(engine, sessions, n);
-    for (size_t i = 0; i < n && status == MOE_OK; i++) {
-        status = sessions[i]->parked != NULL ? wake(sessions[i], err) : MOE_OK;
+    for (size_t i = 0; i < n; i++) {
+        MOE_TRY(sessions[i]->parked != NULL ? wake(sessions[i], err) : MOE_OK);
     }
-    return status;
+    return MOE_OK;
 }

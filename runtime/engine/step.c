@@ -63,10 +63,7 @@ static int commit_tree(moe_session *session, moe_error *err)
     moe_engine *engine = session->engine;
     moe_session_draft *d = session->draft;
     uint32_t n_accepted;
-    int status = moe_speculation_commit(engine->speculation, d, &n_accepted, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_speculation_commit(engine->speculation, d, &n_accepted, err));
     for (uint32_t i = 0; i < n_accepted; i++) {
         session->sampled[session->n_sampled++] = session->n_tokens + i;
     }

@@ -97,12 +97,9 @@ static int reserve_pages(moe_step_work *s, moe_error *err)
     for (size_t i = 0; i < s->n_sessions; i++) {
         moe_session *session = s->sessions[i];
         uint32_t end = first_position(s, session) + n_places(s, i);
-        int status = s->n_rows_of[i] == 0 ? MOE_OK
-                                          : moe_kv_table_reserve(&s->engine->kv, &session->kv,
-                                                                 session->n_evaluated, end, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(s->n_rows_of[i] == 0 ? MOE_OK
+                                     : moe_kv_table_reserve(&s->engine->kv, &session->kv,
+                                                            session->n_evaluated, end, err));
     }
     return MOE_OK;
 }
@@ -181,14 +178,10 @@ int moe_step_prepare(moe_step_work *s, bool all_logits, moe_error *err)
     if (s->n_rows_of == NULL || s->first_row == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %zu sessions", s->n_sessions);
     }
-    int status = MOE_OK;
     if (s->panel != NULL) {
         share_chunk(s);
     } else {
-        status = share_rows(s, err);
-    }
-    if (status != MOE_OK) {
-        return status;
+        MOE_TRY(share_rows(s, err));
     }
     s->tokens = moe_calloc(s->n_rows, sizeof *s->tokens);
     s->kv_rows = moe_calloc(s->n_rows, sizeof *s->kv_rows);
@@ -201,12 +194,8 @@ int moe_step_prepare(moe_step_work *s, bool all_logits, moe_error *err)
         s->row_ids == NULL || s->logit_rows == NULL || s->session_of == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %u rows", s->n_rows);
     }
-    status = grant_memory(s, err);
-    if (status == MOE_OK) {
-        status = reserve_pages(s, err);
-    }
-    if (status == MOE_OK) {
-        fill_rows(s, all_logits);
-    }
-    return status;
+    MOE_TRY(grant_memory(s, err));
+    MOE_TRY(reserve_pages(s, err));
+    fill_rows(s, all_logits);
+    return MOE_OK;
 }

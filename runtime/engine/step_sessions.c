@@ -49,11 +49,9 @@ static int end_panel(moe_engine *engine, moe_error *err)
 {
     moe_session *session = engine->panel.session;
     const moe_step_work s = {.engine = engine, .sessions = &session, .n_sessions = 1};
-    int status = moe_step_take_panel(engine, engine->panel.n_rows, err);
-    if (status == MOE_OK) {
-        moe_step_sample(&s);
-    }
-    return status;
+    MOE_TRY(moe_step_take_panel(engine, engine->panel.n_rows, err));
+    moe_step_sample(&s);
+    return MOE_OK;
 }
 
 /* Carries out the next chunk. After an error there is no panel, and no timeline has changed. */
@@ -114,11 +112,9 @@ static int try_step(moe_engine *engine, moe_session *const *sessions, size_t n, 
     if (moe_panel_find(engine, sessions, n) == NULL) {
         return moe_step_pass(engine, sessions, n, err);
     }
-    int status = run_chunks(engine, err);
-    if (status == MOE_OK) {
-        status = pass_of_others(engine, sessions, n, err);
-    }
-    return status == MOE_OK && moe_panel_is_done(engine) ? end_panel(engine, err) : status;
+    MOE_TRY(run_chunks(engine, err));
+    MOE_TRY(pass_of_others(engine, sessions, n, err));
+    return moe_panel_is_done(engine) ? end_panel(engine, err) : MOE_OK;
 }
 
 /* Repeats the step without sessions that were cancelled meanwhile, until it completes. */
@@ -142,10 +138,7 @@ int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_err
     if (engine == NULL || (sessions == NULL && n > 0)) {
         return moe_fail_null(err, "moe_step", "engine or sessions");
     }
-    int status = check_sessions(engine, sessions, n, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(check_sessions(engine, sessions, n, err));
     moe_session *few[8] = {NULL};
     moe_session **list = n <= sizeof few / sizeof few[0] ? few : moe_calloc(n, sizeof *list);
     if (list == NULL) {
@@ -154,7 +147,7 @@ int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_err
     for (size_t i = 0; i < n; i++) {
         list[i] = sessions[i];
     }
-    status = moe_park_wake(engine, list, n, err);
+    int status = moe_park_wake(engine, list, n, err);
     status = status == MOE_OK ? step_uncancelled(engine, list, n, err) : status;
     if (list != few) {
         free(list);

@@ -108,10 +108,9 @@ int moe_tokenize_within(const moe_engine *engine, const char *text, size_t size,
     }
     *tokens = NULL;
     *n_tokens = 0;
-    int status = moe_engine_need_tokenizer(engine, err);
-    return status != MOE_OK ? status
-                            : moe_tokenizer_encode_within(engine->tokenizer, text, size, flags,
-                                                          tokens, n_tokens, allowance, err);
+    MOE_TRY(moe_engine_need_tokenizer(engine, err));
+    return moe_tokenizer_encode_within(engine->tokenizer, text, size, flags, tokens, n_tokens,
+                                       allowance, err);
 }
 
 const char *moe_token_piece(const moe_engine *engine, int32_t token, bool with_control,
@@ -148,10 +147,7 @@ int moe_text_create(moe_text **out, const moe_engine *engine, moe_error *err)
     if (out == NULL || engine == NULL) {
         return moe_fail_null(err, "moe_text_create", "out or engine");
     }
-    int status = moe_engine_need_tokenizer(engine, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_engine_need_tokenizer(engine, err));
     size_t longest = moe_text_stream_max(engine->tokenizer);
     moe_text *text = moe_calloc(1, sizeof *text + (longest < 4 ? 4 : longest) + 1);
     if (text == NULL) {

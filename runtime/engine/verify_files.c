@@ -207,14 +207,11 @@ static int verify_part(verification *v, size_t index, moe_error *err)
     uint64_t checksum = moe_weight_sums_get(&v->book.sums, at);
     bool is_model = v->current == v->gguf;
     bool right;
-    int status = read_part(v, index, checksum, &right, err);
-    if (status == MOE_OK && !right) {
+    MOE_TRY(read_part(v, index, checksum, &right, err));
+    if (!right) {
         v->bytes_done -= part->range.size;
-        status = moe_model_reader_begin(v->reader, v->ranges + index, v->n - index, err);
-        status = status == MOE_OK ? read_part(v, index, checksum, &right, err) : status;
-    }
-    if (status != MOE_OK) {
-        return status;
+        MOE_TRY(moe_model_reader_begin(v->reader, v->ranges + index, v->n - index, err));
+        MOE_TRY(read_part(v, index, checksum, &right, err));
     }
     if (is_model && checksum == 0 && right) {
         (void)moe_weight_sums_check(&v->book.sums, at, XXH3_64bits_digest(v->hash));
@@ -299,23 +296,20 @@ static int verify_files(verification *v, moe_error *err)
                                             .named = o->checksums,
                                             .log = o->log,
                                             .user = o->user};
-    int status = moe_checksum_book_open(&v->book, &book, err);
-    status = status == MOE_OK ? list_parts(v, err) : status;
-    status = status == MOE_OK ? verify_parts(v, v->gguf, err) : status;
-    for (size_t i = 0; i < o->n_model_copies && status == MOE_OK; i++) {
-        status = verify_copy(v, o->model_copies[i], err);
+    MOE_TRY(moe_checksum_book_open(&v->book, &book, err));
+    MOE_TRY(list_parts(v, err));
+    MOE_TRY(verify_parts(v, v->gguf, err));
+    for (size_t i = 0; i < o->n_model_copies; i++) {
+        MOE_TRY(verify_copy(v, o->model_copies[i], err));
     }
-    return status;
+    return MOE_OK;
 }
 
 /* A file that cannot run can still be read, without the calibration. Memory that is short says
  * nothing of the file: without its checksums damage would not be seen. */
 static int open_model(verification *v, moe_error *err)
 {
-    int status = moe_model_open(&v->gguf, v->options->model_path, &v->reading, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_model_open(&v->gguf, v->options->model_path, &v->reading, err));
     v->reading.gguf = v->gguf;
     moe_error why_not = {""};
     int known = moe_model_config_read(&v->config, v->gguf, &why_not);

@@ -56,10 +56,7 @@ static int find_family(const moe_gguf *gguf, const moe_family **family, moe_erro
 {
     char architecture[sizeof((moe_model_config *)NULL)->architecture];
     moe_string_view name = {0};
-    int status = moe_gguf_get_string(gguf, "general.architecture", &name, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_gguf_get_string(gguf, "general.architecture", &name, err));
     if (name.data == NULL) {
         return moe_fail(err, MOE_ERR_FORMAT,
                         "key 'general.architecture' is missing: this is not a model");
@@ -89,6 +86,6 @@ static int find_family(const moe_gguf *gguf, const moe_family **family, moe_erro
 int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_error *err)
 {
     const moe_family *family = NULL;
-    int status = find_family(gguf, &family, err);
-    return status == MOE_OK ? moe_model_config_read_as(config, family, gguf, err) : status;
+    MOE_TRY(find_family(gguf, &family, err));
+    return moe_model_config_read_as(config, family, gguf, err);
 }

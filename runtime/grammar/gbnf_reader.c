@@ -386,10 +386,7 @@ static int read_alternatives(moe_gbnf_text *r, uint32_t depth)
     const size_t first = r->n_starts;
     moe_gbnf_skip_space(r, true);
     do {
-        int status = add_start(r) ? read_sequence(r, depth) : too_large(r);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(add_start(r) ? read_sequence(r, depth) : too_large(r));
     } while (another_follows(r, depth));
     const size_t n = r->n_starts - first;
     r->n_starts = first;

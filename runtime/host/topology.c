@@ -116,8 +116,8 @@ static int read_all(moe_topology *topology, hwloc_topology_t hw, hwloc_cpuset_t 
     topology->n_cpus = count_of(hw, HWLOC_OBJ_PU);
     read_cpu_model(topology, hw);
     read_caches(topology, hw);
-    int status = read_numa(topology, hw);
-    return status != MOE_OK ? status : read_cores(topology, hw, affinity);
+    MOE_TRY(read_numa(topology, hw));
+    return read_cores(topology, hw, affinity);
 }
 
 int moe_topology_read(moe_topology *topology, moe_error *err)

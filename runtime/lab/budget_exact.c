@@ -67,11 +67,8 @@ static int rank_experts(moe_budget_exact *x, moe_runner *runner, uint32_t n_rows
     const moe_model_config *c = runner->config;
     const moe_pass_buffers *b = &runner->buffers;
     size_t bytes = (size_t)n_rows * c->n_expert_used * c->n_expert_in * sizeof(float);
-    int status = runner->device->ops->download(runner->device, x->rank_out,
-                                               b->values[MOE_VALUE_RANK_OUT], bytes, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(runner->device->ops->download(runner->device, x->rank_out,
+                                          b->values[MOE_VALUE_RANK_OUT], bytes, err));
     moe_route_edit edit = {.n_rows = n_rows,
                            .n_expert = c->n_expert,
                            .n_used = c->n_expert_used,
@@ -91,15 +88,11 @@ static int compute_naturally(void *context, moe_runner *runner, const moe_pass *
 {
     moe_budget_exact *x = context;
     size_t bytes = (size_t)pass->n_rows * runner->config->n_embd * sizeof(float);
-    int status = moe_layer_serve(runner, pass, layer, err);
-    if (status == MOE_OK) {
-        status = reserve(x, runner->config, pass->n_rows, err);
-    }
-    if (status == MOE_OK) {
-        status = runner->device->ops->download(
-            runner->device, x->natural, runner->buffers.values[MOE_VALUE_BRANCH], bytes, err);
-    }
-    return status == MOE_OK && x->ranks ? rank_experts(x, runner, pass->n_rows, err) : status;
+    MOE_TRY(moe_layer_serve(runner, pass, layer, err));
+    MOE_TRY(reserve(x, runner->config, pass->n_rows, err));
+    MOE_TRY(runner->device->ops->download(runner->device, x->natural,
+                                          runner->buffers.values[MOE_VALUE_BRANCH], bytes, err));
+    return x->ranks ? rank_experts(x, runner, pass->n_rows, err) : MOE_OK;
 }
 
 /* Compares the output after the edits with it. */
@@ -110,13 +103,11 @@ static int compare(void *context, moe_runner *runner, const moe_pass *pass, uint
     uint32_t n_embd = runner->config->n_embd;
     size_t bytes = (size_t)pass->n_rows * n_embd * sizeof(float);
     (void)layer;
-    int status = runner->device->ops->download(
-        runner->device, x->edited, runner->buffers.values[MOE_VALUE_BRANCH], bytes, err);
-    if (status == MOE_OK) {
-        x->error_sum += moe_relative_square_error(x->natural, x->edited, pass->n_rows, n_embd);
-        x->n_layers++;
-    }
-    return status;
+    MOE_TRY(runner->device->ops->download(runner->device, x->edited,
+                                          runner->buffers.values[MOE_VALUE_BRANCH], bytes, err));
+    x->error_sum += moe_relative_square_error(x->natural, x->edited, pass->n_rows, n_embd);
+    x->n_layers++;
+    return MOE_OK;
 }
 
 int moe_budget_exact_open(moe_budget_exact **out, moe_expert_budget *budget, moe_runner *runner,

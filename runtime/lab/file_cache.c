@@ -70,10 +70,7 @@ int moe_file_cache_drop(const char *model_path, double *cached_share, moe_error 
     uint64_t all = 0;
     uint64_t all_cached = 0;
     bool all_known = true;
-    int status = moe_model_open(&gguf, model_path, NULL, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_model_open(&gguf, model_path, NULL, err));
     for (size_t i = 0; i < moe_gguf_n_files(gguf); i++) {
         const moe_gguf_file *file = moe_gguf_file_at(gguf, i);
         uint64_t cached = 0;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/error.h"
 
 #define N_STREAMS  8
 #define PART_BYTES ((size_t)8 << 20)
@@ -48,10 +49,7 @@ static void read_parts(void *arg, uint32_t worker, uint32_t n_workers)
 int moe_memory_speed(moe_team *team, moe_device *device, double *bytes_per_s, moe_error *err)
 {
     void *buffer;
-    int status = device->ops->alloc(device, MOE_MEMORY_SPEED_BYTES, &buffer, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(device->ops->alloc(device, MOE_MEMORY_SPEED_BYTES, &buffer, err));
     memset(buffer, 1, MOE_MEMORY_SPEED_BYTES);
     for (int repeat = 0; repeat < 3; repeat++) {
         read_job job = {.buffer = buffer};

@@ -32,10 +32,7 @@ static int open_trace(moe_trace **out, const char *path, const moe_model_config 
     moe_trace_open_options options;
     moe_trace_open_options_init(&options);
     options.path = path;
-    int status = moe_trace_open(out, &options, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_trace_open(out, &options, err));
     const moe_trace *trace = *out;
     if (trace->n_layer != config->n_layer || trace->n_expert > config->n_expert ||
         trace->n_rows == 0) {

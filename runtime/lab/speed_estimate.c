@@ -2,6 +2,7 @@
 /* moe_plan_speed(): the time of a token from the bytes that it moves. */
 #include <moe/speed.h>
 
+#include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
 
 static double seconds(double bytes, double bytes_per_s)
@@ -35,13 +36,8 @@ int moe_plan_speed(const moe_memory_plan *plan, const moe_speed_rates *rates,
 {
     moe_memory_plan own_plan = {0};
     moe_speed_rates own_rates = {0};
-    int status = moe_struct_take(&moe_kind_memory_plan, &own_plan, plan, NULL);
-    if (status == MOE_OK) {
-        status = moe_struct_take(&moe_kind_speed_rates, &own_rates, rates, NULL);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_struct_take(&moe_kind_memory_plan, &own_plan, plan, NULL));
+    MOE_TRY(moe_struct_take(&moe_kind_speed_rates, &own_rates, rates, NULL));
     moe_speed_estimate made = estimate_of(&own_plan, &own_rates);
     return moe_struct_give(&moe_kind_speed_estimate, estimate, &made, NULL);
 }

@@ -116,10 +116,7 @@ static int open_files(measurement *m, moe_error *err)
 {
     const moe_storage_test *t = m->test;
     for (size_t i = 0; i <= t->n_copies; i++) {
-        int status = open_source(m, i, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(open_source(m, i, err));
     }
     uint64_t largest = t->range_max_bytes != 0 ? t->range_max_bytes : 6u << 20;
     if (t->range_max_bytes == 0 && largest > m->file_bytes / 2) {

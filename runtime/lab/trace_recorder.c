@@ -117,11 +117,8 @@ static int allocate(moe_trace_recorder *r, const char *path, bool with_gates, mo
     if (r->rows == NULL || r->experts == NULL || r->weights == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory to record a trace");
     }
-    int status = moe_trace_writer_open(&r->writer, path, r->runner->config->n_layer,
-                                       r->runner->config->n_expert, with_gates, false, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_trace_writer_open(&r->writer, path, r->runner->config->n_layer,
+                                  r->runner->config->n_expert, with_gates, false, err));
     return moe_runner_attach_observer(r->runner, &r->observer, err);
 }
 

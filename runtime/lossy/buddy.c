@@ -86,10 +86,7 @@ int moe_buddy_list_build(moe_buddy_list *list, const float *coactivation, uint32
                          float alpha, uint32_t max, float epsilon, moe_error *err)
 {
     *list = (moe_buddy_list){0};
-    int status = check_input(coactivation, n_expert, alpha, max, epsilon, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(check_input(coactivation, n_expert, alpha, max, epsilon, err));
     max = max < n_expert ? max : n_expert - 1;
     *list = (moe_buddy_list){.n_expert = n_expert, .max = max};
     list->count = moe_calloc(n_expert, sizeof *list->count);

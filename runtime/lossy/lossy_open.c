@@ -222,8 +222,8 @@ int moe_lossy_attach(moe_lossy *l, const moe_route_rules *rules, moe_error *err)
                               .wants_probs = true,
                               .context = l,
                               .after_routing = after_routing};
-    int status = moe_runner_add_hook(l->parts.runner, &l->hook, err);
-    return status == MOE_OK && l->low_bit != NULL ? moe_low_bit_attach(l->low_bit, err) : status;
+    MOE_TRY(moe_runner_add_hook(l->parts.runner, &l->hook, err));
+    return l->low_bit != NULL ? moe_low_bit_attach(l->low_bit, err) : MOE_OK;
 }
 
 void moe_lossy_get_stats(const moe_lossy *l, moe_lossy_stats *stats)

@@ -118,15 +118,10 @@ bool moe_lossy_is_asked(const moe_engine_options *o)
 int moe_lossy_check(const moe_engine_options *options, moe_error *err)
 {
     const moe_lossy_options *o = options->lossy;
-    int status = check_budget(options, err);
-    if (status == MOE_OK) {
-        status = check_buddies(o, err);
-    }
-    if (status == MOE_OK && o->low_bit) {
-        status = check_low_bit(options, err);
-    }
-    if (status != MOE_OK) {
-        return status;
+    MOE_TRY(check_budget(options, err));
+    MOE_TRY(check_buddies(o, err));
+    if (o->low_bit) {
+        MOE_TRY(check_low_bit(options, err));
     }
     bool has_reserved = o->reserved != 0 || o->more_reserved[0] != 0 || o->more_reserved[1] != 0 ||
                         o->more_reserved[2] != 0;

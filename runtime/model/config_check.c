@@ -111,6 +111,6 @@ static int check_relations(const moe_model_config *config, moe_error *err)
 
 int moe_config_check(const moe_model_config *config, moe_error *err)
 {
-    int status = check_ranges(config, err);
-    return status == MOE_OK ? check_relations(config, err) : status;
+    MOE_TRY(check_ranges(config, err));
+    return check_relations(config, err);
 }

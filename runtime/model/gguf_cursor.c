@@ -36,12 +36,10 @@ uint64_t moe_gguf_load_le(const uint8_t *bytes, size_t size)
 
 int moe_gguf_read_uint(moe_gguf_cursor *c, size_t size, uint64_t *value)
 {
-    int status = moe_gguf_want(c, size);
-    if (status == MOE_OK) {
-        *value = moe_gguf_load_le(c->bytes + c->at, size);
-        c->at += size;
-    }
-    return status;
+    MOE_TRY(moe_gguf_want(c, size));
+    *value = moe_gguf_load_le(c->bytes + c->at, size);
+    c->at += size;
+    return MOE_OK;
 }
 
 int moe_gguf_read_u32(moe_gguf_cursor *c, uint32_t *value)
@@ -55,14 +53,8 @@ int moe_gguf_read_u32(moe_gguf_cursor *c, uint32_t *value)
 int moe_gguf_read_string(moe_gguf_cursor *c, moe_string_view *string)
 {
     uint64_t size = 0;
-    int status = moe_gguf_read_uint(c, 8, &size);
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = moe_gguf_want(c, size);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_gguf_read_uint(c, 8, &size));
+    MOE_TRY(moe_gguf_want(c, size));
     string->data = (const char *)c->bytes + c->at;
     string->size = size;
     c->at += size;

@@ -83,15 +83,9 @@ static int read_string_array(moe_gguf_header *header, moe_gguf_cursor *c, moe_gg
     if (!moe_mul_u64(kv->n_elements, 8, &least)) {
         least = UINT64_MAX;
     }
-    int status = moe_gguf_want(c, least);
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = reserve_one((void **)&header->string_arrays, &header->string_arrays_capacity,
-                         header->n_string_arrays, sizeof *header->string_arrays, c->err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_gguf_want(c, least));
+    MOE_TRY(reserve_one((void **)&header->string_arrays, &header->string_arrays_capacity,
+                        header->n_string_arrays, sizeof *header->string_arrays, c->err));
     moe_string_view *strings = moe_calloc(kv->n_elements, sizeof *strings);
     if (strings == NULL) {
         return moe_fail(c->err, MOE_ERR_MEMORY, "out of memory for an array of %" PRIu64 " strings",
@@ -99,10 +93,7 @@ static int read_string_array(moe_gguf_header *header, moe_gguf_cursor *c, moe_gg
     }
     header->string_arrays[header->n_string_arrays++] = strings;
     for (uint64_t i = 0; i < kv->n_elements; i++) {
-        status = moe_gguf_read_string(c, &strings[i]);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(moe_gguf_read_string(c, &strings[i]));
     }
     kv->value.strings = strings;
     return MOE_OK;
@@ -112,13 +103,8 @@ static int read_array(moe_gguf_header *header, moe_gguf_cursor *c, moe_gguf_kv *
 {
     char shown[MOE_GGUF_SHOWN];
     uint32_t element_type = 0;
-    int status = moe_gguf_read_u32(c, &element_type);
-    if (status == MOE_OK) {
-        status = moe_gguf_read_uint(c, 8, &kv->n_elements);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_gguf_read_u32(c, &element_type));
+    MOE_TRY(moe_gguf_read_uint(c, 8, &kv->n_elements));
     kv->element_type = (moe_gguf_type)element_type;
     if (element_type == MOE_GGUF_ARRAY) {
         return moe_fail(c->err, MOE_ERR_UNSUPPORTED,
@@ -140,12 +126,10 @@ static int read_array(moe_gguf_header *header, moe_gguf_cursor *c, moe_gguf_kv *
     if (!moe_mul_u64(kv->n_elements, element_size, &size)) {
         return moe_gguf_truncated(c, UINT64_MAX);
     }
-    status = moe_gguf_want(c, size);
-    if (status == MOE_OK) {
-        kv->value.raw = c->bytes + c->at;
-        c->at += size;
-    }
-    return status;
+    MOE_TRY(moe_gguf_want(c, size));
+    kv->value.raw = c->bytes + c->at;
+    c->at += size;
+    return MOE_OK;
 }
 
 static int read_value(moe_gguf_header *header, moe_gguf_cursor *c, moe_gguf_kv *kv)
@@ -163,10 +147,7 @@ static int read_value(moe_gguf_header *header, moe_gguf_cursor *c, moe_gguf_kv *
                         "key '%s': value type %u at offset %" PRIu64 " is not a GGUF type",
                         moe_gguf_show(kv->key, shown), (unsigned)kv->type, c->at - 4);
     }
-    int status = moe_gguf_want(c, size);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_gguf_want(c, size));
     if (decode_scalar(kv, c->bytes + c->at, size) != MOE_OK) {
         return moe_fail(c->err, MOE_ERR_FORMAT,
                         "key '%s': bool at offset %" PRIu64 " is neither 0 nor 1",
@@ -182,18 +163,12 @@ static int read_kv(moe_gguf_header *header, moe_gguf_cursor *c)
     char shown[MOE_GGUF_SHOWN];
     uint64_t start = c->at;
     c->field = "a metadata key";
-    int status = reserve_one((void **)&header->kvs, &header->kvs_capacity, header->n_kvs,
-                             sizeof *header->kvs, c->err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(reserve_one((void **)&header->kvs, &header->kvs_capacity, header->n_kvs,
+                        sizeof *header->kvs, c->err));
     moe_gguf_kv *kv = &header->kvs[header->n_kvs];
     memset(kv, 0, sizeof *kv);
     kv->n_elements = 1;
-    status = moe_gguf_read_string(c, &kv->key);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_gguf_read_string(c, &kv->key));
     if (kv->key.size == 0 || kv->key.size > MAX_KEY_BYTES) {
         return moe_fail(c->err, MOE_ERR_FORMAT,
                         "metadata key %zu at offset %" PRIu64 " has %zu bytes, not 1 to %d",
@@ -204,7 +179,7 @@ static int read_kv(moe_gguf_header *header, moe_gguf_cursor *c)
     memcpy(field + 17, shown, strlen(shown) + 1);
     c->field = field;
     uint32_t type = 0;
-    status = moe_gguf_read_u32(c, &type);
+    int status = moe_gguf_read_u32(c, &type);
     if (status == MOE_OK) {
         kv->type = (moe_gguf_type)type;
         status = read_value(header, c, kv);
@@ -257,23 +232,17 @@ static int read_tensor(moe_gguf_header *header, moe_gguf_cursor *c)
 {
     uint64_t start = c->at;
     c->field = "a tensor's entry";
-    int status = reserve_one((void **)&header->tensors, &header->tensors_capacity,
-                             header->n_tensors, sizeof *header->tensors, c->err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(reserve_one((void **)&header->tensors, &header->tensors_capacity, header->n_tensors,
+                        sizeof *header->tensors, c->err));
     moe_gguf_tensor *tensor = &header->tensors[header->n_tensors];
     *tensor = (moe_gguf_tensor){.dims = {1, 1, 1, 1}};
-    status = moe_gguf_read_string(c, &tensor->name);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_gguf_read_string(c, &tensor->name));
     if (tensor->name.size == 0 || tensor->name.size > MAX_NAME_BYTES) {
         return moe_fail(c->err, MOE_ERR_FORMAT,
                         "name of tensor %zu at offset %" PRIu64 " has %zu bytes, not 1 to %d",
                         header->n_tensors, start, tensor->name.size, MAX_NAME_BYTES);
     }
-    status = moe_gguf_read_u32(c, &tensor->n_dims);
+    int status = moe_gguf_read_u32(c, &tensor->n_dims);
     if (status == MOE_OK && (tensor->n_dims == 0 || tensor->n_dims > 4)) {
         return fail_tensor(c, tensor, "its number of dimensions is not 1 to 4", start);
     }
@@ -315,19 +284,13 @@ static int read_preamble(moe_gguf_header *header, moe_gguf_cursor *c, uint64_t *
                          uint64_t *n_tensors)
 {
     c->field = "the GGUF magic number";
-    int status = moe_gguf_want(c, 4);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_gguf_want(c, 4));
     if (memcmp(c->bytes, "GGUF", 4) != 0) {
         return fail_magic(c);
     }
     c->at = 4;
     c->field = "the GGUF version";
-    status = moe_gguf_read_u32(c, &header->version);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_gguf_read_u32(c, &header->version));
     if (header->version != 0 && (header->version & 0xffff) == 0) {
         return moe_fail(c->err, MOE_ERR_UNSUPPORTED,
                         "big-endian GGUF file (version field %08" PRIx32 " at offset 4): only "
@@ -341,12 +304,9 @@ static int read_preamble(moe_gguf_header *header, moe_gguf_cursor *c, uint64_t *
                         header->version);
     }
     c->field = "the number of tensors";
-    status = moe_gguf_read_uint(c, 8, n_tensors);
-    if (status == MOE_OK) {
-        c->field = "the number of metadata keys";
-        status = moe_gguf_read_uint(c, 8, n_kvs);
-    }
-    return status;
+    MOE_TRY(moe_gguf_read_uint(c, 8, n_tensors));
+    c->field = "the number of metadata keys";
+    return moe_gguf_read_uint(c, 8, n_kvs);
 }
 
 /* Refuses a count that even the smallest entries could not reach, before the first is read. */

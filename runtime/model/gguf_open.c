@@ -101,16 +101,10 @@ static int read_header(moe_gguf_part *part, const moe_gguf_reading *reading, moe
 static int part_open(moe_gguf_part *part, const char *path, const moe_gguf_reading *reading,
                      moe_error *err)
 {
-    int status = moe_file_source_open(&part->file.source, path, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_file_source_open(&part->file.source, path, err));
     part->file.path = part->file.source->name;
     part->file.size = part->file.source->size;
-    status = read_header(part, reading, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(read_header(part, reading, err));
     return moe_gguf_check_placement(&part->header, part->file.size, err);
 }
 
@@ -187,17 +181,15 @@ static int check_part(const moe_gguf_part *part, uint64_t number, uint64_t count
 {
     uint64_t its_number = UINT64_MAX;
     uint64_t its_count = 0;
-    int status = split_field(&part->header, "split.no", &its_number, err);
-    if (status == MOE_OK) {
-        status = split_field(&part->header, "split.count", &its_count, err);
+    MOE_TRY(split_field(&part->header, "split.no", &its_number, err));
+    MOE_TRY(split_field(&part->header, "split.count", &its_count, err));
+    if (its_number != number || its_count != count) {
+        return moe_fail(err, MOE_ERR_FORMAT,
+                        "by its name part %" PRIu64 " of %" PRIu64 ", but its metadata "
+                        "(split.no, split.count) say otherwise: download it again",
+                        number + 1, count);
     }
-    if (status == MOE_OK && (its_number != number || its_count != count)) {
-        status = moe_fail(err, MOE_ERR_FORMAT,
-                          "by its name part %" PRIu64 " of %" PRIu64 ", but its metadata "
-                          "(split.no, split.count) say otherwise: download it again",
-                          number + 1, count);
-    }
-    return status;
+    return MOE_OK;
 }
 
 static int open_part_of_split(moe_gguf *gguf, const char *path, size_t prefix, uint64_t count,
@@ -291,10 +283,7 @@ static int open_into(moe_gguf *gguf, const char *path, moe_error *err)
         return fail_in_file(err, status, path, &inner);
     }
     if (count > 1) {
-        status = open_split(gguf, path, count, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(open_split(gguf, path, count, err));
     }
     status = gather(gguf, &inner);
     return status == MOE_OK ? MOE_OK : fail_in_file(err, status, path, &inner);

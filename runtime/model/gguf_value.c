@@ -93,10 +93,7 @@ int moe_gguf_get_f32(const moe_gguf *gguf, const char *key, float *value, moe_er
 int moe_gguf_get_bool(const moe_gguf *gguf, const char *key, bool *value, moe_error *err)
 {
     uint32_t number = *value;
-    int status = moe_gguf_get_u32(gguf, key, &number, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_gguf_get_u32(gguf, key, &number, err));
     if (number > 1) {
         return moe_fail(err, MOE_ERR_FORMAT, "key '%s' is %" PRIu32 ", neither 0 nor 1", key,
                         number);
@@ -169,10 +166,7 @@ static int element_as_scalar(const moe_gguf_kv *kv, uint64_t index, moe_gguf_kv 
 int moe_gguf_array_i64(const moe_gguf_kv *kv, uint64_t index, int64_t *value)
 {
     moe_gguf_kv scalar;
-    int status = element_as_scalar(kv, index, &scalar);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(element_as_scalar(kv, index, &scalar));
     if (is_signed(scalar.type)) {
         *value = scalar.value.i64;
         return MOE_OK;
@@ -187,10 +181,7 @@ int moe_gguf_array_i64(const moe_gguf_kv *kv, uint64_t index, int64_t *value)
 int moe_gguf_array_f32(const moe_gguf_kv *kv, uint64_t index, float *value)
 {
     moe_gguf_kv scalar;
-    int status = element_as_scalar(kv, index, &scalar);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(element_as_scalar(kv, index, &scalar));
     if (scalar.type == MOE_GGUF_F32 || scalar.type == MOE_GGUF_F64) {
         *value = (float)scalar.value.f64;
     } else if (is_signed(scalar.type)) {

@@ -184,23 +184,15 @@ static int write_all(const moe_gguf_writer *w, moe_atomic_file *file, moe_error 
         uint64_t n_tensors;
         uint64_t n_kvs;
     } header = {{'G', 'G', 'U', 'F'}, 3, w->n_tensors, w->n_kvs};
-    int status = moe_atomic_file_write(file, &header, sizeof header, err);
-    if (status == MOE_OK) {
-        status = moe_atomic_file_write(file, w->metadata.data, w->metadata.size, err);
+    MOE_TRY(moe_atomic_file_write(file, &header, sizeof header, err));
+    MOE_TRY(moe_atomic_file_write(file, w->metadata.data, w->metadata.size, err));
+    MOE_TRY(moe_atomic_file_write(file, w->tensors.data, w->tensors.size, err));
+    MOE_TRY(write_padding(file, sizeof header + w->metadata.size + w->tensors.size, err));
+    for (uint64_t i = 0; i < w->n_tensors; i++) {
+        MOE_TRY(write_tensor(w, i, file, err));
+        MOE_TRY(write_padding(file, w->data[i].bytes, err));
     }
-    if (status == MOE_OK) {
-        status = moe_atomic_file_write(file, w->tensors.data, w->tensors.size, err);
-    }
-    if (status == MOE_OK) {
-        status = write_padding(file, sizeof header + w->metadata.size + w->tensors.size, err);
-    }
-    for (uint64_t i = 0; i < w->n_tensors && status == MOE_OK; i++) {
-        status = write_tensor(w, i, file, err);
-        if (status == MOE_OK) {
-            status = write_padding(file, w->data[i].bytes, err);
-        }
-    }
-    return status;
+    return MOE_OK;
 }
 
 int moe_gguf_writer_save(const moe_gguf_writer *writer, const char *path, moe_error *err)
@@ -209,11 +201,8 @@ int moe_gguf_writer_save(const moe_gguf_writer *writer, const char *path, moe_er
         return moe_fail(err, MOE_ERR_MEMORY, "no memory to write %s", path);
     }
     moe_atomic_file *file;
-    int status = moe_atomic_file_open(&file, path, 0, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = write_all(writer, file, err);
+    MOE_TRY(moe_atomic_file_open(&file, path, 0, err));
+    int status = write_all(writer, file, err);
     if (status != MOE_OK) {
         moe_atomic_file_abandon(&file);
         return status;

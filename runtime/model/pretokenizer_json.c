@@ -222,12 +222,11 @@ static int add_step(reader *r, moe_string_view step, int depth)
         return refuse(r, "step", step);
     }
     if (moe_json_is_text(type, "Sequence") && moe_json_member(step, "pretokenizers", &steps)) {
-        int status = MOE_OK;
         moe_string_view inner;
-        for (size_t at = 0; status == MOE_OK && moe_json_element(steps, &at, &inner);) {
-            status = add_step(r, inner, depth + 1);
+        for (size_t at = 0; moe_json_element(steps, &at, &inner);) {
+            MOE_TRY(add_step(r, inner, depth + 1));
         }
-        return status;
+        return MOE_OK;
     }
     if (moe_json_is_text(type, "Split")) {
         return add_split(r, step);
@@ -264,12 +263,11 @@ static int read_normalizer(reader *r, moe_string_view normalizer, int depth)
     }
     if (depth < MAX_DEPTH && moe_json_is_text(type, "Sequence") &&
         moe_json_member(normalizer, "normalizers", &steps)) {
-        int status = MOE_OK;
         moe_string_view inner;
-        for (size_t at = 0; status == MOE_OK && moe_json_element(steps, &at, &inner);) {
-            status = read_normalizer(r, inner, depth + 1);
+        for (size_t at = 0; moe_json_element(steps, &at, &inner);) {
+            MOE_TRY(read_normalizer(r, inner, depth + 1));
         }
-        return status;
+        return MOE_OK;
     }
     return refuse(r, "normalizer", type.size > 0 ? type : normalizer);
 }

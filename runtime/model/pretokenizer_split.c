@@ -215,11 +215,8 @@ int moe_pretokenizer_split(const moe_pretokenizer_code *code, moe_pretokenizer_s
         lists->next.n = 0;
         size_t start = 0;
         for (size_t i = 0; i < lists->current.n; i++) {
-            int status = split_piece(code->patterns[p], scratch, text, start,
-                                     lists->current.ends[i], &lists->next, err);
-            if (status != MOE_OK) {
-                return status;
-            }
+            MOE_TRY(split_piece(code->patterns[p], scratch, text, start, lists->current.ends[i],
+                                &lists->next, err));
             start = lists->current.ends[i];
         }
         moe_split_list done = lists->current;

@@ -312,9 +312,8 @@ static int take_scale(moe_tensor_claims *c, const char *name, const sliced_shape
 static int take_scaled(moe_tensor_claims *c, const char *name, const sliced_shape *expected,
                        moe_tensor_ref *ref, bool *found)
 {
-    int status = take(c, name, expected, ref, found);
-    return status == MOE_OK && *found && may_be_scaled(name) ? take_scale(c, name, expected, ref)
-                                                             : status;
+    MOE_TRY(take(c, name, expected, ref, found));
+    return *found && may_be_scaled(name) ? take_scale(c, name, expected, ref) : MOE_OK;
 }
 
 static void count_resident(moe_tensor_claims *c, const moe_tensor_ref *ref)
@@ -328,14 +327,14 @@ int moe_claim_tensor(moe_tensor_claims *c, const char *name, moe_tensor_shape sh
 {
     const sliced_shape expected = {shape.n_in, shape.n_out, 1, shape.form};
     bool found;
-    int status = take_scaled(c, name, &expected, ref, &found);
-    if (status == MOE_OK && !found && !optional) {
+    MOE_TRY(take_scaled(c, name, &expected, ref, &found));
+    if (!found && !optional) {
         return fail_missing(c, name);
     }
-    if (status == MOE_OK && found) {
+    if (found) {
         count_resident(c, ref);
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_claim_layer_tensor(moe_tensor_claims *c, uint32_t layer, moe_layer_tensor tensor,
@@ -418,12 +417,12 @@ static int claim_fused(moe_tensor_claims *c, uint32_t index, expert_shape s, boo
     sliced_shape expected = {s.n_in, 2 * s.n_inner, c->config->n_expert, MOE_TENSOR_MATRIX};
     moe_tensor_ref stacked;
     layer_name(c, index, "ffn_gate_up_exps.weight", name);
-    int status = take(c, name, &expected, &stacked, found);
-    if (status == MOE_OK && *found) {
+    MOE_TRY(take(c, name, &expected, &stacked, found));
+    if (*found) {
         slice_experts(c, layer, &stacked, MOE_EXPERT_GATE, 0, s.n_inner);
         slice_experts(c, layer, &stacked, MOE_EXPERT_UP, s.n_inner, s.n_inner);
     }
-    return status;
+    return MOE_OK;
 }
 
 static int claim_stacked(moe_tensor_claims *c, uint32_t index, expert_shape s, moe_expert_part part,
@@ -434,11 +433,11 @@ static int claim_stacked(moe_tensor_claims *c, uint32_t index, expert_shape s, m
     moe_tensor_ref stacked;
     snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_%s_exps.weight", c->first_layer + index,
              part_name(part));
-    int status = take_scaled(c, name, &expected, &stacked, found);
-    if (status == MOE_OK && *found) {
+    MOE_TRY(take_scaled(c, name, &expected, &stacked, found));
+    if (*found) {
         slice_experts(c, &c->map->layers[index], &stacked, part, 0, expected.n_out);
     }
-    return status;
+    return MOE_OK;
 }
 
 static int claim_single(moe_tensor_claims *c, uint32_t index, expert_shape s, moe_expert_part part)
@@ -449,11 +448,7 @@ static int claim_single(moe_tensor_claims *c, uint32_t index, expert_shape s, mo
         bool found;
         snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_%s.%" PRIu32 ".weight",
                  c->first_layer + index, part_name(part), e);
-        int status =
-            take(c, name, &expected, &c->map->layers[index].experts[e].parts[part], &found);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(take(c, name, &expected, &c->map->layers[index].experts[e].parts[part], &found));
         if (!found) {
             if (e == 0) { /* the error names the tensor of today's files */
                 snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_%s_exps.weight",

@@ -31,18 +31,15 @@ static int read_own_pretokenizer(moe_tokenizer *tokenizer, const moe_gguf *gguf,
 int moe_bpe_find_pretokenizer(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
 {
     moe_string_view name = {NULL, 0};
-    int status = moe_gguf_get_string(gguf, "tokenizer.ggml.pre", &name, err);
-    if (status == MOE_OK && name.data != NULL) {
+    MOE_TRY(moe_gguf_get_string(gguf, "tokenizer.ggml.pre", &name, err));
+    if (name.data != NULL) {
         tokenizer->pretokenizer = moe_pretokenizer_find(name.data, name.size);
     }
-    if (status == MOE_OK && tokenizer->pretokenizer == NULL) {
-        status = read_own_pretokenizer(tokenizer, gguf, err);
+    if (tokenizer->pretokenizer == NULL) {
+        MOE_TRY(read_own_pretokenizer(tokenizer, gguf, err));
     }
-    if (status == MOE_OK && tokenizer->pretokenizer == NULL && name.data == NULL) {
+    if (tokenizer->pretokenizer == NULL && name.data == NULL) {
         tokenizer->pretokenizer = moe_pretokenizer_find("default", 7);
-    }
-    if (status != MOE_OK) {
-        return status;
     }
     if (tokenizer->pretokenizer == NULL) {
         char names[384];
@@ -68,8 +65,8 @@ int moe_bpe_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *er
         char text = (char)byte;
         tokenizer->byte_ids[byte] = moe_vocab_find(&tokenizer->vocab, &text, 1);
     }
-    int status = moe_pretokenizer_compile(&tokenizer->code, tokenizer->pretokenizer, err);
-    return status != MOE_OK ? status : moe_bpe_read_merges(tokenizer, gguf, err);
+    MOE_TRY(moe_pretokenizer_compile(&tokenizer->code, tokenizer->pretokenizer, err));
+    return moe_bpe_read_merges(tokenizer, gguf, err);
 }
 
 /* The most bytes for one byte of text. */
@@ -87,10 +84,7 @@ static int encode_word(moe_encoder *encoder, const char *word, size_t size)
             return moe_encoder_push(encoder, id);
         }
     }
-    int status = moe_encoder_reserve_symbols(encoder, size);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_encoder_reserve_symbols(encoder, size));
     moe_symbol *symbols = encoder->symbols;
     for (size_t i = 0; i < size; i++) {
         symbols[i] = (moe_symbol){.start = (uint32_t)i,
@@ -99,16 +93,16 @@ static int encode_word(moe_encoder *encoder, const char *word, size_t size)
                                   .next = i + 1 < size ? (int32_t)i + 1 : -1,
                                   .id = tokenizer->byte_ids[(uint8_t)word[i]]};
     }
-    status = moe_merge_symbols(encoder, word, size, moe_bpe_pair_rank);
-    for (int32_t i = 0; i >= 0 && status == MOE_OK; i = symbols[i].next) {
+    MOE_TRY(moe_merge_symbols(encoder, word, size, moe_bpe_pair_rank));
+    for (int32_t i = 0; i >= 0; i = symbols[i].next) {
         /* A byte that the vocabulary lacks becomes the unknown token or, without one, nothing, as
          * in other implementations. */
         int32_t id = symbols[i].id != MOE_NO_TOKEN ? symbols[i].id : tokenizer->unknown;
         if (id != MOE_NO_TOKEN) {
-            status = moe_encoder_push(encoder, id);
+            MOE_TRY(moe_encoder_push(encoder, id));
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 typedef struct text_buffer {

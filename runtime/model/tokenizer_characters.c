@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/error.h"
 #include "runtime/model/utf8_text.h"
 
 void moe_characters_create(moe_tokenizer *tokenizer)
@@ -59,10 +60,7 @@ static size_t add_character(const moe_tokenizer *tokenizer, moe_symbol *symbols,
 static int encode_word(moe_encoder *encoder, const char *word, size_t size)
 {
     const moe_tokenizer *tokenizer = encoder->tokenizer;
-    int status = moe_encoder_reserve_symbols(encoder, size);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_encoder_reserve_symbols(encoder, size));
     moe_symbol *symbols = encoder->symbols;
     size_t n = 0;
     for (size_t at = 0; at < size;) {
@@ -74,14 +72,14 @@ static int encode_word(moe_encoder *encoder, const char *word, size_t size)
         at += step;
     }
     symbols[n - 1].next = -1;
-    status = moe_merge_symbols(encoder, word, n, moe_bpe_pair_rank);
-    for (int32_t i = 0; i >= 0 && status == MOE_OK; i = symbols[i].next) {
+    MOE_TRY(moe_merge_symbols(encoder, word, n, moe_bpe_pair_rank));
+    for (int32_t i = 0; i >= 0; i = symbols[i].next) {
         int32_t id = symbols[i].id != MOE_NO_TOKEN ? symbols[i].id : tokenizer->unknown;
         if (id != MOE_NO_TOKEN) {
-            status = moe_encoder_push(encoder, id);
+            MOE_TRY(moe_encoder_push(encoder, id));
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_characters_encode(moe_encoder *encoder, const char *text, size_t size)

@@ -36,10 +36,7 @@ static int read_id(const moe_tokenizer *tokenizer, const moe_gguf *gguf, const c
                    int32_t *id, moe_error *err)
 {
     uint32_t value = UINT32_MAX;
-    int status = moe_gguf_get_u32(gguf, key, &value, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_gguf_get_u32(gguf, key, &value, err));
     if (value != UINT32_MAX && value >= tokenizer->vocab.n_tokens) {
         return moe_fail(err, MOE_ERR_FORMAT, "%s is %u, but there are only %u tokens", key, value,
                         tokenizer->vocab.n_tokens);
@@ -62,10 +59,7 @@ static int read_ids(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *e
         {"tokenizer.ggml.padding_token_id", &tokenizer->padding},
     };
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
-        int status = read_id(tokenizer, gguf, ids[i].key, ids[i].id, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(read_id(tokenizer, gguf, ids[i].key, ids[i].id, err));
     }
     const struct {
         const char *key;
@@ -76,10 +70,7 @@ static int read_ids(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *e
         {"tokenizer.ggml.add_space_prefix", &tokenizer->add_space_prefix},
     };
     for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
-        int status = moe_gguf_get_bool(gguf, switches[i].key, switches[i].value, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(moe_gguf_get_bool(gguf, switches[i].key, switches[i].value, err));
     }
     return MOE_OK;
 }

@@ -185,16 +185,15 @@ static int encode_markup(span_encoder *spans, const moe_text_span *span)
 
 static int encode_spans(span_encoder *state, const moe_text_span *spans, size_t n)
 {
-    int status = MOE_OK;
-    for (size_t i = 0; i < n && status == MOE_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (spans[i].is_markup) {
-            status = encode_markup(state, &spans[i]);
+            MOE_TRY(encode_markup(state, &spans[i]));
         } else if (spans[i].size > 0) {
             memcpy(state->plain + state->size, spans[i].text, spans[i].size);
             state->size += spans[i].size;
         }
     }
-    return status == MOE_OK ? flush_plain(state) : status;
+    return flush_plain(state);
 }
 
 int moe_tokenizer_encode_spans(const moe_tokenizer *tokenizer, const moe_text_span *spans, size_t n,

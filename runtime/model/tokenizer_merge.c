@@ -248,21 +248,16 @@ int moe_encode_word_cached(moe_encoder *encoder, const char *segment, size_t sta
     if (entry->hash == hash && entry->size == size &&
         memcmp(segment + entry->start, segment + start, size) == 0) {
         for (uint32_t i = 0; i < entry->n; i++) {
-            int status = moe_encoder_push(encoder, encoder->tokens[entry->first + i]);
-            if (status != MOE_OK) {
-                return status;
-            }
+            MOE_TRY(moe_encoder_push(encoder, encoder->tokens[entry->first + i]));
         }
         return MOE_OK;
     }
     size_t first = encoder->n_tokens;
-    int status = encode(encoder, segment + start, size);
-    if (status == MOE_OK) {
-        *entry = (moe_word_entry){.hash = hash,
-                                  .start = (uint32_t)start,
-                                  .size = (uint32_t)size,
-                                  .first = (uint32_t)first,
-                                  .n = (uint32_t)(encoder->n_tokens - first)};
-    }
-    return status;
+    MOE_TRY(encode(encoder, segment + start, size));
+    *entry = (moe_word_entry){.hash = hash,
+                              .start = (uint32_t)start,
+                              .size = (uint32_t)size,
+                              .first = (uint32_t)first,
+                              .n = (uint32_t)(encoder->n_tokens - first)};
+    return MOE_OK;
 }

@@ -118,10 +118,7 @@ int moe_bpe_read_merges(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_erro
         tokenizer->merges[i].left = MOE_NO_TOKEN;
     }
     for (uint64_t i = 0; i < kv->n_elements; i++) {
-        int status = read_merge(tokenizer, kv->value.strings[i], (uint32_t)i, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(read_merge(tokenizer, kv->value.strings[i], (uint32_t)i, err));
     }
     return MOE_OK;
 }

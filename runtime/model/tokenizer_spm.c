@@ -101,20 +101,14 @@ static int push_symbol(moe_encoder *encoder, const char *word, const moe_symbol 
             }
             return moe_encoder_push(encoder, encoder->tokenizer->unknown);
         }
-        int status = moe_encoder_push(encoder, id);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(moe_encoder_push(encoder, id));
     }
     return MOE_OK;
 }
 
 static int encode_word(moe_encoder *encoder, const char *word, size_t size)
 {
-    int status = moe_encoder_reserve_symbols(encoder, size);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_encoder_reserve_symbols(encoder, size));
     size_t n = 0;
     for (size_t at = 0; at < size;) {
         size_t bad;
@@ -131,11 +125,11 @@ static int encode_word(moe_encoder *encoder, const char *word, size_t size)
         at += step;
     }
     encoder->symbols[n - 1].next = -1;
-    status = moe_merge_symbols(encoder, word, n, pair_rank);
-    for (int32_t i = 0; i >= 0 && status == MOE_OK; i = encoder->symbols[i].next) {
-        status = push_symbol(encoder, word, &encoder->symbols[i]);
+    MOE_TRY(moe_merge_symbols(encoder, word, n, pair_rank));
+    for (int32_t i = 0; i >= 0; i = encoder->symbols[i].next) {
+        MOE_TRY(push_symbol(encoder, word, &encoder->symbols[i]));
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_spm_encode(moe_encoder *encoder, const char *text, size_t size, bool space_prefix)

@@ -429,8 +429,8 @@ int moe_vocab_create(moe_vocab *vocab, const moe_gguf *gguf, moe_spelling spelli
     if (vocab->types == NULL || vocab->offsets == NULL || vocab->pieces == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "out of memory for %u tokens", vocab->n_tokens);
     }
-    int status = read_types(vocab, gguf, spelling, texts, err);
-    return status != MOE_OK ? status : fill(vocab, spelling != MOE_SPELT_IN_BYTES, texts, err);
+    MOE_TRY(read_types(vocab, gguf, spelling, texts, err));
+    return fill(vocab, spelling != MOE_SPELT_IN_BYTES, texts, err);
 }
 
 bool moe_vocab_words_are_apart(const moe_vocab *vocab)

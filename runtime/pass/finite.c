@@ -73,17 +73,13 @@ static int look(void *context, moe_runner *runner, uint32_t layer, const moe_op 
     moe_op_written written[MOE_MOST_OUTPUTS];
     const uint32_t n = moe_op_written_by(op, written);
     const uint32_t n_rows = o->n_rows;
-    int status = MOE_OK;
-    for (uint32_t i = 0; i < n && status == MOE_OK && !o->found; i++) {
+    for (uint32_t i = 0; i < n && !o->found; i++) {
         const moe_value value = written[i].to.value;
         uint32_t row;
         if (moe_value_info_of(value)->rows != MOE_ROWS_OF_PASS) {
             continue;
         }
-        status = find_row(runner, &written[i], n_rows, &row, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(find_row(runner, &written[i], n_rows, &row, err));
         if (row < n_rows && o->op == NULL) {
             o->op = op;
             o->layer = layer;
@@ -94,7 +90,7 @@ static int look(void *context, moe_runner *runner, uint32_t layer, const moe_op 
             o->op = o->found ? o->op : NULL;
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 static int make_again(moe_runner *runner, const moe_pass *pass, origin *o, moe_error *err)
@@ -168,8 +164,8 @@ static int fail_at_origin(const moe_runner *runner, const moe_pass *pass, const 
 int moe_pass_fail_not_finite(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     origin o = {.found = false};
-    int status = find_origin(runner, pass, &o, err);
-    return status != MOE_OK ? status : fail_at_origin(runner, pass, &o, err);
+    MOE_TRY(find_origin(runner, pass, &o, err));
+    return fail_at_origin(runner, pass, &o, err);
 }
 
 int moe_pass_check_hidden(moe_runner *runner, const moe_pass *pass, moe_error *err)
@@ -177,7 +173,6 @@ int moe_pass_check_hidden(moe_runner *runner, const moe_pass *pass, moe_error *e
     const uint32_t n = runner->config->n_embd;
     const moe_op_written x = {{.value = MOE_VALUE_X, .stride = n}, n, 1};
     uint32_t row;
-    int status = find_row(runner, &x, pass->n_rows, &row, err);
-    return status == MOE_OK && row < pass->n_rows ? moe_pass_fail_not_finite(runner, pass, err)
-                                                  : status;
+    MOE_TRY(find_row(runner, &x, pass->n_rows, &row, err));
+    return row < pass->n_rows ? moe_pass_fail_not_finite(runner, pass, err) : MOE_OK;
 }

@@ -104,10 +104,7 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
                      moe_kv_type type, uint32_t most_rows, moe_error *err)
 {
     *pool = (moe_kv_pool){.device = device, .n_layer = config->n_layer, .type = type};
-    int status = check_blocks(config, type, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(check_blocks(config, type, err));
     pool->layers = moe_calloc(config->n_layer, sizeof *pool->layers);
     if (pool->layers == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the KV layout");
@@ -253,10 +250,7 @@ int moe_kv_take_page(moe_kv_pool *pool, moe_kv_table *table, uint32_t g, moe_kv_
         table->n_promised[g]--;
         group->n_promised--;
     } else if (group->n_free == group->n_promised) {
-        int status = moe_kv_add_page(pool, g, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(moe_kv_add_page(pool, g, err));
     }
     MOE_ASSERT(group->n_free > group->n_promised && group->free_pages != NULL);
     *out = group->free_pages;

@@ -121,12 +121,9 @@ static int unshare(moe_kv_pool *pool, moe_kv_table *table, uint32_t g, uint32_t 
         return MOE_OK;
     }
     moe_kv_page *own;
-    int status = moe_kv_take_page(pool, table, g, &own, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = pool->device->ops->copy(pool->device, own->memory, shared->memory,
-                                     pool->groups[g].page_bytes, err);
+    MOE_TRY(moe_kv_take_page(pool, table, g, &own, err));
+    int status = pool->device->ops->copy(pool->device, own->memory, shared->memory,
+                                         pool->groups[g].page_bytes, err);
     if (status != MOE_OK) {
         moe_kv_drop_page(pool, g, own);
         return status;

@@ -6,6 +6,7 @@
 #include <moe/lab.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/expert_form.h"
 #include "runtime/pass/program_run.h"
@@ -237,9 +238,8 @@ int moe_layer_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer, mo
     const moe_program_layer *l = &runner->program->layers[layer];
     const moe_run run = {.runner = runner, .pass = pass, .layer = layer, .n_rows = pass->n_rows};
     moe_layer_request request = plan_layer(runner, pass, layer);
-    int status = serve_layer(runner, pass, &request, false, err);
-    return status != MOE_OK ? status
-                            : moe_program_run(&run, (moe_span){l->rest + 2, l->summed}, err);
+    MOE_TRY(serve_layer(runner, pass, &request, false, err));
+    return moe_program_run(&run, (moe_span){l->rest + 2, l->summed}, err);
 }
 
 int moe_layer_note(moe_runner *runner, const moe_pass *pass, uint32_t layer,

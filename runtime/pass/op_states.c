@@ -10,6 +10,7 @@
 #include "runtime/pass/program_run.h"
 
 #include "cpu/kernels/delta_rule.h"
+#include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/runner.h"
 
@@ -150,12 +151,11 @@ static int advance_logged(moe_runner *runner, const moe_op *op, const moe_state_
 int moe_advance_states(moe_runner *runner, const moe_state_run *run, uint32_t layer, moe_error *err)
 {
     const moe_program_layer *l = &runner->program->layers[layer];
-    int status = MOE_OK;
-    for (uint32_t i = l->first; i < l->mixed && status == MOE_OK; i++) {
+    for (uint32_t i = l->first; i < l->mixed; i++) {
         const moe_op *op = &runner->program->ops[i];
-        status = op->kind == MOE_OP_STATES ? advance_logged(runner, op, run, layer, err) : MOE_OK;
+        MOE_TRY(op->kind == MOE_OP_STATES ? advance_logged(runner, op, run, layer, err) : MOE_OK);
     }
-    return status;
+    return MOE_OK;
 }
 
 /* ---- What advances them ---- */

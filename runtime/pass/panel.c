@@ -34,12 +34,12 @@ static size_t chunk_bytes(const moe_runner *runner, const moe_pass *pass)
 static int bring_rows(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     const moe_panel_chunk *panel = pass->panel;
-    int status = runner->device->ops->upload(runner->device, runner->buffers.values[MOE_VALUE_X],
-                                             panel->x, chunk_bytes(runner, pass), err);
-    if (status == MOE_OK && panel->chosen != NULL && moe_pass_chooses(runner->config, pass)) {
-        status = moe_index_bring(runner, pass, panel->chosen, err);
+    MOE_TRY(runner->device->ops->upload(runner->device, runner->buffers.values[MOE_VALUE_X],
+                                        panel->x, chunk_bytes(runner, pass), err));
+    if (panel->chosen != NULL && moe_pass_chooses(runner->config, pass)) {
+        MOE_TRY(moe_index_bring(runner, pass, panel->chosen, err));
     }
-    return status;
+    return MOE_OK;
 }
 
 static int fetch_rows(moe_runner *runner, const moe_pass *pass, moe_error *err)

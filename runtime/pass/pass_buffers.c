@@ -103,10 +103,7 @@ static int init_device_part(moe_pass_buffers *b, moe_device *device, const moe_p
 {
     void *arena;
     b->arena_bytes = moe_pass_buffers_device_bytes(program, b->max_rows);
-    int status = device->ops->alloc(device, b->arena_bytes, &arena, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(device->ops->alloc(device, b->arena_bytes, &arena, err));
     b->arena = arena;
     uint8_t *next = arena;
     for (int v = 0; v < MOE_VALUES; v++) {
@@ -176,10 +173,8 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
         b->window_cos == NULL || b->window_sin == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a pass of %zu rows", rows);
     }
-    int status = moe_layer_plan_init(&b->plan, b->max_rows, c->n_expert_used, c->n_expert, err);
-    return status != MOE_OK ? status
-                            : moe_layer_plan_init(&b->next_plan, b->max_rows, c->n_expert_used,
-                                                  c->n_expert, err);
+    MOE_TRY(moe_layer_plan_init(&b->plan, b->max_rows, c->n_expert_used, c->n_expert, err));
+    return moe_layer_plan_init(&b->next_plan, b->max_rows, c->n_expert_used, c->n_expert, err);
 }
 
 static size_t logits_bytes(const moe_model_config *c, uint32_t max_rows)
@@ -193,19 +188,16 @@ static int init_logits(moe_pass_buffers *b, moe_device *device, const moe_model_
 {
     size_t n_selected = logit_rows(b->max_rows) * c->n_embd;
     void *memory = NULL;
-    int status = MOE_OK;
     b->logits_bytes = logits_bytes(c, b->max_rows);
     if (device->link != NULL) {
-        status = device->link->host_alloc(device, b->logits_bytes, &memory, err);
+        MOE_TRY(device->link->host_alloc(device, b->logits_bytes, &memory, err));
     } else {
         memory = moe_calloc(1, b->logits_bytes);
-        status = memory != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for logits");
+        MOE_TRY(memory != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for logits"));
     }
-    if (status == MOE_OK) {
-        b->selected_host = memory;
-        b->logits_host = b->selected_host + n_selected;
-    }
-    return status;
+    b->selected_host = memory;
+    b->logits_host = b->selected_host + n_selected;
+    return MOE_OK;
 }
 
 uint64_t moe_pass_buffers_device_bytes(const moe_program *program, uint32_t max_rows)

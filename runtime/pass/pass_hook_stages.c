@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/pass/pass_hooks.h"
 
+#include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/runner.h"
 
 int moe_runner_add_hook(moe_runner *runner, moe_pass_hook *hook, moe_error *err)
 {
-    int status = hook->wants_probs
-                     ? moe_pass_buffers_need_probs(&runner->buffers, runner->config->n_expert, err)
-                     : MOE_OK;
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(hook->wants_probs
+                ? moe_pass_buffers_need_probs(&runner->buffers, runner->config->n_expert, err)
+                : MOE_OK);
     moe_pass_hook **at = &runner->hooks;
     while (*at != NULL && (*at)->order < hook->order) {
         at = &(*at)->next;
@@ -75,12 +73,11 @@ typedef int (*stage_fn)(const moe_pass_hook *hook, const stage_call *call);
 static int call_hooks(stage_fn stage, const stage_call *call)
 {
     const moe_pass *pass = call->pass;
-    int status = MOE_OK;
-    for (moe_pass_hook *h = first_of(call->runner->hooks, pass); h != NULL && status == MOE_OK;
+    for (moe_pass_hook *h = first_of(call->runner->hooks, pass); h != NULL;
          h = first_of(h->next, pass)) {
-        status = stage(h, call);
+        MOE_TRY(stage(h, call));
     }
-    return status;
+    return MOE_OK;
 }
 
 static int take_over(const moe_pass_hook *h, const stage_call *c)

@@ -53,16 +53,15 @@ static int hand_over_logits(moe_runner *runner, const moe_pass *pass, uint32_t f
 {
     moe_pass_buffers *b = &runner->buffers;
     size_t n_vocab = runner->config->n_vocab;
-    int status = fetch(runner, n, runner->config->n_vocab, err);
-    if (status == MOE_OK &&
-        !(selected_are_finite(runner, n) && moe_all_finite(b->logits_host, n * n_vocab))) {
+    MOE_TRY(fetch(runner, n, runner->config->n_vocab, err));
+    if (!(selected_are_finite(runner, n) && moe_all_finite(b->logits_host, n * n_vocab))) {
         return moe_pass_fail_not_finite(runner, pass, err);
     }
-    for (uint32_t i = 0; i < n && status == MOE_OK && !*done; i++) {
+    for (uint32_t i = 0; i < n && !*done; i++) {
         *done =
             !pass->on_logits(pass->logit_rows[first + i], b->logits_host + i * n_vocab, pass->user);
     }
-    return status;
+    return MOE_OK;
 }
 
 static int hand_over_greatest(moe_runner *runner, const moe_pass *pass, uint32_t first, uint32_t n,
@@ -73,22 +72,20 @@ static int hand_over_greatest(moe_runner *runner, const moe_pass *pass, uint32_t
     const moe_device_ops *ops = runner->device->ops;
     moe_greatest *device = (moe_greatest *)b->values[MOE_VALUE_GREATEST];
     bool finite = true;
-    int status = ops->greatest(runner->device, b->values[MOE_VALUE_LOGITS], n,
-                               runner->config->n_vocab, device, err);
-    status = status == MOE_OK ? fetch(runner, n, 0, err) : status;
-    if (status == MOE_OK) {
-        status = ops->download(runner->device, host, device, n * sizeof *host, err);
-    }
-    for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
+    MOE_TRY(ops->greatest(runner->device, b->values[MOE_VALUE_LOGITS], n, runner->config->n_vocab,
+                          device, err));
+    MOE_TRY(fetch(runner, n, 0, err));
+    MOE_TRY(ops->download(runner->device, host, device, n * sizeof *host, err));
+    for (uint32_t i = 0; i < n; i++) {
         finite = finite && isfinite(host[i].share);
     }
-    if (status == MOE_OK && !(finite && selected_are_finite(runner, n))) {
+    if (!(finite && selected_are_finite(runner, n))) {
         return moe_pass_fail_not_finite(runner, pass, err);
     }
-    for (uint32_t i = 0; i < n && status == MOE_OK && !*done; i++) {
+    for (uint32_t i = 0; i < n && !*done; i++) {
         *done = !pass->on_greatest(pass->logit_rows[first + i], &host[i], pass->user);
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_pass_hand_over(moe_runner *runner, const moe_pass *pass, uint32_t first, uint32_t n,
@@ -175,15 +172,14 @@ static bool has_recorded_front(const moe_runner *runner, const moe_pass *pass, u
 static int tap_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     const moe_layer_taps *taps = runner->taps;
-    int status = MOE_OK;
     size_t bytes = (size_t)pass->n_rows * runner->config->n_embd * sizeof(float);
-    for (uint32_t i = 0; i < MOE_MOST_TAPS && status == MOE_OK; i++) {
+    for (uint32_t i = 0; i < MOE_MOST_TAPS; i++) {
         if (taps->layers[i] == layer) {
-            status = runner->device->ops->copy(runner->device, taps->x[i],
-                                               runner->buffers.values[MOE_VALUE_X], bytes, err);
+            MOE_TRY(runner->device->ops->copy(runner->device, taps->x[i],
+                                              runner->buffers.values[MOE_VALUE_X], bytes, err));
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_pass_queue_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
@@ -192,15 +188,12 @@ int moe_pass_queue_layer(moe_runner *runner, const moe_pass *pass, uint32_t laye
         moe_expert_store_note_cancel(runner->experts);
         return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
     }
-    int status = runner->taps != NULL && pass->kind != MOE_PASS_DRAFT
-                     ? tap_layer(runner, pass, layer, err)
-                     : MOE_OK;
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = has_recorded_front(runner, pass, layer) ? play_front(runner, pass, layer, err)
-                                                     : moe_layer_front(runner, pass, layer, err);
-    return status != MOE_OK ? status : moe_layer_rest(runner, pass, layer, err);
+    MOE_TRY(runner->taps != NULL && pass->kind != MOE_PASS_DRAFT
+                ? tap_layer(runner, pass, layer, err)
+                : MOE_OK);
+    MOE_TRY(has_recorded_front(runner, pass, layer) ? play_front(runner, pass, layer, err)
+                                                    : moe_layer_front(runner, pass, layer, err));
+    return moe_layer_rest(runner, pass, layer, err);
 }
 
 int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, uint32_t first, moe_error *err)
@@ -208,11 +201,11 @@ int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, uint32_t fir
     MOE_ASSERT(pass->n_rows > 0 && pass->n_rows <= runner->buffers.max_rows);
     MOE_ASSERT(pass->n_logit_rows <= pass->n_rows);
     MOE_ASSERT(pass->n_logit_rows == 0 || pass->logit_rows[pass->n_logit_rows - 1] < pass->n_rows);
-    int status = first > 0 ? MOE_OK : moe_program_front(runner, pass, err);
-    for (uint32_t layer = first; layer < runner->config->n_layer && status == MOE_OK; layer++) {
-        status = moe_pass_queue_layer(runner, pass, layer, err);
+    MOE_TRY(first > 0 ? MOE_OK : moe_program_front(runner, pass, err));
+    for (uint32_t layer = first; layer < runner->config->n_layer; layer++) {
+        MOE_TRY(moe_pass_queue_layer(runner, pass, layer, err));
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_pass_run_layers(moe_runner *runner, const moe_pass *pass, moe_error *err)
@@ -254,13 +247,13 @@ static int run_counted_layers(moe_runner *runner, const moe_pass *pass, moe_erro
     runner->n_pass_experts = 0;
     uint64_t waited = tried ? moe_expert_store_wait_ns(runner->experts) : 0;
     uint64_t begin = moe_now_ns();
-    int status = moe_pass_run_layers(runner, pass, err);
-    if (tried && status == MOE_OK && runner->n_pass_experts > 0) {
+    MOE_TRY(moe_pass_run_layers(runner, pass, err));
+    if (tried && runner->n_pass_experts > 0) {
         double ns = (double)(moe_now_ns() - begin);
         moe_trial_gate_note(&runner->prefetch_gate, (double)runner->n_pass_experts, ns,
                             (double)(moe_expert_store_wait_ns(runner->experts) - waited));
     }
-    return status;
+    return MOE_OK;
 }
 
 /* The front of the first layer has been computed if it is `begun`; its second part is cheap to
@@ -269,14 +262,13 @@ static int queue_part(moe_runner *runner, const moe_pass *pass, const moe_pass_p
                       moe_error *err)
 {
     uint32_t l = part->first;
-    int status = MOE_OK;
     if (part->begun) {
-        status = moe_layer_network(runner, pass, l++, err);
+        MOE_TRY(moe_layer_network(runner, pass, l++, err));
     }
-    for (; l < part->end && status == MOE_OK; l++) {
-        status = moe_pass_queue_layer(runner, pass, l, err);
+    for (; l < part->end; l++) {
+        MOE_TRY(moe_pass_queue_layer(runner, pass, l, err));
     }
-    return status;
+    return MOE_OK;
 }
 
 int moe_pass_resume(moe_runner *runner, const moe_pass *pass, const moe_pass_part *part,

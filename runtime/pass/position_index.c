@@ -116,12 +116,10 @@ static int score_block(moe_runner *runner, const row_group *group, uint32_t begi
     const float *queries =
         b->values[MOE_VALUE_INDEX_Q] + (size_t)group->first * c->index_heads * c->index_dim;
     uint32_t n_queries = group->n_rows * c->index_heads;
-    int status = ops->linear(runner->device, queries, n_queries, c->index_dim, &products, 1, err);
-    if (status == MOE_OK) {
-        status = ops->download(runner->device, b->index_host, b->values[MOE_VALUE_INDEX_PRODUCTS],
-                               (size_t)n_queries * n * sizeof(float), err);
-    }
-    for (uint32_t r = 0; r < group->n_rows && status == MOE_OK; r++) {
+    MOE_TRY(ops->linear(runner->device, queries, n_queries, c->index_dim, &products, 1, err));
+    MOE_TRY(ops->download(runner->device, b->index_host, b->values[MOE_VALUE_INDEX_PRODUCTS],
+                          (size_t)n_queries * n * sizeof(float), err));
+    for (uint32_t r = 0; r < group->n_rows; r++) {
         const float *weights = b->index_factors + (size_t)r * c->index_heads;
         float *scores = b->index_scores + (size_t)r * group->n_positions + begin;
         memset(scores, 0, n * sizeof *scores);
@@ -132,7 +130,7 @@ static int score_block(moe_runner *runner, const row_group *group, uint32_t begi
             }
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 static void choose_for_row(moe_runner *runner, const moe_pass *pass, uint32_t row,
@@ -176,29 +174,24 @@ static int choose_for_group(moe_runner *runner, const moe_pass *pass, uint32_t l
         const moe_kv_row *row = &pass->kv_rows[group->first + r];
         furthest = row->position + 1 == group->n_positions ? row : furthest;
     }
-    int status = grow(b, group->n_positions, err);
-    if (status == MOE_OK) {
-        status = runner->device->ops->download(
-            runner->device, b->index_factors,
-            b->values[MOE_VALUE_INDEX_WEIGHTS] + (size_t)group->first * c->index_heads,
-            (size_t)group->n_rows * c->index_heads * sizeof(float), err);
-    }
-    for (uint32_t begin = 0; begin < group->n_positions && status == MOE_OK;
-         begin += MOE_INDEX_BLOCK) {
+    MOE_TRY(grow(b, group->n_positions, err));
+    MOE_TRY(runner->device->ops->download(
+        runner->device, b->index_factors,
+        b->values[MOE_VALUE_INDEX_WEIGHTS] + (size_t)group->first * c->index_heads,
+        (size_t)group->n_rows * c->index_heads * sizeof(float), err));
+    for (uint32_t begin = 0; begin < group->n_positions; begin += MOE_INDEX_BLOCK) {
         uint32_t left = group->n_positions - begin;
         uint32_t n = left < MOE_INDEX_BLOCK ? left : MOE_INDEX_BLOCK;
-        status = bring_keys(runner, furthest, &runner->kv->layers[layer], begin, n, err);
-        if (status == MOE_OK) {
-            status = score_block(runner, group, begin, n, err);
-        }
+        MOE_TRY(bring_keys(runner, furthest, &runner->kv->layers[layer], begin, n, err));
+        MOE_TRY(score_block(runner, group, begin, n, err));
     }
-    for (uint32_t r = 0; r < group->n_rows && status == MOE_OK; r++) {
+    for (uint32_t r = 0; r < group->n_rows; r++) {
         if (pass->kv_rows[group->first + r].position >= c->index_top_k) {
             choose_for_row(runner, pass, group->first + r,
                            b->index_scores + (size_t)r * group->n_positions);
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 /* The group that begins with a row. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/pass/program_run.h"
 
+#include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/runner.h"
 
@@ -43,21 +44,18 @@ int moe_layer_rest(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe
     if (l->rest == l->end) {
         return MOE_OK;
     }
-    int status = pass->serve_layer != NULL
-                     ? pass->serve_layer(pass->serve_user, runner, layer, err)
-                     : moe_program_run(&run, (moe_span){l->rest, l->summed}, err);
-    if (status == MOE_OK) {
-        status = moe_hooks_after_experts(runner, pass, layer, err);
-    }
-    return status != MOE_OK ? status : moe_program_run(&run, (moe_span){l->summed, l->end}, err);
+    MOE_TRY(pass->serve_layer != NULL ? pass->serve_layer(pass->serve_user, runner, layer, err)
+                                      : moe_program_run(&run, (moe_span){l->rest, l->summed}, err));
+    MOE_TRY(moe_hooks_after_experts(runner, pass, layer, err));
+    return moe_program_run(&run, (moe_span){l->summed, l->end}, err);
 }
 
 int moe_layer_network(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     const moe_program_layer *l = &runner->program->layers[layer];
     const moe_run run = run_of(runner, pass, layer);
-    int status = moe_program_run(&run, (moe_span){l->mixed, l->rest}, err);
-    return status != MOE_OK ? status : moe_layer_rest(runner, pass, layer, err);
+    MOE_TRY(moe_program_run(&run, (moe_span){l->mixed, l->rest}, err));
+    return moe_layer_rest(runner, pass, layer, err);
 }
 
 int moe_program_front(moe_runner *runner, const moe_pass *pass, moe_error *err)
@@ -85,9 +83,8 @@ int moe_bring_experts_x(moe_runner *runner, uint32_t layer, const float *x, uint
     const bool latent = input == MOE_VALUE_LATENT; /* projected right before the routing */
     float *to = runner->buffers.values[latent ? runner->program->ops[rest - 1].x.value : input];
     const size_t bytes = (size_t)n_rows * runner->config->n_embd * sizeof(float);
-    int status = runner->device->ops->upload(runner->device, to, x, bytes, err);
-    return status == MOE_OK && latent ? moe_program_run(&run, (moe_span){rest - 1, rest}, err)
-                                      : status;
+    MOE_TRY(runner->device->ops->upload(runner->device, to, x, bytes, err));
+    return latent ? moe_program_run(&run, (moe_span){rest - 1, rest}, err) : MOE_OK;
 }
 
 int moe_program_router_ahead(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)

@@ -22,17 +22,14 @@ static int load_floats(const moe_runner *runner, uint32_t layer, int tensor, flo
 
 static int load_layers(moe_route_rules *rules, const moe_runner *runner, moe_error *err)
 {
-    int status = MOE_OK;
-    for (uint32_t l = 0; l < runner->config->n_layer && status == MOE_OK; l++) {
+    for (uint32_t l = 0; l < runner->config->n_layer; l++) {
         moe_mixing_rule *rule = &rules->mixing[l];
-        status = load_floats(runner, l, MOE_LAYER_ROUTER_SELECTION_BIAS, rules->bias,
-                             &rule->selection_bias, err);
-        if (status == MOE_OK) {
-            status = load_floats(runner, l, MOE_LAYER_EXPERTS_SCALE, rules->scales,
-                                 &rule->expert_scales, err);
-        }
+        MOE_TRY(load_floats(runner, l, MOE_LAYER_ROUTER_SELECTION_BIAS, rules->bias,
+                            &rule->selection_bias, err));
+        MOE_TRY(load_floats(runner, l, MOE_LAYER_EXPERTS_SCALE, rules->scales, &rule->expert_scales,
+                            err));
     }
-    return status;
+    return MOE_OK;
 }
 
 void moe_route_rules_close(moe_route_rules **rules)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/program_run.h"
 #include "runtime/pass/runner.h"
@@ -57,21 +58,18 @@ int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool wi
     moe_device *device = runner->device;
     moe_route routes[MOE_MAX_ROUTES] = {moe_route_of_layer(runner, layer)};
     uint32_t n = 1;
-    int status = MOE_OK;
     routes[0].experts = b->chosen;
     routes[0].weights = b->chosen_weights;
     routes[0].probs = b->router_probs;
     b->routed_ahead_layer = UINT32_MAX;
     if (with_next && device->queues && has_next(runner, layer)) {
-        status = queue_prediction(runner, layer + 1, n_rows, &routes[n++], err);
+        MOE_TRY(queue_prediction(runner, layer + 1, n_rows, &routes[n++], err));
     }
-    if (status == MOE_OK) {
-        status = device->ops->route(device, routes, n, n_rows, err);
-    }
-    if (status == MOE_OK && n > 1) {
+    MOE_TRY(device->ops->route(device, routes, n, n_rows, err));
+    if (n > 1) {
         b->routed_ahead_layer = layer + 1;
     }
-    return status;
+    return MOE_OK;
 }
 
 /* Sorts the plan's experts by the number of rows that want them, then by id; n is small. */

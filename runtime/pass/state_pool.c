@@ -110,17 +110,16 @@ static int reserve_next(moe_state_pool *pool, moe_state_table *t, moe_error *err
 
 int moe_state_table_reserve(moe_state_pool *pool, moe_state_table *t, moe_error *err)
 {
-    int status = MOE_OK;
     if (pool->state_bytes == 0) {
         return MOE_OK;
     }
     if (t->next == NULL) {
-        status = reserve_next(pool, t, err);
+        MOE_TRY(reserve_next(pool, t, err));
     }
-    if (status == MOE_OK && t->log == NULL && pool->log_bytes > 0) {
-        status = new_state(pool, pool->log_bytes, &t->log, err);
+    if (t->log == NULL && pool->log_bytes > 0) {
+        MOE_TRY(new_state(pool, pool->log_bytes, &t->log, err));
     }
-    return status;
+    return MOE_OK;
 }
 
 moe_state_run moe_state_table_run(moe_state_table *t, uint32_t first_row, uint32_t n_rows,
@@ -176,18 +175,17 @@ int moe_state_table_move_log(const moe_state_pool *pool, const moe_state_table *
                              uint32_t to, uint32_t n, moe_error *err)
 {
     MOE_ASSERT(t->log != NULL && (from >= to + n || to >= from + n));
-    int status = MOE_OK;
-    for (uint32_t l = 0; l < pool->n_layer && status == MOE_OK; l++) {
+    for (uint32_t l = 0; l < pool->n_layer; l++) {
         const moe_state_layout *at = &pool->layers[l];
         if (at->bytes > 0) {
             uint8_t *rows = (uint8_t *)t->log->memory + at->log_offset;
             size_t n_floats = at->row_bytes / sizeof(float);
-            status = pool->device->ops->copy_rows(
+            MOE_TRY(pool->device->ops->copy_rows(
                 pool->device, (const float *)(rows + from * at->row_bytes), n_floats,
-                (float *)(rows + to * at->row_bytes), n_floats, n_floats, n, err);
+                (float *)(rows + to * at->row_bytes), n_floats, n_floats, n, err));
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 /* Of the snapshots and one more after them, the one whose removal leaves them spaced most evenly.

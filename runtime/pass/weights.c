@@ -88,37 +88,32 @@ static int list_range(loader *load, const moe_tensor_ref *ref)
 /* Gets the next bytes of the tensor, as many as have arrived. */
 static int next_bytes(loader *load, size_t most, const uint8_t **bytes, size_t *n)
 {
-    int status = moe_model_reader_next(load->reader, most, bytes, n, load->err);
-    if (status == MOE_OK && *n == 0) {
+    MOE_TRY(moe_model_reader_next(load->reader, most, bytes, n, load->err));
+    if (*n == 0) {
         return moe_fail(load->err, MOE_ERR_INTERNAL, "weights end before their tensors do");
     }
-    if (status == MOE_OK) {
-        load->bytes_done += *n;
-        if (load->hash != NULL) {
-            XXH3_64bits_update(load->hash, *bytes, *n);
-        }
-        if (!load->is_known) {
-            moe_finite_scan_bytes(&load->scan, *bytes, *n);
-        }
+    load->bytes_done += *n;
+    if (load->hash != NULL) {
+        XXH3_64bits_update(load->hash, *bytes, *n);
     }
-    return status;
+    if (!load->is_known) {
+        moe_finite_scan_bytes(&load->scan, *bytes, *n);
+    }
+    return MOE_OK;
 }
 
 /* Copies exactly so many bytes to host memory. */
 static int take_bytes(loader *load, uint8_t *dst, size_t size)
 {
-    int status = MOE_OK;
-    while (size > 0 && status == MOE_OK) {
+    while (size > 0) {
         const uint8_t *bytes;
         size_t n;
-        status = next_bytes(load, size, &bytes, &n);
-        if (status == MOE_OK) {
-            memcpy(dst, bytes, n);
-            dst += n;
-            size -= n;
-        }
+        MOE_TRY(next_bytes(load, size, &bytes, &n));
+        memcpy(dst, bytes, n);
+        dst += n;
+        size -= n;
     }
-    return status;
+    return MOE_OK;
 }
 
 /* Copies exactly so many bytes to the device. */
@@ -251,24 +246,19 @@ static int fill_split(loader *load, void *context)
     uint64_t row_bytes = moe_dtype_row_bytes(t->kv_b->type, t->kv_b->n_in);
     size_t k_bytes = (size_t)c->kv_lora_rank * c->qk_nope_dim * sizeof(float);
     uint64_t v_bytes = row_bytes * c->v_head_dim;
-    int status = MOE_OK;
-    for (uint32_t h = 0; h < c->n_head && status == MOE_OK; h++) {
-        status = take_bytes(load, t->rows, c->qk_nope_dim * row_bytes);
-        for (uint32_t i = 0; i < c->qk_nope_dim && status == MOE_OK; i++) {
+    for (uint32_t h = 0; h < c->n_head; h++) {
+        MOE_TRY(take_bytes(load, t->rows, c->qk_nope_dim * row_bytes));
+        for (uint32_t i = 0; i < c->qk_nope_dim; i++) {
             t->dequantize(t->rows + i * row_bytes, t->row, c->kv_lora_rank);
             for (uint32_t j = 0; j < c->kv_lora_rank; j++) {
                 t->transposed[(size_t)j * c->qk_nope_dim + i] = t->row[j];
             }
         }
-        if (status == MOE_OK) {
-            status = load->device->ops->upload(load->device, (uint8_t *)t->k_b.data + h * k_bytes,
-                                               t->transposed, k_bytes, load->err);
-        }
-        if (status == MOE_OK) {
-            status = upload_bytes(load, (const uint8_t *)t->v_b.data + h * v_bytes, v_bytes);
-        }
+        MOE_TRY(load->device->ops->upload(load->device, (uint8_t *)t->k_b.data + h * k_bytes,
+                                          t->transposed, k_bytes, load->err));
+        MOE_TRY(upload_bytes(load, (const uint8_t *)t->v_b.data + h * v_bytes, v_bytes));
     }
-    return status;
+    return MOE_OK;
 }
 
 static int load_split(loader *load, moe_layer_weights *layer, const moe_tensor_ref *kv_b)
@@ -315,15 +305,9 @@ static int load_layer(loader *load, moe_layer_weights *layer, const moe_layer_ma
         if (t == MOE_LAYER_ATTN_KV_B || t == MOE_LAYER_OUT_SCALE) {
             continue;
         }
-        int status = load_tensor(load, &layer->tensors[t], &map->tensors[t]);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(load_tensor(load, &layer->tensors[t], &map->tensors[t]));
     }
-    int status = load_out_scale(load, layer, &map->tensors[MOE_LAYER_OUT_SCALE]);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(load_out_scale(load, layer, &map->tensors[MOE_LAYER_OUT_SCALE]));
     const moe_tensor_ref *kv_b = &map->tensors[MOE_LAYER_ATTN_KV_B];
     bool is_split = kv_b->size != 0 && map->tensors[MOE_LAYER_ATTN_K_B].size == 0;
     return is_split ? load_split(load, layer, kv_b) : MOE_OK;
@@ -410,10 +394,8 @@ static int open_reader(loader *load)
             return moe_fail(load->err, MOE_ERR_MEMORY, "no memory to verify weights");
         }
     }
-    int status = moe_model_reader_open(&load->reader, &options, load->err);
-    return status != MOE_OK
-               ? status
-               : moe_model_reader_begin(load->reader, load->ranges, load->n_ranges, load->err);
+    MOE_TRY(moe_model_reader_open(&load->reader, &options, load->err));
+    return moe_model_reader_begin(load->reader, load->ranges, load->n_ranges, load->err);
 }
 
 static int measure_and_load(loader *load)
@@ -426,18 +408,15 @@ static int measure_and_load(loader *load)
     }
     w->arena_bytes = moe_weights_bytes(load->config, map);
     void *arena;
-    int status = load->device->ops->alloc(load->device, w->arena_bytes, &arena, load->err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(load->device->ops->alloc(load->device, w->arena_bytes, &arena, load->err));
     w->arena = arena;
     if ((load->device->features & MOE_DEVICE_READABLE) != 0) {
         const moe_pages_region all = {.memory = arena, .bytes = w->arena_bytes};
         load->ahead = moe_pages_ahead_start(&all, 1, SIZE_MAX, load->source->n_threads);
     }
-    status = walk_all(load, map, WALK_LIST);
-    status = status == MOE_OK ? open_reader(load) : status;
-    return status == MOE_OK ? walk_all(load, map, WALK_LOAD) : status;
+    MOE_TRY(walk_all(load, map, WALK_LIST));
+    MOE_TRY(open_reader(load));
+    return walk_all(load, map, WALK_LOAD);
 }
 
 int moe_weights_load(moe_weights *weights, moe_device *device, const moe_weights_source *source,

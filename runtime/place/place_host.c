@@ -101,10 +101,7 @@ static int allocate(host_place *host, moe_error *err)
     const moe_place_shape *shape = &host->shape;
     size_t n_out = max_out_rows(shape);
     void *x;
-    int status = host->device->link->host_alloc(host->device, x_bytes(shape), &x, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(host->device->link->host_alloc(host->device, x_bytes(shape), &x, err));
     host->x = x;
     host->out = moe_calloc(n_out * shape->n_in, sizeof *host->out);
     host->out_index = moe_calloc(n_out, sizeof *host->out_index);
@@ -213,10 +210,7 @@ static int host_submit(moe_place *place, const moe_place_job *job, moe_error *er
     MOE_ASSERT(job->n_x_rows <= host->shape.max_rows && job->n_works <= host->shape.n_expert);
     if (!brings(host, job->n_x_rows)) {
         size_t bytes = (size_t)job->n_x_rows * host->shape.n_in * sizeof *host->x;
-        int status = host->device->ops->download(host->device, host->x, job->x, bytes, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(host->device->ops->download(host->device, host->x, job->x, bytes, err));
     }
     take_works(host, job);
     host->n_x_rows = job->n_x_rows;

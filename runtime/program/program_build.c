@@ -207,11 +207,9 @@ int moe_tensor_map_build(moe_tensor_map *map, const moe_model_config *config, co
                          moe_error *err)
 {
     moe_program program;
-    int status = moe_program_build(&program, map, config, gguf, err);
-    if (status == MOE_OK) {
-        moe_program_free(&program);
-    }
-    return status;
+    MOE_TRY(moe_program_build(&program, map, config, gguf, err));
+    moe_program_free(&program);
+    return MOE_OK;
 }
 
 int moe_program_build_draft(moe_program *program, moe_tensor_map *map, moe_model_config *config,

@@ -203,11 +203,8 @@ static int record(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
     moe_pass recorded = *pass;
     recorded.serve_layer = serve_layer;
     recorded.serve_user = r;
-    int status = device->recording->record(device, number_of(r), err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = moe_pass_queue_layers(r->runner, &recorded, r->first, err);
+    MOE_TRY(device->recording->record(device, number_of(r), err));
+    int status = moe_pass_queue_layers(r->runner, &recorded, r->first, err);
     if (status == MOE_OK) {
         status = moe_pass_queue_logits(r->runner, pass->logit_rows, pass->n_logit_rows, err);
     }
@@ -306,18 +303,17 @@ static bool edit_again(const moe_recorded_pass *r, const moe_pass *pass)
 static int make_up_for(moe_recorded_pass *r, const moe_pass *pass, uint32_t end, moe_error *err)
 {
     const moe_model_config *c = r->runner->config;
-    int status = MOE_OK;
-    for (uint32_t l = r->first; l < end && status == MOE_OK; l++) {
+    for (uint32_t l = r->first; l < end; l++) {
         if (moe_layer_has_experts(c, l)) {
             moe_recorded_results results = moe_recorded_table_results(&r->table, l);
             moe_played_layer played = {.reach = moe_recorded_table_reach(&r->table, l),
                                        .offered = r->table.offered};
             show_choice(r, &results);
             played.kept = moe_recorded_table_take_kept(&r->table, r->runner, l, &played.n_kept);
-            status = moe_layer_note(r->runner, pass, l, r->in_place ? &played : NULL, err);
+            MOE_TRY(moe_layer_note(r->runner, pass, l, r->in_place ? &played : NULL, err));
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 static void wait_longer(moe_recorded_pass *r)
@@ -368,11 +364,8 @@ static int play_tail(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
     const uint32_t n_layer = r->runner->config->n_layer;
     moe_recorded_reach by = {.in_place = r->in_place, .first = r->first};
     want_offers(r, &by);
-    int status = moe_recorded_table_refresh(&r->table, r->runner, &by, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = launch(r, pass, &fits, &reason);
+    MOE_TRY(moe_recorded_table_refresh(&r->table, r->runner, &by, err));
+    int status = launch(r, pass, &fits, &reason);
     MOE_ASSERT(fits || status != MOE_OK);
     if (status == MOE_ERR_UNSUPPORTED) {
         moe_pass_part rest = {.first = r->first, .end = n_layer};
@@ -467,10 +460,7 @@ static int take_exact(moe_recorded_pass *r, const moe_pass *pass, moe_error *err
 static int take_results(moe_recorded_pass *r, const moe_pass *pass, bool *done, moe_error *err)
 {
     bool last;
-    int status = moe_recorded_table_download(&r->table, r->runner->device, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_recorded_table_download(&r->table, r->runner->device, err));
     moe_buddy_stats counts = {0};
     counts = r->parts->lossy->buddy_stats;
     r->n_played++;
@@ -482,22 +472,19 @@ static int take_results(moe_recorded_pass *r, const moe_pass *pass, bool *done, 
         return MOE_OK;
     }
     r->skip = 0;
-    status = make_up_for(r, pass, r->runner->config->n_layer, err);
-    return status != MOE_OK ? status : moe_pass_hand_over(r->runner, pass, 0, 1, &last, err);
+    MOE_TRY(make_up_for(r, pass, r->runner->config->n_layer, err));
+    return moe_pass_hand_over(r->runner, pass, 0, 1, &last, err);
 }
 
 static int take_draft(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
 {
     bool last;
-    int status = MOE_OK;
     r->parts->speculation->n_recorded_passes++;
     if (r->parts->speculation->foresight) {
-        status = moe_recorded_table_download(&r->table, r->runner->device, err);
-        if (status == MOE_OK) {
-            foresee(r, pass);
-        }
+        MOE_TRY(moe_recorded_table_download(&r->table, r->runner->device, err));
+        foresee(r, pass);
     }
-    return status != MOE_OK ? status : moe_pass_hand_over(r->runner, pass, 0, 1, &last, err);
+    return moe_pass_hand_over(r->runner, pass, 0, 1, &last, err);
 }
 
 /* Some hooks need results that a recorded pass does not return. */
@@ -557,11 +544,8 @@ static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bo
                              .may_change = is_draft && r->parts->speculation->draft_experts > 0,
                              .in_place = r->in_place};
     want_offers(r, &by);
-    int status = moe_recorded_table_refresh(&r->table, runner, &by, err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    status = launch(r, pass, &fits, &reason);
+    MOE_TRY(moe_recorded_table_refresh(&r->table, runner, &by, err));
+    int status = launch(r, pass, &fits, &reason);
     if (status == MOE_OK && !fits) {
         return MOE_OK;
     }
@@ -664,15 +648,14 @@ static int open_one(moe_recorded_passes *passes, moe_recorded_kind kind, moe_err
                               .takes_panels = true, /* their passes are not asked for */
                               .context = r,
                               .take_over = take_over};
-    int status = moe_recorded_table_open(&r->table, r->runner->device, c, &options, err);
-    return status != MOE_OK ? status : moe_runner_add_hook(r->runner, &r->hook, err);
+    MOE_TRY(moe_recorded_table_open(&r->table, r->runner->device, c, &options, err));
+    return moe_runner_add_hook(r->runner, &r->hook, err);
 }
 
 int moe_recorded_passes_open(moe_recorded_passes **out, const moe_recorded_parts *parts,
                              moe_error *err)
 {
     const moe_speculation *s = parts->speculation;
-    int status = MOE_OK;
     *out = NULL;
     if (!moe_program_is_recordable(parts->runner->program, parts->runner->device)) {
         return MOE_OK;
@@ -685,13 +668,13 @@ int moe_recorded_passes_open(moe_recorded_passes **out, const moe_recorded_parts
     passes->parts = *parts;
     if (s != NULL && s->use[MOE_DRAFTER_SELF] && s->tree_nodes == 0 &&
         s->fill != MOE_DRAFT_FILL_RANDOM) {
-        status = open_one(passes, MOE_RECORDED_DRAFT, err);
+        MOE_TRY(open_one(passes, MOE_RECORDED_DRAFT, err));
     }
-    if (status == MOE_OK && parts->keeps_experts) {
-        status = open_one(passes, MOE_RECORDED_EXACT, err);
+    if (parts->keeps_experts) {
+        MOE_TRY(open_one(passes, MOE_RECORDED_EXACT, err));
     }
-    if (status == MOE_OK && parts->keeps_experts && moe_lossy_is_recordable(parts->lossy)) {
-        status = open_one(passes, MOE_RECORDED_LOSSY, err);
+    if (parts->keeps_experts && moe_lossy_is_recordable(parts->lossy)) {
+        MOE_TRY(open_one(passes, MOE_RECORDED_LOSSY, err));
     }
-    return status;
+    return MOE_OK;
 }

@@ -106,12 +106,9 @@ int moe_recorded_table_open(moe_recorded_table *t, moe_device *device,
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for passes of the device alone");
     }
     void *memory;
-    int status = ops->alloc(device, t->bytes, &memory, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(ops->alloc(device, t->bytes, &memory, err));
     t->memory = memory;
-    status = ops->upload(device, t->memory, t->table, t->spares_at, err);
+    int status = ops->upload(device, t->memory, t->table, t->spares_at, err);
     if (status == MOE_OK) { /* layers without experts have no results */
         status = ops->upload(device, t->memory + t->taken_at, t->results,
                              t->results_at - t->taken_at + t->results_bytes, err);
@@ -387,11 +384,9 @@ int moe_recorded_table_restore(const moe_recorded_table *t, moe_runner *runner, 
     size_t bytes = (size_t)t->n_rows * t->config->n_embd * sizeof(float);
     moe_device *device = runner->device;
     const uint8_t *kept = t->memory + t->stop_at + moe_align64(1);
-    int status = device->ops->copy(device, runner->buffers.values[MOE_VALUE_X], kept, bytes, err);
-    return status != MOE_OK
-               ? status
-               : device->ops->copy(device, runner->buffers.values[MOE_VALUE_NORM],
-                                   kept + kept_bytes(t->config, t->max_rows), bytes, err);
+    MOE_TRY(device->ops->copy(device, runner->buffers.values[MOE_VALUE_X], kept, bytes, err));
+    return device->ops->copy(device, runner->buffers.values[MOE_VALUE_NORM],
+                             kept + kept_bytes(t->config, t->max_rows), bytes, err);
 }
 
 void moe_recorded_table_fill(const moe_recorded_table *t, const moe_runner *runner, uint32_t layer,

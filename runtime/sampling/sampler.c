@@ -34,10 +34,7 @@ int moe_sampling_take(moe_sampling *s, const moe_sampling *given, moe_error *err
                         "moe_sampling: struct_size is %zu; use moe_sampling_init()",
                         given->struct_size);
     }
-    int status = moe_struct_take(&moe_kind_sampling, s, given, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_struct_take(&moe_kind_sampling, s, given, err));
     if (!(s->temperature >= 0.0f) || !isfinite(s->temperature)) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "temperature must be 0 or more, not %g",
                         (double)s->temperature);
@@ -109,10 +106,7 @@ int moe_sampler_set_grammar(moe_sampler *sampler, moe_grammar *grammar, const mo
 {
     moe_token_constraint *constraint = NULL;
     if (grammar != NULL) {
-        int status = moe_token_constraint_create(&constraint, grammar, keys, start, err);
-        if (status != MOE_OK) {
-            return status;
-        }
+        MOE_TRY(moe_token_constraint_create(&constraint, grammar, keys, start, err));
     }
     moe_token_constraint_free(&sampler->constraint);
     sampler->constraint = constraint;

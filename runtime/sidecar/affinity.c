@@ -146,10 +146,7 @@ static int read_rows(weight_scan *scan, uint32_t expert, const moe_tensor_ref *r
                      float *values, moe_error *err)
 {
     uint64_t row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in);
-    int status = moe_model_reader_take(scan->reader->files, scan->bytes, n * row_bytes, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_model_reader_take(scan->reader->files, scan->bytes, n * row_bytes, err));
     XXH3_64bits_update(scan->hashes[expert], scan->bytes, n * row_bytes);
     for (uint64_t r = 0; r < n; r++) {
         scan->reader->kernels.dequantize[ref->type](scan->bytes + r * row_bytes,

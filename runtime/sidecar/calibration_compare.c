@@ -32,10 +32,8 @@ static int run_expert(moe_calibration_run *run, uint32_t layer, uint32_t expert,
     moe_device_place place;
     moe_device_place_init(&place, device, width, false);
     const moe_place_job job = {.x = x, .n_x_rows = n, .works = &work, .n_works = 1, .out = outs};
-    int status = moe_place_compute(&place.base, &job, err);
-    return status != MOE_OK
-               ? status
-               : device->ops->download(device, out, outs, (size_t)n * width * sizeof(float), err);
+    MOE_TRY(moe_place_compute(&place.base, &job, err));
+    return device->ops->download(device, out, outs, (size_t)n * width * sizeof(float), err);
 }
 
 /* Runs every expert of the layer, as the store delivers them; outputs:
@@ -138,22 +136,19 @@ int moe_calibration_compare_weights(moe_calibration_run *run, moe_error *err)
 {
     moe_calibration_state *s = run->state;
     size_t n = s->shape.n_expert;
-    int status = MOE_OK;
-    while (s->n_layers_weight < s->shape.n_layer && status == MOE_OK) {
+    while (s->n_layers_weight < s->shape.n_layer) {
         size_t layer = s->n_layers_weight;
         uint16_t *order = s->affinity_weight + layer * n * n;
-        status = moe_layer_has_experts(run->parts.model.config, s->n_layers_weight)
-                     ? moe_affinity_of_weights(&run->weights, s->n_layers_weight, order,
-                                               s->checksums + layer * n * MOE_EXPERT_PARTS, err)
-                     : rank_nothing(s, order, err);
-        if (status == MOE_OK) {
-            s->n_layers_weight++;
-            status = moe_calibration_checkpoint(
-                run, MOE_CALIBRATE_WEIGHTS, (double)s->n_layers_weight / (double)s->shape.n_layer,
-                err);
-        }
+        MOE_TRY(moe_layer_has_experts(run->parts.model.config, s->n_layers_weight)
+                    ? moe_affinity_of_weights(&run->weights, s->n_layers_weight, order,
+                                              s->checksums + layer * n * MOE_EXPERT_PARTS, err)
+                    : rank_nothing(s, order, err));
+        s->n_layers_weight++;
+        MOE_TRY(moe_calibration_checkpoint(run, MOE_CALIBRATE_WEIGHTS,
+                                           (double)s->n_layers_weight / (double)s->shape.n_layer,
+                                           err));
     }
-    return status;
+    return MOE_OK;
 }
 
 /* Adds the checksums that can later show damage to the model. */

@@ -31,12 +31,12 @@ static int get_number(const sidecar *s, const char *key, uint64_t *value)
 static int check_number(const sidecar *s, const char *key, uint64_t expected)
 {
     uint64_t value = 0;
-    int status = get_number(s, key, &value);
-    if (status == MOE_OK && value != expected) {
-        status = moe_fail(s->err, MOE_ERR_FORMAT, "%s: %s is %llu, not %llu", s->path, key,
-                          (unsigned long long)value, (unsigned long long)expected);
+    MOE_TRY(get_number(s, key, &value));
+    if (value != expected) {
+        return moe_fail(s->err, MOE_ERR_FORMAT, "%s: %s is %llu, not %llu", s->path, key,
+                        (unsigned long long)value, (unsigned long long)expected);
     }
-    return status;
+    return MOE_OK;
 }
 
 /* *fingerprint: the file's; it must be the expected one, unless that is 0. */
@@ -69,7 +69,7 @@ static int check_fingerprint(const sidecar *s, uint64_t expected, uint64_t *fing
 static int check_shape(const sidecar *s, const moe_calibration_shape *expected,
                        uint64_t *fingerprint)
 {
-    int status = check_fingerprint(s, expected->fingerprint, fingerprint);
+    MOE_TRY(check_fingerprint(s, expected->fingerprint, fingerprint));
     const struct {
         const char *key;
         uint32_t value;
@@ -77,10 +77,10 @@ static int check_shape(const sidecar *s, const moe_calibration_shape *expected,
                    {"moe-cal.n_expert", expected->n_expert},
                    {"moe-cal.n_expert_used", expected->n_expert_used},
                    {"moe-cal.n_embd", expected->n_embd}};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == MOE_OK; i++) {
-        status = check_number(s, numbers[i].key, numbers[i].value);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        MOE_TRY(check_number(s, numbers[i].key, numbers[i].value));
     }
-    return status;
+    return MOE_OK;
 }
 
 /* Finds a table's tensor; its type and shape match, so its bytes fit the allocated memory. */
@@ -113,10 +113,7 @@ static int check_table(const sidecar *s, const moe_calibration_table *t,
 static int read_table(const sidecar *s, const moe_calibration_table *t)
 {
     const moe_gguf_tensor *tensor = NULL;
-    int status = check_table(s, t, &tensor);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(check_table(s, t, &tensor));
     moe_model_range range = {tensor->file_index, tensor->offset, t->bytes};
     return moe_model_reader_read(s->reader, &range, *t->memory, s->err);
 }
@@ -328,39 +325,26 @@ static int load_from(const sidecar *s, moe_calibration **out, const moe_calibrat
     moe_calibration_shape shape = *expected;
     moe_string_view name = {"", 0};
     moe_calibration_extent extent = MOE_CALIBRATION_HOTNESS;
-    int status = check_shape(s, expected, &shape.fingerprint);
-    if (status == MOE_OK) {
-        status = moe_gguf_get_string(s->gguf, "moe-cal.text.name", &name, s->err);
-    }
-    if (status == MOE_OK) {
-        status = find_extent(s, with_gram, &extent);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(check_shape(s, expected, &shape.fingerprint));
+    MOE_TRY(moe_gguf_get_string(s->gguf, "moe-cal.text.name", &name, s->err));
+    MOE_TRY(find_extent(s, with_gram, &extent));
     char text_name[256];
     snprintf(text_name, sizeof text_name, "%.*s", (int)(name.size < 255 ? name.size : 255),
              name.data);
-    status = moe_calibration_create(out, &shape, text_name, extent, s->err);
-    if (status == MOE_OK) {
-        status = get_number(s, "moe-cal.text.tokens", &(*out)->n_tokens);
+    MOE_TRY(moe_calibration_create(out, &shape, text_name, extent, s->err));
+    MOE_TRY(get_number(s, "moe-cal.text.tokens", &(*out)->n_tokens));
+    MOE_TRY(get_number(s, "moe-cal.learned.tokens", &(*out)->n_learned));
+    moe_calibration_table tables[MOE_CALIBRATION_TABLES_CHECKED + 1];
+    uint32_t n = extent == MOE_CALIBRATION_HOTNESS ? 1 : MOE_CALIBRATION_TABLES_CHECKED;
+    moe_calibration_list_tables(*out, tables);
+    MOE_TRY(read_tables(s, tables, n, "moe-cal.checksum", shape.fingerprint));
+    if (extent == MOE_CALIBRATION_GRAM) {
+        MOE_TRY(read_tables(s, &tables[MOE_CALIBRATION_TABLE_GRAM], 1, "moe-cal.gram.checksum",
+                            shape.fingerprint));
     }
-    if (status == MOE_OK) {
-        status = get_number(s, "moe-cal.learned.tokens", &(*out)->n_learned);
-    }
-    if (status == MOE_OK) {
-        moe_calibration_table tables[MOE_CALIBRATION_TABLES_CHECKED + 1];
-        uint32_t n = extent == MOE_CALIBRATION_HOTNESS ? 1 : MOE_CALIBRATION_TABLES_CHECKED;
-        moe_calibration_list_tables(*out, tables);
-        status = read_tables(s, tables, n, "moe-cal.checksum", shape.fingerprint);
-        if (status == MOE_OK && extent == MOE_CALIBRATION_GRAM) {
-            status = read_tables(s, &tables[MOE_CALIBRATION_TABLE_GRAM], 1, "moe-cal.gram.checksum",
-                                 shape.fingerprint);
-        }
-    }
-    status = status == MOE_OK ? load_integrity(s, *out) : status;
-    status = status == MOE_OK ? load_drafts(s, *out) : status;
-    return status != MOE_OK ? status : check_contents(s, *out);
+    MOE_TRY(load_integrity(s, *out));
+    MOE_TRY(load_drafts(s, *out));
+    return check_contents(s, *out);
 }
 
 int moe_calibration_load(moe_calibration **out, const char *path,

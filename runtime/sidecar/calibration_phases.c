@@ -52,11 +52,8 @@ static int on_route(void *context, const moe_route_event *event, moe_error *err)
         moe_calibration_count(s, event->layer, event->experts + (size_t)r * event->n_used,
                               event->probs + (size_t)r * event->n_expert);
     }
-    int status = device->ops->download(device, run->hidden, event->hidden,
-                                       event->n_rows * n_embd * sizeof(float), err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(device->ops->download(device, run->hidden, event->hidden,
+                                  event->n_rows * n_embd * sizeof(float), err));
     take_samples(run, event);
     if (s->gram != NULL) {
         moe_gram_add_columns(&run->blas, run->hidden, event->n_rows, (uint32_t)n_embd,
@@ -142,11 +139,9 @@ static int prepare(moe_calibration_run *run, moe_error *err)
     }
     memcpy(run->tokens, o->tokens, o->n_tokens * sizeof *run->tokens);
     snprintf(run->partial, size, "%s.partial", run->path);
-    int status = moe_calibration_state_create(&run->state, &settings, err);
-    if (status == MOE_OK) {
-        (void)moe_calibration_state_resume(run->state, run->partial);
-    }
-    return status;
+    MOE_TRY(moe_calibration_state_create(&run->state, &settings, err));
+    (void)moe_calibration_state_resume(run->state, run->partial);
+    return MOE_OK;
 }
 
 static int open_reader(moe_calibration_run *run, moe_error *err)
@@ -222,15 +217,10 @@ static int write_low_bit(moe_calibration_run *run, moe_error *err)
 int moe_calibration_run_finish(moe_calibration_run *run, moe_error *err)
 {
     stop_observing(run);
-    int status = moe_calibration_compare_outputs(run, err);
-    if (status == MOE_OK) {
-        status = moe_calibration_compare_weights(run, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_calibration_write_sidecar(run, err);
-    }
-    return status == MOE_OK && run->options->low_bit_type != NULL ? write_low_bit(run, err)
-                                                                  : status;
+    MOE_TRY(moe_calibration_compare_outputs(run, err));
+    MOE_TRY(moe_calibration_compare_weights(run, err));
+    MOE_TRY(moe_calibration_write_sidecar(run, err));
+    return run->options->low_bit_type != NULL ? write_low_bit(run, err) : MOE_OK;
 }
 
 /* Keeps what was done when the calibration is stopped. */

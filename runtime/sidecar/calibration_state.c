@@ -134,12 +134,9 @@ int moe_calibration_state_save(const moe_calibration_state *state, const char *p
     uint32_t n = list_arrays(&copy, arrays);
     state_header header = header_of(state);
     moe_atomic_file *file;
-    int status = moe_atomic_file_open(&file, path, 0, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_atomic_file_open(&file, path, 0, err));
     uint64_t hash = XXH3_64bits(&header, sizeof header);
-    status = moe_atomic_file_write(file, &header, sizeof header, err);
+    int status = moe_atomic_file_write(file, &header, sizeof header, err);
     for (uint32_t i = 0; i < n && status == MOE_OK; i++) {
         hash = XXH3_64bits_withSeed(*arrays[i].memory, arrays[i].bytes, hash);
         status = moe_atomic_file_write(file, *arrays[i].memory, arrays[i].bytes, err);

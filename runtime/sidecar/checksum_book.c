@@ -88,15 +88,12 @@ size_t moe_checksum_book_entry(const moe_checksum_book *book, const moe_model_pa
 static int list_parts(moe_checksum_book *book, moe_error *err)
 {
     moe_model_part *parts;
-    int status = moe_model_parts_list(book->gguf, book->map, &parts, &book->n_parts, err);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(moe_model_parts_list(book->gguf, book->map, &parts, &book->n_parts, err));
     book->parts = moe_calloc(book->n_parts, sizeof *book->parts);
     book->is_given = moe_calloc(book->sums.n, sizeof *book->is_given);
-    status = book->parts != NULL && book->is_given != NULL
-                 ? MOE_OK
-                 : moe_fail(err, MOE_ERR_MEMORY, "no memory for checksums");
+    int status = book->parts != NULL && book->is_given != NULL
+                     ? MOE_OK
+                     : moe_fail(err, MOE_ERR_MEMORY, "no memory for checksums");
     for (size_t i = 0; i < book->n_parts && status == MOE_OK; i++) {
         const moe_model_part *p = &parts[i];
         size_t at = moe_checksum_book_entry(book, p);
@@ -305,15 +302,14 @@ int moe_checksum_book_check(moe_checksum_book *book, size_t at, uint64_t hash, m
 int moe_checksum_book_check_calibration(moe_checksum_book *book, const moe_calibration *c,
                                         moe_error *err)
 {
-    int status = MOE_OK;
-    for (size_t i = 0; i < book->n_parts && status == MOE_OK; i++) {
+    for (size_t i = 0; i < book->n_parts; i++) {
         size_t at = book->parts[i];
         uint64_t hash = at < book->sums.n_of_experts
                             ? c->checksums[at]
                             : c->tensor_checksums[at - book->sums.n_of_experts];
-        status = moe_checksum_book_check(book, at, hash, err);
+        MOE_TRY(moe_checksum_book_check(book, at, hash, err));
     }
-    return status;
+    return MOE_OK;
 }
 
 /* What was kept may have been computed before the damage, or with it. Under the lock. */

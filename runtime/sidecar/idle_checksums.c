@@ -61,22 +61,17 @@ static bool await_quiet(moe_idle_checksums *idle)
 static int make(moe_idle_checksums *idle, moe_model_reader *reader, uint32_t at, uint64_t size,
                 moe_error *err)
 {
-    int status = MOE_OK;
     XXH3_64bits_reset(idle->hash);
-    for (uint64_t done = 0; done < size && status == MOE_OK;) {
+    for (uint64_t done = 0; done < size;) {
         const uint8_t *bytes;
         size_t n;
-        status = moe_model_reader_next(reader, SIZE_MAX, &bytes, &n, err);
-        if (status == MOE_OK) {
-            XXH3_64bits_update(idle->hash, bytes, n);
-            atomic_fetch_add(&idle->bytes, n);
-            done += n;
-        }
+        MOE_TRY(moe_model_reader_next(reader, SIZE_MAX, &bytes, &n, err));
+        XXH3_64bits_update(idle->hash, bytes, n);
+        atomic_fetch_add(&idle->bytes, n);
+        done += n;
     }
-    if (status == MOE_OK) {
-        (void)moe_weight_sums_check(&idle->book->sums, at, XXH3_64bits_digest(idle->hash));
-    }
-    return status;
+    (void)moe_weight_sums_check(&idle->book->sums, at, XXH3_64bits_digest(idle->hash));
+    return MOE_OK;
 }
 
 /* Lists the next missing parts, from *from on. */

@@ -68,23 +68,19 @@ static int read_header(const low_bit_reader *r)
     } numbers[] = {{"moe-lowbit.version", MOE_LOW_BIT_VERSION},
                    {"moe-lowbit.n_layer", c->n_layer},
                    {"moe-lowbit.n_expert", c->n_expert}};
-    int status = MOE_OK;
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == MOE_OK; i++) {
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         uint64_t value = 0;
-        status = get_number(r, numbers[i].key, &value);
-        if (status == MOE_OK && value != numbers[i].value) {
-            status = moe_fail(r->err, MOE_ERR_FORMAT,
-                              "%s: %s is %llu, not %llu; run moe-offload calibrate with "
-                              "options.low_bit_type",
-                              r->path, numbers[i].key, (unsigned long long)value,
-                              (unsigned long long)numbers[i].value);
+        MOE_TRY(get_number(r, numbers[i].key, &value));
+        if (value != numbers[i].value) {
+            return moe_fail(r->err, MOE_ERR_FORMAT,
+                            "%s: %s is %llu, not %llu; run moe-offload calibrate with "
+                            "options.low_bit_type",
+                            r->path, numbers[i].key, (unsigned long long)value,
+                            (unsigned long long)numbers[i].value);
         }
     }
-    if (status == MOE_OK) {
-        status = get_number(r, "moe-lowbit.model.weights", &r->file->made_from.whole);
-    }
-    return status != MOE_OK ? status
-                            : get_number(r, "moe-lowbit.model.files", &r->file->made_from.files);
+    MOE_TRY(get_number(r, "moe-lowbit.model.weights", &r->file->made_from.whole));
+    return get_number(r, "moe-lowbit.model.files", &r->file->made_from.files);
 }
 
 int moe_low_bit_check(const moe_low_bit_file *file, moe_checksum_book *book, moe_error *err)
@@ -141,10 +137,7 @@ static int map_part(const low_bit_reader *r, uint32_t layer, int part)
         return MOE_OK;
     }
     moe_low_bit_tensor_name(name, layer, part);
-    int status = find_tensor(r, name, (const uint64_t[]){shape->n_in, shape->n_out, n}, &t);
-    if (status != MOE_OK) {
-        return status;
-    }
+    MOE_TRY(find_tensor(r, name, (const uint64_t[]){shape->n_in, shape->n_out, n}, &t));
     const moe_dtype_info *info = moe_dtype_info_of(t->type);
     if (info == NULL || shape->n_in % info->block_elems != 0) {
         return moe_fail(r->err, MOE_ERR_FORMAT, "%s: tensor %s is of type %s, which cannot be used",
@@ -177,11 +170,10 @@ static int map_layer(const low_bit_reader *r, uint32_t layer)
     if (map->layers[layer].experts == NULL) {
         return moe_fail(r->err, MOE_ERR_MEMORY, "no memory to map copies of experts");
     }
-    int status = MOE_OK;
-    for (int p = 0; p < MOE_EXPERT_PARTS && status == MOE_OK; p++) {
-        status = map_part(r, layer, order[p]);
+    for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
+        MOE_TRY(map_part(r, layer, order[p]));
     }
-    return status;
+    return MOE_OK;
 }
 
 static int read_tensor(const low_bit_reader *r, moe_model_reader *reader, const char *name,

@@ -72,7 +72,6 @@ int moe_sidecar_open(moe_sidecar *sidecar, const moe_sidecar_model *model, const
 {
     bool is_damaged;
     bool none = named != NULL && strcmp(named, "none") == 0;
-    int status = MOE_OK;
     *sidecar = (moe_sidecar){
         .path = named != NULL && !none
                     ? moe_strdup(named)
@@ -81,17 +80,17 @@ int moe_sidecar_open(moe_sidecar *sidecar, const moe_sidecar_model *model, const
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the calibration's path");
     }
     if (named == NULL) {
-        status = load_default(sidecar, model, log, user, err);
+        MOE_TRY(load_default(sidecar, model, log, user, err));
     } else if (!none) {
-        status = load(sidecar, model, named, &is_damaged, err);
+        MOE_TRY(load(sidecar, model, named, &is_damaged, err));
     }
-    if (status == MOE_OK && sidecar->calibration != NULL) {
+    if (sidecar->calibration != NULL) {
         sidecar->hotness = moe_calibration_hotness(sidecar->calibration);
         if (sidecar->hotness == NULL) {
             return moe_fail(err, MOE_ERR_MEMORY, "no memory for the experts' hotness");
         }
     }
-    return status;
+    return MOE_OK;
 }
 
 void moe_sidecar_close(moe_sidecar *sidecar)
