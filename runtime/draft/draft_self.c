@@ -17,8 +17,9 @@ typedef struct level {
     moe_error *err;
 } level;
 
-static bool expand_row(uint32_t row, const float *logits, void *user)
+static bool expand_row(uint32_t row, const float *hidden, const float *logits, void *user)
 {
+    (void)hidden;
     level *l = user;
     const moe_draft_row *at = &l->rows[row];
     l->status = moe_draft_expand(l->speculation, at->draft, at->node, logits, l->err);

@@ -256,8 +256,9 @@ typedef struct head_batch {
     moe_error *err;
 } head_batch;
 
-static bool expand_row(uint32_t row, const float *logits, void *user)
+static bool expand_row(uint32_t row, const float *hidden, const float *logits, void *user)
 {
+    (void)hidden;
     head_batch *b = user;
     (void)row;
     moe_session_draft *d = b->owners[b->n_seen];

@@ -121,7 +121,7 @@ uint32_t moe_ahead_collect(moe_speculation *speculation, moe_session_draft *cons
 void moe_ahead_place_row(moe_speculation *speculation, uint32_t r);
 /* Takes a row's logits: the line is one token longer. A moe_row_logits_fn; user: moe_speculation.
  */
-bool moe_ahead_take_logits(uint32_t row, const float *logits, void *user);
+bool moe_ahead_take_logits(uint32_t row, const float *hidden, const float *logits, void *user);
 
 /* ---- Pieces (lookahead_pieces.c) ---- */
 

@@ -235,8 +235,9 @@ void moe_ahead_place_row(moe_speculation *s, uint32_t r)
     s->pass_states[r] = moe_state_table_draft_row(at->draft->states, r, line->log_first, at->index);
 }
 
-bool moe_ahead_take_logits(uint32_t row, const float *logits, void *user)
+bool moe_ahead_take_logits(uint32_t row, const float *hidden, const float *logits, void *user)
 {
+    (void)hidden;
     moe_speculation *s = user;
     moe_session_draft *d = s->ahead->rows[row].draft;
     moe_ahead_line *line = d->ahead;

@@ -9,6 +9,7 @@
 
 #include <moe/calibrate.h>
 #include <moe/chat.h>
+#include <moe/embedding.h>
 #include <moe/lab.h>
 #include <moe/lossy_modes.h>
 #include <moe/moe.h>
@@ -156,10 +157,12 @@ struct moe_session {
     /* Tokens before this position have been evaluated once. Those from n_evaluated on are evaluated
      * again: the timeline was cut back to the nearest state, before the requested place. */
     uint32_t replay_end;
-    float *logits;            /* [n_vocab]; NULL before the first */
-    bool has_logits;          /* of position max(n_evaluated, replay_end) - 1 */
-    _Atomic bool cancelled;   /* requested, and not yet answered by a step */
-    bool was_cancelled;       /* the last step left this session out */
+    float *logits;          /* [n_vocab]; NULL before the first */
+    bool has_logits;        /* of position max(n_evaluated, replay_end) - 1 */
+    _Atomic bool cancelled; /* requested, and not yet answered by a step */
+    bool was_cancelled;     /* the last step left this session out */
+    moe_position_fn watch;  /* told of positions that are evaluated, with watch_user; NULL: none */
+    void *watch_user;
     moe_session_draft *draft; /* NULL without speculation */
     uint64_t n_lossy;         /* rows evaluated under lossy modes */
     /* MOE_SESSION_ bits of what the timeline holds from position marked_from on; see

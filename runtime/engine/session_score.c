@@ -12,10 +12,10 @@ typedef struct scoring {
     bool stopped;
 } scoring;
 
-static bool visit_logits(uint32_t row, const float *logits, void *user)
+static bool visit_logits(uint32_t row, const float *hidden, const float *logits, void *user)
 {
     scoring *scores = user;
-    moe_step_keep_logits(row, logits, scores->step);
+    moe_step_keep_logits(row, hidden, logits, scores->step);
     size_t position = scores->step->kv_rows[row].position;
     scores->n_visited = position + 1;
     scores->stopped = !scores->visit(position, logits, scores->user);

@@ -39,7 +39,7 @@ static int allocate_logits(const moe_step_work *s, moe_error *err)
     return MOE_OK;
 }
 
-bool moe_step_keep_logits(uint32_t row, const float *logits, void *user)
+bool moe_step_keep_logits(uint32_t row, const float *hidden, const float *logits, void *user)
 {
     const moe_step_work *s = user;
     size_t i = s->session_of[row];
@@ -54,6 +54,11 @@ bool moe_step_keep_logits(uint32_t row, const float *logits, void *user)
     }
     session->has_logits = false; /* until the step has succeeded */
     memcpy(session->logits, logits, s->engine->config.n_vocab * sizeof *logits);
+    const uint32_t position = s->kv_rows[row].position;
+    bool is_sampled = session->n_sampled_pending > 0 && position + 1 == session->n_tokens;
+    if (session->watch != NULL && !is_sampled) {
+        session->watch(position, hidden, logits, session->watch_user);
+    }
     return true;
 }
 

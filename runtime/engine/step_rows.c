@@ -150,7 +150,7 @@ static void fill_rows(moe_step_work *s, bool all_logits)
             s->row_ids[row] = (moe_row_id){session->number, position};
             s->session_of[row] = i;
             if (position >= session->replay_end &&
-                (all_logits || position + 1 == session->n_tokens)) {
+                (all_logits || session->watch != NULL || position + 1 == session->n_tokens)) {
                 s->logit_rows[s->n_logit_rows++] = row;
             }
         }

@@ -31,20 +31,21 @@ typedef struct comparison {
     uint32_t n_seen; /* of the exact pass */
 } comparison;
 
-static bool keep_lossy(uint32_t row, const float *logits, void *user)
+static bool keep_lossy(uint32_t row, const float *hidden, const float *logits, void *user)
 {
     comparison *c = user;
     if (c->n_kept < MOST_COMPARED) {
         memcpy(c->lossy->kept + (size_t)c->n_kept++ * c->n_vocab, logits,
                c->n_vocab * sizeof *logits);
     }
-    return c->pass->on_logits(row, logits, c->pass->user);
+    return c->pass->on_logits(row, hidden, logits, c->pass->user);
 }
 
-static bool compare_exact(uint32_t row, const float *logits, void *user)
+static bool compare_exact(uint32_t row, const float *hidden, const float *logits, void *user)
 {
     comparison *c = user;
     (void)row;
+    (void)hidden;
     const float *lossy = c->lossy->kept + (size_t)c->n_seen++ * c->n_vocab;
     moe_quality_meter_add(&c->lossy->meter, logits, lossy, c->n_vocab);
     return c->n_seen < c->n_kept;

@@ -71,9 +71,10 @@ static inline size_t moe_delta_scratch_rows(const moe_pass_buffers *buffers)
     return buffers->max_rows > MOE_MOST_LOGGED ? buffers->max_rows : MOE_MOST_LOGGED;
 }
 
-/* Called with the logits of each row that wants them, in row order. False ends the pass's output
- * (the pass itself has been computed). */
-typedef bool (*moe_row_logits_fn)(uint32_t row, const float *logits, void *user);
+/* Called with the logits of each row that wants them, and the normed hidden state that they are
+ * computed from, in row order. False ends the pass's output (the pass itself has been computed). */
+typedef bool (*moe_row_logits_fn)(uint32_t row, const float *hidden, const float *logits,
+                                  void *user);
 
 /* Likewise, in place of them: the greatest of the row's logits, and its probability. */
 typedef bool (*moe_row_greatest_fn)(uint32_t row, const moe_greatest *greatest, void *user);

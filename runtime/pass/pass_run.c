@@ -57,9 +57,11 @@ static int hand_over_logits(moe_runner *runner, const moe_pass *pass, uint32_t f
     if (!(selected_are_finite(runner, n) && moe_all_finite(b->logits_host, n * n_vocab))) {
         return moe_pass_fail_not_finite(runner, pass, err);
     }
+    const size_t n_embd = runner->config->n_embd;
+    const float *hidden = b->logits_host - n * n_embd;
     for (uint32_t i = 0; i < n && !*done; i++) {
-        *done =
-            !pass->on_logits(pass->logit_rows[first + i], b->logits_host + i * n_vocab, pass->user);
+        *done = !pass->on_logits(pass->logit_rows[first + i], hidden + i * n_embd,
+                                 b->logits_host + i * n_vocab, pass->user);
     }
     return MOE_OK;
 }

@@ -79,6 +79,25 @@ static void fill(moe_token_report *report, uint32_t most, const float *logits, u
     report->chosen = (moe_token_chance){token, (float)((double)logits[token] - log_sum)};
 }
 
+int moe_token_report_make(moe_token_report *report, const float *logits, uint32_t n_vocab,
+                          int32_t token, int n_top, moe_error *err)
+{
+    if (report == NULL || logits == NULL) {
+        return moe_fail_null(err, "moe_token_report_make", "report or logits");
+    }
+    if (n_top < 0 || n_top > MOE_MOST_TOP_TOKENS) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "reports have 0 to %d of the likeliest tokens, not %d", MOE_MOST_TOP_TOKENS,
+                        n_top);
+    }
+    if (token < 0 || (uint32_t)token >= n_vocab) {
+        return moe_fail(err, MOE_ERR_ARGUMENT, "the token must be in 0 .. %u, not %d",
+                        n_vocab > 0 ? n_vocab - 1 : 0, (int)token);
+    }
+    fill(report, (uint32_t)n_top, logits, n_vocab, token);
+    return MOE_OK;
+}
+
 void moe_token_reports_add(moe_token_reports *r, const float *logits, uint32_t n_vocab,
                            size_t position, int32_t token)
 {

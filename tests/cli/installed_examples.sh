@@ -49,7 +49,7 @@ expect() {
     esac
 }
 
-for example in stream batch cancel progress two_sessions; do
+for example in stream batch cancel embeddings progress two_sessions; do
     # shellcheck disable=SC2046
     $cc -std=c11 -Wall -Wextra -Werror -pedantic -O1 "$source/examples/$example.c" \
         $(config --cflags --libs) -o "$root/$example"
@@ -64,6 +64,7 @@ for kind in '' -static; do
     expect '' "$root/stream$kind" "$model" 'Once upon' 8
     expect 'Once|' "$root/batch$kind" "$model" 'Once' 'There was' 'A'
     expect 'cancelled after' "$root/cancel$kind" "$model" 'Once upon' 50
+    expect '0.' "$root/embeddings$kind" "$model" 'A dog' 'A cat' 'Once upon a time'
     expect 'experts' "$root/progress$kind" "$model"
     expect 'given up' "$root/progress$kind" "$model" 0
     expect 'cancelled after 4 tokens' "$root/two_sessions$kind" "$model" 512 'Once' 'There was'

@@ -101,8 +101,9 @@ typedef struct logits {
     float *values;
 } logits;
 
-static bool copy_logits(uint32_t row, const float *values, void *user)
+static bool copy_logits(uint32_t row, const float *hidden, const float *values, void *user)
 {
+    (void)hidden;
     const logits *out = user;
     assert_int_equal(row, 0);
     memcpy(out->values, values, out->n_vocab * sizeof *values);

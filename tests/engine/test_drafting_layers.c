@@ -49,8 +49,9 @@ typedef struct comparison {
     double delta, most;
 } comparison;
 
-static bool compare(uint32_t row, const float *logits, void *user)
+static bool compare(uint32_t row, const float *hidden, const float *logits, void *user)
 {
+    (void)hidden;
     comparison *c = user;
     (void)row;
     logits = c->eagle != NULL ? moe_draft_eagle_spread(c->eagle, logits) : logits;

@@ -146,6 +146,14 @@ static void reports_softmax(void **state)
         if (logits == NULL) { /* the sampled token is not evaluated yet */
             continue;
         }
+        assert_int_equal(
+            moe_token_report_make(&forked, logits, info.n_vocab, report.chosen.token, 20, NULL),
+            MOE_OK);
+        assert_memory_equal(&forked, &report, sizeof forked);
+        assert_int_equal(moe_token_report_make(&forked, logits, info.n_vocab, -1, 5, NULL),
+                         MOE_ERR_ARGUMENT);
+        assert_int_equal(moe_token_report_make(&forked, logits, info.n_vocab, 3, 21, NULL),
+                         MOE_ERR_ARGUMENT);
         for (uint32_t t = 0; t < info.n_vocab; t++) {
             sum += exp((double)logits[t]);
             n_above += logits[t] > logits[report.top[19].token];

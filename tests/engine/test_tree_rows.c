@@ -137,8 +137,9 @@ static void shuffle_rows(bench *b)
     }
 }
 
-static bool keep_row_logits(uint32_t row, const float *logits, void *user)
+static bool keep_row_logits(uint32_t row, const float *hidden, const float *logits, void *user)
 {
+    (void)hidden;
     const bench *b = user;
     memcpy(b->logits_of[row], logits, b->n_vocab * sizeof *logits);
     return true;

@@ -62,7 +62,8 @@ def outside():
 
 def headers():
     return [os.path.join(tree, "runtime", "include", "moe", name + ".h")
-            for name in ("status", "types", "plan", "statistics", "sampling", "moe", "chat", "trace")]
+            for name in ("status", "types", "plan", "statistics", "sampling", "moe", "chat", "embedding",
+                                                                             "trace")]
 
 
 def run(*arguments):
@@ -97,6 +98,28 @@ def test_layout(layout):
         out = subprocess.run([folder + "/layout"], capture_output=True, text=True).stdout.split()
     differ = [(name, size, real) for (name, size), real in zip(wanted, out) if size != int(real)]
     check("structs", len(out) == len(wanted) > 200 and not differ, differ)
+
+
+def test_embeddings(moe, np):
+    texts = ["Once upon a time", "A dog ran.", "Once upon a time there was"]
+    with moe.Engine(model, context=512, n_threads=2) as engine:
+        found = engine.embed(texts)
+        check("shape", found.shape == (3, engine.info["n_embd"]) and found.dtype == np.float32, found.shape)
+        check("length 1", np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5), found)
+        ids = [engine.tokenize(text) for text in texts]
+        check("tokens, one by one", all((engine.embed([t])[0] == f).all() for t, f in zip(ids, found)))
+        check("near", found[0] @ found[2] > found[0] @ found[1], found @ found.T)
+        check("not normalized", not np.allclose(np.linalg.norm(
+            engine.embed(texts, normalize=False), axis=1), 1))
+        last = engine.embed(texts, pooling="last")
+        check("last", last.shape == found.shape and not np.allclose(last, found))
+        check("none", engine.embed([]).shape == (0, engine.info["n_embd"]))
+        for given, kind in (("text", TypeError), ([3], TypeError), ([[]], moe.Error), ([[-1]], moe.Error)):
+            try:
+                engine.embed(given)
+                check(f"embed({given!r}) is refused", False)
+            except kind:
+                pass
 
 
 def test_text(moe, np):
@@ -380,6 +403,7 @@ if "--inside" in sys.argv:
     test_hostile_arguments(moe_offload, numpy)
     test_turns(moe_offload)
     test_text(moe_offload, numpy)
+    test_embeddings(moe_offload, numpy)
     test_traces(moe_offload, numpy)
 else:
     outside()

@@ -7,7 +7,7 @@
  * frequency_penalty. Then come the choice of the greatest, or the filters and the draw.
  *
  * Threads (the groups are explained in moe.h):
- *   free:    moe_sampling_init_sized, moe_sampling_init
+ *   free:    moe_sampling_init_sized, moe_sampling_init, moe_token_report_make
  *   in turn: moe_session_set_biases, moe_session_set_reports, moe_session_take_reports */
 #ifndef MOE_SAMPLING_H
 #define MOE_SAMPLING_H
@@ -76,6 +76,10 @@ MOE_API int moe_session_set_reports(moe_session *session, int n_top, moe_error *
  * many. Those of the last MOE_REPORTS_KEPT tokens are kept. */
 MOE_API size_t moe_session_take_reports(moe_session *session, moe_token_report *reports,
                                         size_t capacity);
+/* The report on a token by logits: [n_vocab] of the position before it, as moe_position_fn
+ * (moe/embedding.h) and moe_logits_fn have them. n_top: as above, without -1. */
+MOE_API int moe_token_report_make(moe_token_report *report, const float *logits, uint32_t n_vocab,
+                                  int32_t token, int n_top, moe_error *err);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,7 @@ import json
 import os
 import threading
 from contextlib import contextmanager
-from ctypes import POINTER, byref, c_int32, c_size_t, c_void_p, sizeof
+from ctypes import POINTER, byref, c_float, c_int32, c_size_t, c_void_p, sizeof
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
@@ -182,6 +182,24 @@ class Engine:
         tokens = lib.chat_prompt_tokens(prompt, byref(n))[:n.value]
         lib.chat_prompt_close(byref(prompt))
         return tokens
+
+    def embed(self, texts: Sequence[Union[str, Iterable[int]]], *, pooling: str = "mean",
+              normalize: bool = True) -> "np.ndarray[Any, np.dtype[np.float32]]":
+        """float32 [len(texts)][n_embd]: the mean of each text's hidden states, or with
+        pooling="last" that of its last token; normalize: of length 1. A text may be a str or
+        tokens. The bits do not depend on the other texts, nor on memory or threads."""
+        if isinstance(texts, (str, bytes)):
+            raise TypeError(f"embed, texts must be a sequence of texts, not {texts!r}")
+        kind = values.word(pooling, "MOE_POOLING_", "embed, pooling")
+        scales = values.truth(normalize, "embed, normalize")
+        lists = [self.tokenize(t) if isinstance(t, str) else list(t) for t in texts]
+        ids, _ = values.tokens([token for tokens in lists for token in tokens], "embed, texts")
+        lengths = (c_size_t * len(lists))(*[len(tokens) for tokens in lists])
+        result = np.empty((len(lists), self.info["n_embd"]), np.float32)
+        with self._turn():
+            lib.embed(self._open(), ids, lengths, len(lists), kind, scales,
+                      result.ctypes.data_as(POINTER(c_float)))
+        return result
 
     def session(self, *, evaluate_only: bool = False, **sampling: Any) -> "Session":
         """A timeline. sampling: the members of moe_sampling: temperature, top_k, seed, ..."""

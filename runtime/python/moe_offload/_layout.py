@@ -40,6 +40,8 @@ MOE_METADATA_INT = 0
 MOE_METADATA_TEXT = 3
 MOE_MOST_TOP_TOKENS = 20
 MOE_OK = 0
+MOE_POOLING_LAST = 1
+MOE_POOLING_MEAN = 0
 MOE_REPORTS_KEPT = 256
 MOE_SPECULATE_AUTO = 1
 MOE_SPECULATE_MODEL = 4
@@ -418,6 +420,15 @@ class moe_chat_options(Structure):
         ("continue_final_message", c_bool),
         ("reserved", c_uint8 * 2),
         ("now", c_int64),
+    ]
+
+
+class moe_pool(Structure):
+    _fields_ = [
+        ("sums", POINTER(c_double)),
+        ("n_embd", c_uint32),
+        ("pooling", c_int),
+        ("n", c_size_t),
     ]
 
 

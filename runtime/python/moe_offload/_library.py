@@ -72,6 +72,8 @@ _FUNCTIONS = {
     "moe_session_load": ("error", [_OUT, c_void_p, c_char_p]),
     "moe_session_cancel": (None, [c_void_p]),
     "moe_session_follow": ("error", [c_void_p, POINTER(c_int32), c_size_t, POINTER(c_size_t)]),
+    "moe_embed": ("error", [c_void_p, POINTER(c_int32), POINTER(c_size_t), c_size_t, c_int, c_bool,
+                            POINTER(c_float)]),
     "moe_chat_options_init_sized": (None, [POINTER(layout.moe_chat_options), c_size_t]),
     "moe_chat_render": ("error", [_OUT, c_void_p, POINTER(layout.moe_chat_options)]),
     "moe_chat_prompt_close": (None, [_OUT]),

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* Hidden states of positions, and embeddings of texts that are made of them.
+ *
+ * The hidden state of a position is what the head computes its logits from: n_embd floats behind
+ * the last layer and the output norm, no unit. Like logits it depends on the model and the tokens
+ * up to the position, and on nothing else (Exactness in moe.h), so embeddings are the same to the
+ * bit whatever chunk, panel, batch, cache or device.
+ *
+ * Threads (the groups are explained in moe.h):
+ *   in turn: moe_session_watch, moe_embed
+ *   own:     moe_pool_add, moe_pool_finish */
+#ifndef MOE_EMBEDDING_H
+#define MOE_EMBEDDING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moe/status.h>
+#include <moe/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* hidden: [n_embd], logits: [n_vocab] of the timeline's position; valid until it returns. It runs
+ * within a step, and must not call the engine or its sessions. */
+typedef void (*moe_position_fn)(size_t position, const float *hidden, const float *logits,
+                                void *user);
+
+/* From now on steps pass each position to visit that they evaluate of what the program fed, in
+ * order; NULL: none. What is evaluated already, and tokens that the session samples, are not
+ * passed. The step may fail afterwards; the positions then come again, with the same values. Forks
+ * and saved sessions do not inherit it. It takes no memory, but all positions' logits are computed:
+ * a few percent of a prompt's time. */
+MOE_API int moe_session_watch(moe_session *session, moe_position_fn visit, void *user,
+                              moe_error *err);
+
+typedef enum moe_pooling {
+    MOE_POOLING_MEAN, /* of all positions; each sum is made in double, in the order of positions */
+    MOE_POOLING_LAST  /* the last position's hidden state */
+} moe_pooling;
+
+/* One text's embedding in the making, for programs that step by themselves. */
+typedef struct moe_pool {
+    double *sums; /* [n_embd], the caller's */
+    uint32_t n_embd;
+    moe_pooling pooling;
+    size_t n; /* positions so far; 0 at the beginning */
+} moe_pool;
+
+/* Adds a position's hidden state, from moe_position_fn. Positions count from 0; one that came
+ * before, as after a step that failed, changes nothing. */
+MOE_API void moe_pool_add(moe_pool *pool, size_t position, const float *hidden);
+/* Writes embedding: [n_embd], of the positions so far, and begins anew; normalize: scales it to the
+ * length 1. */
+MOE_API void moe_pool_finish(moe_pool *pool, bool normalize, float *embedding);
+
+/* The embeddings of n texts: embeddings: [n][n_embd], the caller's. tokens: those of all texts, one
+ * text after the other; lengths: [n], each at least 1 and at most the context. normalize: scales
+ * each to the length 1. Texts that together fit a pass are evaluated in one, up to 64; each takes a
+ * session's memory meanwhile, and where it is short they are evaluated one by one. After an error
+ * (of feeding or of a step) embeddings has those of some of the texts. */
+MOE_API int moe_embed(moe_engine *engine, const int32_t *tokens, const size_t *lengths, size_t n,
+                      moe_pooling pooling, bool normalize, float *embeddings, moe_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
