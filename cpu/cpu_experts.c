@@ -44,6 +44,9 @@ static void activate_row(const activate_job *job, uint32_t row, float *gate, flo
     case MOE_ACTIVATION_SILU_LIMITED:
         vector->silu_limited(gate, up, gate, job->n_ff, a->limit);
         break;
+    case MOE_ACTIVATION_SILU_CLAMPED:
+        vector->silu_clamped(gate, up, gate, job->n_ff, a->limit);
+        break;
     case MOE_ACTIVATION_GELU:
         vector->gelu_mul(gate, up, gate, job->n_ff);
         break;

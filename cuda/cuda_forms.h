@@ -14,8 +14,9 @@
      F(ATTEND_CAPPED) | F(ATTEND_WINDOW) | F(ATTEND_CHUNK) | F(ATTEND_SINKS) |                  \
      F(ATTEND_SCALED) | F(SHORT_CONV) | F(DELTA_RULE) | F(STATE_SPACE) | F(CHANNEL_RULE) |      \
      F(SELECTIVE_SCAN) | F(ROUTE) | F(ROUTE_SPARSE_MIXER) | F(ROUTE_SCALES) | F(EXPERTS) |      \
-     F(EXPERTS_CLAMPED) | F(EXPERTS_LIMITED) | F(EXPERTS_GELU) | F(EXPERTS_RELU) |              \
-     F(EXPERTS_ONE_MATRIX) | F(EXPERTS_BIASES) | F(EXPERTS_X_SCALES) | F(COMBINE) | F(APART))
+     F(EXPERTS_CLAMPED) | F(EXPERTS_LIMITED) | F(EXPERTS_SILU_CLAMPED) | F(EXPERTS_GELU) |      \
+     F(EXPERTS_RELU) | F(EXPERTS_ONE_MATRIX) | F(EXPERTS_BIASES) | F(EXPERTS_X_SCALES) |        \
+     F(COMBINE) | F(APART))
 
 /* Those that recordings hold, too: what launches kernels alone, whose arguments are the same in
  * each step or lie in the step's inputs. */

@@ -58,6 +58,16 @@ void moe_relu_mul_c(const float *g, const float *u, float *y, uint32_t n)
         y[i] = (0.0f > g[i] ? 0.0f : g[i]) * u[i];
 }
 
+void moe_silu_clamped_c(const float *g, const float *u, float *y, uint32_t n, float limit)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        float a = limit < g[i] ? limit : g[i];
+        float b = limit < u[i] ? limit : u[i];
+        b = -limit > b ? -limit : b;
+        y[i] = a / (1.0f + moe_exp(-a)) * b;
+    }
+}
+
 void moe_silu_limited_c(const float *g, const float *u, float *y, uint32_t n, float limit)
 {
     for (uint32_t i = 0; i < n; i++) {

@@ -126,6 +126,8 @@ typedef struct moe_vector_kernels {
     /* Step-3.5: a = g / (1 + exp(-g)), limit < a ? limit : a; b = u to [-limit, limit] as in
      * swiglu_clamped; y = a * b */
     void (*silu_limited)(const float *g, const float *u, float *y, uint32_t n, float limit);
+    /* DeepSeek-V4, Hunyuan-4: a and b as in swiglu_clamped; y = a / (1 + exp(-a)) * b */
+    void (*silu_clamped)(const float *g, const float *u, float *y, uint32_t n, float limit);
     /* In place: x = cap * tanh(x / cap) */
     void (*soft_cap)(float cap, float *x, uint32_t n);
     /* In place: x = 1 / (1 + exp(-x)) */

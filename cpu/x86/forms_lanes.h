@@ -90,6 +90,19 @@ static void silu_limited_lanes(const float *g, const float *u, float *y, uint32_
     pairs_lanes(g, u, y, n, silu_limited_of, p);
 }
 
+static inline l16 silu_clamped_of(l16 g, l16 u, const l16 *p)
+{
+    l16 a = l16_min(p[0], g);
+    l16 silu = l16_div(a, l16_add(l16_set(1.0f), l16_exp(l16_negate(a))));
+    return l16_mul(silu, l16_max(p[1], l16_min(p[0], u)));
+}
+
+static void silu_clamped_lanes(const float *g, const float *u, float *y, uint32_t n, float limit)
+{
+    const l16 p[] = {l16_set(limit), l16_set(-limit)};
+    pairs_lanes(g, u, y, n, silu_clamped_of, p);
+}
+
 static void soft_cap_lanes(float cap, float *x, uint32_t n)
 {
     uint32_t whole = n & ~15u, rest = n & 15u;
@@ -106,6 +119,7 @@ static void forms_lanes_init(moe_vector_kernels *kernels)
     kernels->gelu_mul = gelu_mul_lanes;
     kernels->relu_mul = relu_mul_lanes;
     kernels->silu_limited = silu_limited_lanes;
+    kernels->silu_clamped = silu_clamped_lanes;
     kernels->soft_cap = soft_cap_lanes;
 }
 

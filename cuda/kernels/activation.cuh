@@ -36,6 +36,9 @@ __device__ static inline float moe_device_activate(const moe_activation &activat
     case MOE_ACTIVATION_SILU_LIMITED:
         return moe_device_limit_above(activation.limit, moe_device_silu(g)) *
                moe_device_limit_both(activation.limit, u);
+    case MOE_ACTIVATION_SILU_CLAMPED:
+        return moe_device_silu(moe_device_limit_above(activation.limit, g)) *
+               moe_device_limit_both(activation.limit, u);
     case MOE_ACTIVATION_GELU: {
         float t = g * fmaf(MOE_GELU_B, g * g, MOE_GELU_A);
         return g / (1.0f + moe_device_exp(-t)) * u;

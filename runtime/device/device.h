@@ -232,7 +232,8 @@ typedef enum moe_activation_kind {
     MOE_ACTIVATION_SILU, /* silu(gate) * up */
     /* Of cpu/kernels/vector_ops.h: */
     MOE_ACTIVATION_SWIGLU_CLAMPED,
-    MOE_ACTIVATION_SILU_LIMITED,
+    MOE_ACTIVATION_SILU_LIMITED, /* silu(gate) and up have limits */
+    MOE_ACTIVATION_SILU_CLAMPED, /* gate and up have limits */
     MOE_ACTIVATION_GELU,
     MOE_ACTIVATION_RELU
 } moe_activation_kind;
@@ -240,7 +241,7 @@ typedef enum moe_activation_kind {
 typedef struct moe_activation {
     moe_activation_kind kind;
     float alpha; /* of SWIGLU_CLAMPED */
-    float limit; /* of SWIGLU_CLAMPED and SILU_LIMITED */
+    float limit; /* of SWIGLU_CLAMPED, SILU_LIMITED and SILU_CLAMPED */
 } moe_activation;
 
 /* One expert and the rows that chose it: down . activation(gate . x, up . x), a bias added to each
@@ -286,6 +287,30 @@ typedef struct moe_gating {
     size_t x_stride;
     uint32_t n;
 } moe_gating;
+
+/* Of several residual streams of a row their weighted sum. Products become weights where they
+ * stand: w = s for s = 1 / (1 + exp(-fmaf(product, scale, base))) (sigmoid() of
+ * cpu/kernels/vector_ops.h), as w = s + eps for the sum, and, behind these, as
+ * fmaf(magnitude, s, eps) for stream_write(). y = fmaf(w, x, y) from +0, streams ascending. */
+typedef struct moe_stream_read {
+    const float *x; /* device, [n_rows][n_streams][n] */
+    uint32_t n_streams, n;
+    float *weights;     /* device, [n_rows][n_weights], in: products */
+    uint32_t n_weights; /* n_streams, or twice as many */
+    const float *base;  /* device, [n_weights] */
+    const float *scale; /* device, [n_weights / n_streams] */
+    float eps, magnitude;
+    float *y; /* device, [n_rows][n] */
+} moe_stream_read;
+
+/* x[stream] = fmaf(weight of the stream, branch, x[stream]) */
+typedef struct moe_stream_write {
+    float *x; /* device, [n_rows][n_streams][n] */
+    uint32_t n_streams, n;
+    const float *branch;  /* device, [n_rows][n] */
+    const float *weights; /* device, [n_rows] rows of n_streams, weights_stride floats apart */
+    size_t weights_stride;
+} moe_stream_write;
 
 /* The greatest of a row of numbers, and its softmax. The index ignores NaNs. The share is NaN if
  * any number is NaN, or if the greatest is infinite. */
@@ -337,6 +362,7 @@ typedef enum moe_form {
     MOE_FORM_SOFT_CAP,
     MOE_FORM_ADD,
     MOE_FORM_COPY,
+    MOE_FORM_STREAMS,       /* stream_read() and stream_write() */
     MOE_FORM_GATE,          /* gate() by sigmoid or SiLU */
     MOE_FORM_GATE_PLAIN,    /* gate() with MOE_GATING_PLAIN */
     MOE_FORM_GATE_SOFTPLUS, /* gate() with MOE_GATING_SOFTPLUS */
@@ -360,6 +386,7 @@ typedef enum moe_form {
     MOE_FORM_EXPERTS,      /* with SiLU */
     MOE_FORM_EXPERTS_CLAMPED,
     MOE_FORM_EXPERTS_LIMITED,
+    MOE_FORM_EXPERTS_SILU_CLAMPED,
     MOE_FORM_EXPERTS_GELU,
     MOE_FORM_EXPERTS_RELU,
     MOE_FORM_EXPERTS_ONE_MATRIX, /* without a gate's */
@@ -478,6 +505,11 @@ typedef struct moe_device_ops {
     /* out: device, [n_rows]; x: [n_rows][n], n > 0. */
     int (*greatest)(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                     moe_greatest *out, moe_error *err);
+    /* With MOE_FORM_STREAMS. */
+    int (*stream_read)(moe_device *device, const moe_stream_read *read, uint32_t n_rows,
+                       moe_error *err);
+    int (*stream_write)(moe_device *device, const moe_stream_write *write, uint32_t n_rows,
+                        moe_error *err);
 } moe_device_ops;
 
 /* ---- Layers that a device carries out without the host (optional) ---- */

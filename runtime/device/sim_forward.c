@@ -139,6 +139,20 @@ static int sim_delta_rule(moe_device *device, const moe_delta_rule *rule, moe_er
     return inner->ops->delta_rule(inner, rule, err);
 }
 
+static int sim_stream_read(moe_device *device, const moe_stream_read *read, uint32_t n_rows,
+                           moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->stream_read(inner, read, n_rows, err);
+}
+
+static int sim_stream_write(moe_device *device, const moe_stream_write *write, uint32_t n_rows,
+                            moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->stream_write(inner, write, n_rows, err);
+}
+
 static int sim_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                         moe_greatest *out, moe_error *err)
 {
@@ -222,6 +236,8 @@ void moe_sim_forward_arithmetic(moe_device_ops *ops)
     ops->channel_rule = sim_channel_rule;
     ops->selective_scan = sim_selective_scan;
     ops->greatest = sim_greatest;
+    ops->stream_read = sim_stream_read;
+    ops->stream_write = sim_stream_write;
     ops->copy = sim_copy;
     ops->copy_rows = sim_copy_rows;
     ops->sync = sim_sync;

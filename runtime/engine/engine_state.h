@@ -46,8 +46,8 @@ typedef struct moe_panel {
     moe_session *session; /* NULL: there is none */
     uint32_t n_rows;      /* its tokens from n_evaluated on */
     uint32_t layer, at;   /* of the next chunk: its layer, and the rows before it */
-    /* [n_rows][n_embd] The stream before that layer, of rows < at behind it. Behind all of them, if
-     * a layer takes them over, the positions that were chosen for each row. */
+    /* [n_rows][floats of x] The stream before that layer, of rows < at behind it. Behind all of
+     * them, if a layer takes them over, the positions that were chosen for each row. */
     float *x;
     uint64_t bytes;
     uint64_t others_ns; /* what the last pass of other sessions took, between its chunks */

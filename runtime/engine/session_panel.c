@@ -18,7 +18,8 @@ static uint32_t n_carried(const moe_engine *engine)
 
 static uint64_t row_bytes(const moe_engine *engine)
 {
-    return engine->config.n_embd * sizeof(float) + n_carried(engine) * sizeof(uint32_t);
+    return engine->program.n_floats[MOE_VALUE_X] * sizeof(float) +
+           n_carried(engine) * sizeof(uint32_t);
 }
 
 static bool misses_experts(const moe_engine *engine)
@@ -112,13 +113,13 @@ bool moe_panel_is_done(const moe_engine *engine)
 moe_panel_chunk moe_panel_next_chunk(const moe_engine *engine)
 {
     const moe_panel *p = &engine->panel;
-    const size_t at = p->at;
-    uint32_t *chosen = (uint32_t *)(p->x + (size_t)p->n_rows * engine->config.n_embd);
+    const size_t at = p->at, n_x = engine->program.n_floats[MOE_VALUE_X];
+    uint32_t *chosen = (uint32_t *)(p->x + (size_t)p->n_rows * n_x);
     MOE_ASSERT(p->session != NULL && p->at < p->n_rows && !moe_panel_is_done(engine));
     return (moe_panel_chunk){.layer = p->layer,
                              .first = p->at,
                              .n_rows = p->n_rows,
-                             .x = p->x + at * engine->config.n_embd,
+                             .x = p->x + at * n_x,
                              .chosen =
                                  n_carried(engine) > 0 ? chosen + at * n_carried(engine) : NULL};
 }

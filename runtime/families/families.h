@@ -23,7 +23,7 @@ int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_er
     F(llama) F(olmoe) F(qwen2moe) F(qwen3moe) F(qwen3next) F(qwen35moe) F(lfm2moe) F(deepseek) \
     F(deepseek2) F(kimi_linear) F(deepseek32) F(glm_dsa) F(mistral4) F(glm4moe) F(qwen3vlmoe) \
     F(minimax_m2) F(granitemoe) F(granitehybrid) F(nemotron_h_moe) F(jamba) F(ernie4_5_moe) \
-    F(bailingmoe) F(bailingmoe2) F(dots1) F(hy_v3) F(hunyuan_moe) F(gpt_oss) F(llama4) \
+    F(bailingmoe) F(bailingmoe2) F(dots1) F(hy_v3) F(hy_v4) F(hunyuan_moe) F(gpt_oss) F(llama4) \
     F(exaone_moe) F(gemma4) F(phimoe) F(cohere2moe) F(mimo2) F(step35) F(mellum) F(afmoe) \
     F(dbrx) F(smallthinker) F(grok) F(arctic) F(minimax_m3) F(granite_swa) F(laguna) F(maple) \
     F(flex_olmo) F(bailingmoe3)

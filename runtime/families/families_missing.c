@@ -13,12 +13,14 @@ static const moe_missing_family missing[] = {
      "of "
      "two steps, experts chosen by the token's number (hash routing), and a gate of "
      "sqrt(softplus)"},
-    {"hy_v4", "Hunyuan-4", "several residual streams, and sinks of latent attention"},
-    {"glm5-next", "GLM-5.3", "several residual streams"},
+    {"glm5-next", "GLM-5.3-Flash",
+     "residual streams that are mixed around each block, and an indexer over pooled keys"},
+    {"glm5next", "GLM-5.3-Flash",
+     "residual streams that are mixed around each block, and an indexer over pooled keys"},
     {"kimi-k3", "Kimi-K3",
      "attention to the residual streams of earlier layers, experts on a narrower vector, and the "
      "activation SiTU"},
-    {"qwen4exp", "Qwen-4",
+    {"qwen4exp", "Qwen3.8-Flash-Next",
      "several residual streams, attention to compressed keys, and embeddings of the last tokens "
      "together"},
     {"dots3note", "dots.3", "latent attention of two sizes, with gates"},

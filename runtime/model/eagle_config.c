@@ -132,6 +132,12 @@ static void read_targets(moe_config_reader *r, moe_eagle_config *eagle)
 static int check_trunk(const moe_eagle_config *eagle, const moe_model_config *trunk,
                        const char *path, moe_error *err)
 {
+    if (trunk->n_streams > 1) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "%s: EAGLE-3 heads read one residual stream, and the model has %" PRIu32
+                        "; draft in another way",
+                        path, trunk->n_streams);
+    }
     if (eagle->n_embd_target != trunk->n_embd) {
         return moe_fail(err, MOE_ERR_MISMATCH,
                         "%s: it drafts for models of width %" PRIu32

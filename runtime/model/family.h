@@ -44,7 +44,8 @@ typedef enum moe_family_keys {
     MOE_KEY_LIMITS = 1 << 13,       /* swiglu_clamp_exp, swiglu_clamp_shexp */
     MOE_KEY_ROPE_LIST = 1 << 14,    /* attention.rope_pattern: the layers with rotary embedding */
     MOE_KEY_LATENT = 1 << 15,       /* moe_latent_size */
-    MOE_KEY_DECAY_BOUND = 1 << 16   /* kda.gate_lower_bound, kda.safe_gate */
+    MOE_KEY_DECAY_BOUND = 1 << 16,  /* kda.gate_lower_bound, kda.safe_gate */
+    MOE_KEY_STREAMS = 1 << 28       /* hyper_connection.{count,epsilon,magnitude} */
 } moe_family_keys;
 
 /* A layer's tensor under another name than the usual, after "blk.N.". */

@@ -183,12 +183,14 @@ int moe_model_config_draft(moe_model_config *config, const moe_gguf *gguf, moe_e
         last--;
     }
     bool single = last > 0 && config->layers[last - 1].feed_forward == MOE_FEED_FORWARD_NONE;
-    if (last == 0 || single || config->attention_window > 0) {
+    bool streams = config->n_streams > 1;
+    if (last == 0 || single || streams || config->attention_window > 0) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
                         "drafting layers of %s models are not run: %s; draft in another way",
                         config->family->name,
                         last == 0 ? "the model has no layer with attention"
                         : single  ? "their norms are other ones than the model's"
+                        : streams ? "they go on from one residual stream, and the model has several"
                                   : "which window they have is in no key");
     }
     moe_layer_kind kind = config->layers[last - 1];

@@ -51,6 +51,7 @@ typedef enum moe_group_score_kind {
 #define MOE_MAX_EXPERTS_USED 64
 #define MOE_MAX_LAYERS       1024
 #define MOE_MAX_INDEX_HEADS  256
+#define MOE_MAX_STREAMS      16
 
 typedef struct moe_model_config {
     char architecture[32]; /* general.architecture */
@@ -67,6 +68,12 @@ typedef struct moe_model_config {
     float logit_scale;     /* default 1 */
     float logit_cap;       /* soft cap of the scaled logits; 0: none */
     bool tied_output;      /* the head is the token embedding */
+    /* The residual streams that stand beside each other in x; 1: the usual one. A branch reads
+     * their sum by sigmoids (plus stream_eps) of a product with all of them, and is added to each
+     * by stream_magnitude times such sigmoids (plus stream_eps). */
+    uint32_t n_streams;
+    float stream_eps;
+    float stream_magnitude;
 
     /* Attention. Layers may have fewer heads (moe_layer_kind.heads): these are the most and the
      * longest of any layer. With MLA, head_dim_k = kv_lora_rank + n_rot, head_dim_v = kv_lora_rank

@@ -77,6 +77,25 @@ static void read_norm(moe_config_reader *r, moe_model_config *config)
     }
 }
 
+static void read_streams(moe_config_reader *r, moe_model_config *config)
+{
+    config->n_streams = 1;
+    if ((r->family->keys & MOE_KEY_STREAMS) == 0) {
+        return;
+    }
+    config->n_streams = moe_config_need_u32(r, "hyper_connection.count");
+    if (r->status == MOE_OK && (config->n_streams < 2 || config->n_streams > MOE_MAX_STREAMS)) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %" PRIu32 ", not 2 to %u", r->key,
+                             config->n_streams, MOE_MAX_STREAMS);
+    }
+    if (moe_config_require(r, "hyper_connection.epsilon")) {
+        config->stream_eps = read_factor(r, "hyper_connection.epsilon", MOE_KEY_STREAMS, 0);
+    }
+    if (moe_config_require(r, "hyper_connection.magnitude")) {
+        config->stream_magnitude = read_factor(r, "hyper_connection.magnitude", MOE_KEY_STREAMS, 0);
+    }
+}
+
 static void read_shape(moe_config_reader *r, moe_model_config *config)
 {
     config->n_layer = moe_config_need_u32(r, "block_count");
@@ -93,6 +112,7 @@ static void read_shape(moe_config_reader *r, moe_model_config *config)
     config->n_vocab = read_vocabulary(r);
     read_norm(r, config);
     read_scales(r, config);
+    read_streams(r, config);
     config->tied_output = moe_gguf_find_tensor(r->gguf, "output.weight") == NULL;
 }
 

@@ -21,6 +21,12 @@
 /* ---- Names ---- */
 
 static const char *const layer_names[MOE_LAYER_TENSOR_COUNT] = {
+    [MOE_LAYER_ATTN_STREAMS] = "hc_attn_fn.weight",
+    [MOE_LAYER_ATTN_STREAMS_BASE] = "hc_attn_base.weight",
+    [MOE_LAYER_ATTN_STREAMS_SCALE] = "hc_attn_scale.weight",
+    [MOE_LAYER_FFN_STREAMS] = "hc_ffn_fn.weight",
+    [MOE_LAYER_FFN_STREAMS_BASE] = "hc_ffn_base.weight",
+    [MOE_LAYER_FFN_STREAMS_SCALE] = "hc_ffn_scale.weight",
     [MOE_LAYER_ATTN_NORM] = "attn_norm.weight",
     [MOE_LAYER_ATTN_NORM_BIAS] = "attn_norm.bias",
     [MOE_LAYER_ATTN_Q] = "attn_q.weight",

@@ -29,6 +29,12 @@ typedef struct moe_scale_range {
 } moe_scale_range;
 
 typedef enum moe_layer_tensor {
+    MOE_LAYER_ATTN_STREAMS,       /* before attention: [2 * n_streams][n_streams * n_embd] */
+    MOE_LAYER_ATTN_STREAMS_BASE,  /* [2 * n_streams] F32 */
+    MOE_LAYER_ATTN_STREAMS_SCALE, /* [2] F32 */
+    MOE_LAYER_FFN_STREAMS,        /* before the network, likewise */
+    MOE_LAYER_FFN_STREAMS_BASE,
+    MOE_LAYER_FFN_STREAMS_SCALE,
     MOE_LAYER_ATTN_NORM, /* [n_embd] F32 */
     MOE_LAYER_ATTN_NORM_BIAS,
     MOE_LAYER_ATTN_POST_NORM, /* [n_embd] F32 */
@@ -158,6 +164,15 @@ typedef enum moe_draft_tensor {
     MOE_DRAFT_TENSORS
 } moe_draft_tensor;
 
+/* What reads the streams behind the last layer: as before a layer's branch, but with nothing to
+ * write. */
+typedef enum moe_streams_tensor {
+    MOE_STREAMS_HEAD,       /* [n_streams][n_streams * n_embd] */
+    MOE_STREAMS_HEAD_BASE,  /* [n_streams] F32 */
+    MOE_STREAMS_HEAD_SCALE, /* [1] F32 */
+    MOE_STREAMS_TENSORS
+} moe_streams_tensor;
+
 typedef struct moe_tensor_map {
     moe_tensor_ref token_embedding; /* [n_vocab][n_embd] */
     moe_tensor_ref output_norm;
@@ -166,7 +181,8 @@ typedef struct moe_tensor_map {
     moe_tensor_ref output_bias;      /* [n_vocab] F32, optional */
     moe_tensor_ref rope_freqs;       /* optional, [n_rot / 2] F32 */
     moe_tensor_ref rope_freqs_long;  /* ... for contexts beyond the original one; optional */
-    moe_tensor_ref draft[MOE_DRAFT_TENSORS]; /* of a drafting layer's map; else absent */
+    moe_tensor_ref draft[MOE_DRAFT_TENSORS];     /* of a drafting layer's map; else absent */
+    moe_tensor_ref streams[MOE_STREAMS_TENSORS]; /* of models with several streams */
     uint32_t n_layer;
     uint32_t n_expert;
     moe_layer_map *layers;

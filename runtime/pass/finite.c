@@ -170,7 +170,7 @@ int moe_pass_fail_not_finite(moe_runner *runner, const moe_pass *pass, moe_error
 
 int moe_pass_check_hidden(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
-    const uint32_t n = runner->config->n_embd;
+    const uint32_t n = (uint32_t)runner->program->n_floats[MOE_VALUE_X];
     const moe_op_written x = {{.value = MOE_VALUE_X, .stride = n}, n, 1};
     uint32_t row;
     MOE_TRY(find_row(runner, &x, pass->n_rows, &row, err));

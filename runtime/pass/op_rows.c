@@ -43,7 +43,8 @@ const moe_weight *moe_op_weight(const moe_run *run, int tensor)
     case MOE_TENSOR_OUTPUT_BIAS:
         return &w->output_bias;
     default:
-        return &w->draft[tensor - MOE_TENSOR_DRAFT];
+        return tensor < MOE_TENSOR_DRAFT ? &w->streams[tensor - MOE_TENSOR_STREAMS]
+                                         : &w->draft[tensor - MOE_TENSOR_DRAFT];
     }
 }
 
@@ -151,6 +152,32 @@ int moe_op_copy(const moe_run *run, const moe_op *op, moe_error *err)
                                 op->y.stride, op->n, n_vectors, err);
 }
 
+int moe_op_read(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const moe_stream_read read = {.x = at(run, &op->x),
+                                  .n_streams = op->each,
+                                  .n = op->n,
+                                  .weights = at(run, &op->u.streams.weights),
+                                  .n_weights = op->u.streams.weights.stride,
+                                  .base = moe_op_weight(run, op->bias)->data,
+                                  .scale = moe_op_weight(run, op->tensor)->data,
+                                  .eps = op->u.streams.eps,
+                                  .magnitude = op->u.streams.magnitude,
+                                  .y = at(run, &op->y)};
+    return device_of(run)->ops->stream_read(device_of(run), &read, run->n_rows, err);
+}
+
+int moe_op_write(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const moe_stream_write write = {.x = at(run, &op->x),
+                                    .n_streams = op->each,
+                                    .n = op->n,
+                                    .branch = at(run, &op->z),
+                                    .weights = at(run, &op->u.streams.weights),
+                                    .weights_stride = op->u.streams.weights.stride};
+    return device_of(run)->ops->stream_write(device_of(run), &write, run->n_rows, err);
+}
+
 int moe_op_gate(const moe_run *run, const moe_op *op, moe_error *err)
 {
     const moe_device_ops *ops = device_of(run)->ops;
@@ -169,16 +196,19 @@ int moe_op_gate(const moe_run *run, const moe_op *op, moe_error *err)
     return ops->gate(device_of(run), &gating, n_vectors, err);
 }
 
-/* Rows that follow each other are read where they are. */
+/* Rows that follow each other are read where they are, unless they are of several streams. */
 int moe_op_select(const moe_run *run, const moe_op *op, moe_error *err)
 {
     float **values = run->runner->buffers.values;
     const uint32_t *rows = run->rows;
     const uint32_t n = run->n_rows;
-    float *selected = values[MOE_VALUE_LOGITS] - (size_t)n * op->n;
+    float *selected = values[MOE_VALUE_LOGITS] - (size_t)n * run->runner->config->n_embd;
     const bool together = rows[n - 1] - rows[0] == n - 1;
     float *x = at(run, &op->x);
     values[MOE_VALUE_SELECTED] = selected;
+    if (op->y.value != MOE_VALUE_WANTED) {
+        return device_of(run)->ops->gather(device_of(run), x, op->n, rows, n, at(run, &op->y), err);
+    }
     values[op->y.value] = together ? x + (size_t)rows[0] * op->n : selected;
     return together ? MOE_OK
                     : device_of(run)->ops->gather(device_of(run), x, op->n, rows, n, selected, err);

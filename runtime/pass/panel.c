@@ -27,7 +27,7 @@ bool moe_panel_is_possible(const moe_runner *runner)
 
 static size_t chunk_bytes(const moe_runner *runner, const moe_pass *pass)
 {
-    return (size_t)pass->n_rows * runner->config->n_embd * sizeof(float);
+    return (size_t)pass->n_rows * runner->program->n_floats[MOE_VALUE_X] * sizeof(float);
 }
 
 /* What the rows had when the layer before was done. */

@@ -119,7 +119,8 @@ typedef int (*moe_op_body)(const moe_run *run, const moe_op *op, moe_error *err)
 typedef struct moe_panel_chunk {
     uint32_t layer;
     uint32_t first, n_rows; /* the chunk's first row, and the rows of the whole panel */
-    float *x; /* host: [rows of the chunk][n_embd], the stream before the layer, then behind it */
+    float *
+        x; /* host: [rows of the chunk][floats of x], the stream before the layer, then behind it */
     /* Host: [rows of the chunk][index_top_k], likewise what the last indexer has chosen for them;
      * NULL if no layer takes that over. */
     uint32_t *chosen;

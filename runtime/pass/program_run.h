@@ -65,6 +65,8 @@ int moe_op_scale(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_soft_cap(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_add(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_copy(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_read(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_write(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_gate(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_select(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_network(const moe_run *run, const moe_op *op, moe_error *err);

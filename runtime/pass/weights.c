@@ -362,6 +362,9 @@ static int walk_all(loader *load, const moe_tensor_map *map, walk kind)
     for (int t = 0; t < MOE_DRAFT_TENSORS && status == MOE_OK; t++) {
         status = load_tensor(load, &w->draft[t], &map->draft[t]);
     }
+    for (int t = 0; t < MOE_STREAMS_TENSORS && status == MOE_OK; t++) {
+        status = load_tensor(load, &w->streams[t], &map->streams[t]);
+    }
     for (uint32_t l = 0; l < load->config->n_layer && status == MOE_OK; l++) {
         moe_layer_weights unused;
         status = load_layer(load, kind == WALK_LOAD ? &w->layers[l] : &unused, &map->layers[l]);

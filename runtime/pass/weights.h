@@ -24,10 +24,11 @@ typedef struct moe_weights {
     moe_weight output;
     moe_weight output_bias;
     moe_weight draft[MOE_DRAFT_TENSORS]; /* of a drafting layer; else data is NULL */
-    float *rope_factors;                 /* host, [n_rot / 2], or NULL */
-    float *rope_factors_long;            /* ... for contexts beyond the original one; or NULL */
-    moe_layer_weights *layers;           /* [n_layer] */
-    uint8_t *arena;                      /* device: everything above */
+    moe_weight streams[MOE_STREAMS_TENSORS];
+    float *rope_factors;       /* host, [n_rot / 2], or NULL */
+    float *rope_factors_long;  /* ... for contexts beyond the original one; or NULL */
+    moe_layer_weights *layers; /* [n_layer] */
+    uint8_t *arena;            /* device: everything above */
     size_t arena_bytes;
 } moe_weights;
 

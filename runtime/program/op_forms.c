@@ -33,6 +33,7 @@ static uint64_t network_forms(const moe_op *op)
         [MOE_ACTIVATION_SILU] = MOE_FORM_EXPERTS,
         [MOE_ACTIVATION_SWIGLU_CLAMPED] = MOE_FORM_EXPERTS_CLAMPED,
         [MOE_ACTIVATION_SILU_LIMITED] = MOE_FORM_EXPERTS_LIMITED,
+        [MOE_ACTIVATION_SILU_CLAMPED] = MOE_FORM_EXPERTS_SILU_CLAMPED,
         [MOE_ACTIVATION_GELU] = MOE_FORM_EXPERTS_GELU,
         [MOE_ACTIVATION_RELU] = MOE_FORM_EXPERTS_RELU,
     };
@@ -64,6 +65,8 @@ uint64_t moe_op_forms(const moe_program *program, const moe_op *op)
         [MOE_OP_SOFT_CAP] = MOE_FORM_BIT(MOE_FORM_SOFT_CAP),
         [MOE_OP_ADD] = MOE_FORM_BIT(MOE_FORM_ADD),
         [MOE_OP_COPY] = MOE_FORM_BIT(MOE_FORM_COPY),
+        [MOE_OP_READ] = MOE_FORM_BIT(MOE_FORM_STREAMS),
+        [MOE_OP_WRITE] = MOE_FORM_BIT(MOE_FORM_STREAMS),
         [MOE_OP_KV_STORE] = MOE_FORM_BIT(MOE_FORM_KV_STORE),
         [MOE_OP_CHOOSE] = MOE_FORM_BIT(MOE_FORM_CHOOSE),
         [MOE_OP_CONVOLVE] = MOE_FORM_BIT(MOE_FORM_SHORT_CONV),
@@ -150,7 +153,9 @@ static bool reads_stream_alone(const moe_program *program, moe_span span)
     bool known = true;
     for (uint32_t i = span.first; i < span.end; i++) {
         const moe_op *op = &program->ops[i];
-        known = known && written[op->x.value] && written[op->z.value];
+        bool weighs = op->kind == MOE_OP_READ || op->kind == MOE_OP_WRITE;
+        known = known && written[op->x.value] && written[op->z.value] &&
+                (!weighs || written[op->u.streams.weights.value]);
         moe_op_written outputs[MOE_MOST_OUTPUTS];
         const uint32_t n = moe_op_written_by(op, outputs);
         for (uint32_t o = 0; o < n; o++) {
@@ -162,7 +167,8 @@ static bool reads_stream_alone(const moe_program *program, moe_span span)
 
 bool moe_program_is_recordable(const moe_program *program, const moe_device *device)
 {
-    if (device->recording == NULL) {
+    /* A recording that stops keeps one stream of its rows. */
+    if (device->recording == NULL || program->n_floats[MOE_VALUE_X] != program->config->n_embd) {
         return false;
     }
     const uint64_t forms = device->recording->forms;

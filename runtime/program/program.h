@@ -32,9 +32,15 @@
  * order. */
 typedef enum moe_value {
     MOE_VALUE_NONE,
-    MOE_VALUE_X,          /* the residual stream */
-    MOE_VALUE_NORM,       /* what the layer's mixer, or its network, reads */
-    MOE_VALUE_LAYER_NORM, /* the experts' input, if it is the layer's, normed */
+    MOE_VALUE_X,           /* the residual stream, or several beside each other */
+    MOE_VALUE_STREAM_NORM, /* several: all of them, normed together */
+    MOE_VALUE_STREAM_MIX,  /* products with it; READ makes weights of them, first those of the sum
+                            * that is read, then those by which WRITE adds a branch */
+    MOE_VALUE_NEXT_MIX,    /* ... for the next layer's router, a guess */
+    MOE_VALUE_READ,        /* what is read of the streams */
+    MOE_VALUE_WANTED_STREAMS, /* those of the rows whose logits are wanted */
+    MOE_VALUE_NORM,           /* what the layer's mixer, or its network, reads */
+    MOE_VALUE_LAYER_NORM,     /* the experts' input, if it is the layer's, normed */
     MOE_VALUE_Q,
     MOE_VALUE_Q_A,      /* MLA: what queries are projected from */
     MOE_VALUE_Q_LATENT, /* MLA: queries of the latent */
@@ -125,6 +131,8 @@ typedef enum moe_op_kind {
     MOE_OP_SOFT_CAP,
     MOE_OP_ADD,
     MOE_OP_COPY,
+    MOE_OP_READ,  /* of `each` streams their weighted sum */
+    MOE_OP_WRITE, /* a branch to each of `each` streams */
     MOE_OP_GATE,
     MOE_OP_KV_STORE,
     MOE_OP_CHOOSE, /* an indexer chooses positions */
@@ -151,8 +159,9 @@ enum moe_program_tensor {
     MOE_TENSOR_OUTPUT_NORM_BIAS,
     MOE_TENSOR_OUTPUT,
     MOE_TENSOR_OUTPUT_BIAS,
-    MOE_TENSOR_ONES,  /* as many ones as a norm needs */
-    MOE_TENSOR_DRAFT, /* + moe_draft_tensor */
+    MOE_TENSOR_ONES,                                             /* as many ones as a norm needs */
+    MOE_TENSOR_STREAMS,                                          /* + moe_streams_tensor */
+    MOE_TENSOR_DRAFT = MOE_TENSOR_STREAMS + MOE_STREAMS_TENSORS, /* + moe_draft_tensor */
 };
 
 /* Vectors in a value: of row r the i-th begins `at` floats behind (r * each + i) * stride. */
@@ -179,7 +188,8 @@ typedef struct moe_op {
     int tensor, bias; /* of the layer, or of the model */
     moe_operand x;    /* read */
     moe_operand y;    /* written, perhaps in place */
-    moe_operand z;    /* ADD: the other summand; GATE: the gates; KV_STORE: the values */
+    moe_operand z;    /* ADD: the other summand; GATE: the gates; KV_STORE: the values; WRITE: the
+                       * branch */
     float factor;     /* EMBED, SCALE (or by `tensor`); CLAMP, SOFT_CAP, CHANNEL_RULE: the limit;
                        * ATTEND: of q.k */
     uint64_t forms;   /* MOE_FORM_*: what a device must have for it */
@@ -208,9 +218,13 @@ typedef struct moe_op {
             float cap;              /* 0: none */
             bool scales_rows;       /* by position */
             moe_indexer_kind indexer;
-        } attend;        /* `tensor`: sinks */
-        uint32_t n_out;  /* HEAD_LINEAR: floats of a head's product */
-        uint32_t n_step; /* STATES: operations that follow */
+        } attend; /* `tensor`: sinks */
+        struct {
+            moe_operand weights;  /* READ: in, products; behind those of the sum WRITE's */
+            float eps, magnitude; /* READ: `bias` is added to products times `tensor` */
+        } streams;                /* READ, WRITE */
+        uint32_t n_out;           /* HEAD_LINEAR: floats of a head's product */
+        uint32_t n_step;          /* STATES: operations that follow */
         struct {
             moe_activation activation;
             uint32_t n_inner;

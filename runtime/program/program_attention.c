@@ -10,7 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/program/program_builder.h"
 
-#define INDEX_NORM_EPS 1e-6f /* of all models; no key says it */
+#define INDEX_NORM_EPS 1e-6f /* of most models; no key says it */
 
 static void turn(moe_program_builder *b, moe_operand x, uint32_t n_head, moe_rope_kind kind,
                  bool window)
@@ -227,11 +227,13 @@ static void project_latent(moe_program_builder *b, const moe_attention_form *for
     bool lora = c->q_lora_rank > 0;
     const uint32_t n_queries = c->n_head * (c->qk_nope_dim + c->n_rot);
     bool gated = has_gates(b, form->gate);
+    bool by_head = form->gate == MOE_ATTENTION_GATE_HEADS;
+    const uint32_t n_gates = by_head ? c->n_head : c->n_head * c->v_head_dim;
     const moe_op_output outputs[3] = {
         lora ? moe_build_output(MOE_LAYER_ATTN_Q_A, 0, c->q_lora_rank, MOE_VALUE_Q_A)
              : moe_build_output(MOE_LAYER_ATTN_Q, 0, n_queries, MOE_VALUE_Q),
         moe_build_output(MOE_LAYER_ATTN_KV_A, 0, c->head_dim_k, MOE_VALUE_K),
-        moe_build_output(MOE_LAYER_ATTN_GATE, 0, c->n_head, MOE_VALUE_GATE),
+        moe_build_output(MOE_LAYER_ATTN_GATE, 0, n_gates, MOE_VALUE_GATE),
     };
     moe_build_linears(b, MOE_VALUE_NORM, c->n_embd, outputs, gated ? 3 : 2);
     if (lora) {
@@ -244,8 +246,16 @@ static void project_latent(moe_program_builder *b, const moe_attention_form *for
                    c->kv_lora_rank, 1);
 }
 
+static void turn_index(moe_program_builder *b, moe_value value, uint32_t n,
+                       const moe_attention_form *form)
+{
+    const moe_model_config *c = b->config;
+    uint32_t at = form->index_as_heads ? c->index_dim - c->n_rot : 0;
+    turn(b, moe_part_of(value, at, c->index_dim), n, form->index_rope, false);
+}
+
 /* Behind a position's key its index key is stored. */
-static void add_index_keys(moe_program_builder *b, moe_rope_kind rope, uint32_t stride)
+static void add_index_keys(moe_program_builder *b, const moe_attention_form *form, uint32_t stride)
 {
     const moe_model_config *c = b->config;
     moe_operand key = moe_all_of(MOE_VALUE_INDEX_K, c->index_dim);
@@ -258,8 +268,9 @@ static void add_index_keys(moe_program_builder *b, moe_rope_kind rope, uint32_t 
                           .bias = MOE_LAYER_INDEX_K_NORM_BIAS,
                           .x = key,
                           .y = key,
-                          .u.norm = {.mean = true, .eps = INDEX_NORM_EPS}});
-    turn(b, key, 1, rope, false);
+                          .u.norm = {.mean = true,
+                                     .eps = form->index_as_heads ? c->norm_eps : INDEX_NORM_EPS}});
+    turn_index(b, MOE_VALUE_INDEX_K, 1, form);
     moe_build_copy(b, moe_all_of(MOE_VALUE_K, c->head_dim_k),
                    moe_all_of(MOE_VALUE_INDEXED_K, stride), c->head_dim_k, 1);
     moe_build_copy(b, key, moe_part_of(MOE_VALUE_INDEXED_K, c->head_dim_k, stride), c->index_dim,
@@ -267,13 +278,13 @@ static void add_index_keys(moe_program_builder *b, moe_rope_kind rope, uint32_t 
 }
 
 /* Once the keys of the pass are stored. */
-static void choose(moe_program_builder *b, moe_rope_kind rope)
+static void choose(moe_program_builder *b, const moe_attention_form *form)
 {
     const moe_model_config *c = b->config;
     uint32_t first = b->program->n_ops;
     moe_build_linear(b, MOE_VALUE_Q_A, c->q_lora_rank, MOE_LAYER_INDEX_Q,
                      c->index_heads * c->index_dim, MOE_TENSOR_NONE, MOE_VALUE_INDEX_Q);
-    turn(b, moe_all_of(MOE_VALUE_INDEX_Q, c->index_dim), c->index_heads, rope, false);
+    turn_index(b, MOE_VALUE_INDEX_Q, c->index_heads, form);
     moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_INDEX_WEIGHTS, c->index_heads,
                      MOE_TENSOR_NONE, MOE_VALUE_INDEX_WEIGHTS);
     moe_build(b, (moe_op){.kind = MOE_OP_CHOOSE,
@@ -332,14 +343,14 @@ void moe_build_latent_attention(moe_program_builder *b, const moe_attention_form
                    moe_part_of(MOE_VALUE_Q_LATENT, c->kv_lora_rank, c->head_dim_k), c->n_rot,
                    c->n_head);
     if (indexes) {
-        add_index_keys(b, form->index_rope, kind->heads.k_dim);
+        add_index_keys(b, form, kind->heads.k_dim);
     }
     store(b, moe_all_of(indexes ? MOE_VALUE_INDEXED_K : MOE_VALUE_K, kind->heads.k_dim),
           moe_all_of(MOE_VALUE_NONE, 0));
     if (indexes) {
-        choose(b, form->index_rope);
+        choose(b, form);
     }
-    attend(b, MOE_VALUE_Q_LATENT, c->head_dim_k, MOE_SINKS_NONE);
+    attend(b, MOE_VALUE_Q_LATENT, c->head_dim_k, form->sinks);
     moe_build(b, (moe_op){.kind = MOE_OP_HEAD_LINEAR,
                           .n = c->head_dim_v,
                           .each = c->n_head,

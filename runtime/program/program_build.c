@@ -76,18 +76,35 @@ static void build_back(moe_program_builder *b)
     head.bias = c->norm == MOE_NORM_MEAN ? MOE_TENSOR_OUTPUT_BIAS : MOE_TENSOR_NONE;
     b->program->back.first = b->program->n_ops;
     b->written[MOE_VALUE_X] = true;
+    const uint32_t n = c->n_streams > 1 ? c->n_streams * c->n_embd : c->n_embd;
+    moe_value wanted = c->n_streams > 1 ? MOE_VALUE_WANTED_STREAMS : MOE_VALUE_WANTED;
     moe_build(b, (moe_op){.kind = MOE_OP_SELECT,
-                          .n = c->n_embd,
+                          .n = n,
                           .tensor = MOE_TENSOR_NONE,
                           .bias = MOE_TENSOR_NONE,
-                          .x = moe_all_of(MOE_VALUE_X, c->n_embd),
-                          .y = moe_all_of(MOE_VALUE_WANTED, c->n_embd)});
-    moe_build_row_norm(b, MOE_TENSOR_OUTPUT_NORM, MOE_VALUE_WANTED, MOE_VALUE_SELECTED);
+                          .x = moe_all_of(MOE_VALUE_X, n),
+                          .y = moe_all_of(wanted, n)});
+    wanted = moe_build_read(b, wanted, MOE_TENSOR_STREAMS, MOE_VALUE_STREAM_MIX, MOE_VALUE_READ);
+    moe_build_row_norm(b, MOE_TENSOR_OUTPUT_NORM, wanted, MOE_VALUE_SELECTED);
     moe_build_linears(b, MOE_VALUE_SELECTED, c->n_embd, &head, 1);
     moe_build_scale(b, MOE_VALUE_LOGITS, c->n_vocab, c->logit_scale);
     moe_build_cap(b, MOE_VALUE_LOGITS, c->n_vocab, c->logit_cap);
     b->program->back.end = b->program->n_ops;
     b->program->n_floats[MOE_VALUE_GREATEST] = sizeof(moe_greatest) / sizeof(float);
+}
+
+/* The token's embedding, which is what each of several streams begins with. */
+static void build_front(moe_program_builder *b)
+{
+    const moe_model_config *c = b->config;
+    const bool several = c->n_streams > 1;
+    embed(b, several ? MOE_VALUE_READ : MOE_VALUE_X);
+    for (uint32_t i = 0; several && i < c->n_streams; i++) {
+        moe_build_copy(
+            b, moe_all_of(MOE_VALUE_READ, c->n_embd),
+            moe_part_of(MOE_VALUE_X, (size_t)i * c->n_embd, (size_t)c->n_streams * c->n_embd),
+            c->n_embd, 1);
+    }
 }
 
 /* From a token and a hidden state to joined: both normed, one behind the other. */
@@ -194,7 +211,11 @@ int moe_program_build(moe_program *program, moe_tensor_map *map, const moe_model
         name_global(&m, MOE_TENSOR_OUTPUT_NORM_BIAS, "output_norm.bias", true);
         name_global(&m, MOE_TENSOR_OUTPUT, "output.weight", false);
         name_global(&m, MOE_TENSOR_OUTPUT_BIAS, "output.bias", true);
-        embed(&m.b, MOE_VALUE_X);
+        name_global(&m, MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD, "output_hc_fn.weight", false);
+        name_global(&m, MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_BASE, "output_hc_base.weight", false);
+        name_global(&m, MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_SCALE, "output_hc_scale.weight",
+                    false);
+        build_front(&m.b);
         map->output = config->tied_output ? map->token_embedding : map->output;
         program->front.end = program->n_ops;
         claim_rope_factors(&m);

@@ -33,7 +33,8 @@ static moe_tensor_ref *find_ref(const moe_program_builder *b, int tensor)
     case MOE_TENSOR_OUTPUT_BIAS:
         return &map->output_bias;
     default:
-        return &map->draft[tensor - MOE_TENSOR_DRAFT];
+        return tensor < MOE_TENSOR_DRAFT ? &map->streams[tensor - MOE_TENSOR_STREAMS]
+                                         : &map->draft[tensor - MOE_TENSOR_DRAFT];
     }
 }
 
@@ -206,7 +207,7 @@ static void check_experts(moe_program_builder *b, const moe_op *op)
 /* Checks the operation's tensors, and the operands that it reads besides x. */
 static void check_operands(moe_program_builder *b, moe_op *op)
 {
-    if (op->kind != MOE_OP_EXPERTS) {
+    if (op->kind != MOE_OP_EXPERTS && op->kind != MOE_OP_READ) {
         drop_absent(b, &op->bias);
     }
     switch (op->kind) {
@@ -230,6 +231,15 @@ static void check_operands(moe_program_builder *b, moe_op *op)
         break;
     case MOE_OP_GATE:
         read_value(b, op, &op->z, op->u.gate.one ? 1 : op->n, op->each);
+        break;
+    case MOE_OP_READ:
+        need_vector(b, op, op->tensor, op->u.streams.weights.stride / op->each);
+        need_vector(b, op, op->bias, op->u.streams.weights.stride);
+        read_value(b, op, &op->u.streams.weights, op->each, 1);
+        break;
+    case MOE_OP_WRITE:
+        read_value(b, op, &op->z, op->n, 1);
+        read_value(b, op, &op->u.streams.weights, op->each, 1);
         break;
     case MOE_OP_CHOOSE:
         read_value(b, op, &op->z, op->each, 1);

@@ -50,13 +50,15 @@ typedef struct moe_attention_form {
     moe_sinks_kind sinks;
     moe_attention_gate gate;  /* of its output */
     moe_rope_kind index_rope; /* of indexers' queries and keys */
-    bool softplus;            /* the gate is a softplus, not a sigmoid */
-    bool post_norm;           /* attention's output is normed */
+    bool index_as_heads; /* their last elements turn, and their norm has the model's constant */
+    bool softplus;       /* the gate is a softplus, not a sigmoid */
+    bool post_norm;      /* attention's output is normed */
 } moe_attention_form;
 
 /* A family's feed-forward networks and experts; zeros are the usual. */
 typedef struct moe_network_form {
-    moe_activation activation; /* SiLU has the layer's limits */
+    moe_activation activation; /* SiLU has the layer's limits: of its result, ... */
+    bool limits_gate;          /* ... or of what it is applied to */
     bool no_gate;              /* up takes the place of the gate's matrix, too */
     bool biases;               /* of the router and of the experts' products */
     bool scales_inputs;        /* the router's weights multiply what experts read */
@@ -127,17 +129,24 @@ void moe_build_copy(moe_program_builder *b, moe_operand from, moe_operand to, ui
                     uint32_t each);
 void moe_build_add(moe_program_builder *b, moe_value a, moe_value other, moe_value to, uint32_t n);
 
+/* What a branch reads of x: x itself, or, if it is several streams, their weighted sum, `to`.
+ * tensor: the first of three; mix: what becomes its weights, and those by which the branch is added
+ * (moe_build_residual() takes MOE_VALUE_STREAM_MIX). */
+moe_value moe_build_read(moe_program_builder *b, moe_value x, int tensor, moe_value mix,
+                         moe_value to);
+
 /* ---- The parts of a layer ---- */
 
 /* From NORM to BRANCH. */
 void moe_build_attention(moe_program_builder *b, const moe_attention_form *form);
-/* Of the form the indexers' part and the gate, which may be MOE_ATTENTION_GATE_HEADS. */
+/* Of the form the indexers' part, the sinks and the gate, which is not MOE_ATTENTION_GATE_JOINED.
+ */
 void moe_build_latent_attention(moe_program_builder *b, const moe_attention_form *form);
 void moe_build_recurrent(moe_program_builder *b);
 /* The layer's mixer: norm, one of the three, the norm behind it if there is one, x += BRANCH. Ends
  * the first part of the layer. Does nothing in a layer that is a network alone. */
 void moe_build_mixer(moe_program_builder *b, const moe_attention_form *form);
-/* x += BRANCH, which is scaled where the model says so. */
+/* x += BRANCH, which is scaled where the model says so; each of several streams by its weight. */
 void moe_build_residual(moe_program_builder *b);
 /* Here the first part of the layer ends. */
 void moe_build_mixed(moe_program_builder *b);

@@ -2,10 +2,62 @@
 /* A layer as most families have it, and its parts. */
 #include "runtime/program/program_builder.h"
 
+moe_value moe_build_read(moe_program_builder *b, moe_value x, int tensor, moe_value mix,
+                         moe_value to)
+{
+    const moe_model_config *c = b->config;
+    const uint32_t n = c->n_embd, n_all = n * c->n_streams;
+    const uint32_t n_weights = tensor == MOE_TENSOR_STREAMS ? c->n_streams : 2 * c->n_streams;
+    if (c->n_streams <= 1) {
+        return x;
+    }
+    moe_build(b, (moe_op){.kind = MOE_OP_NORM,
+                          .n = n_all,
+                          .tensor = MOE_TENSOR_ONES,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = moe_all_of(x, n_all),
+                          .y = moe_all_of(MOE_VALUE_STREAM_NORM, n_all),
+                          .u.norm.eps = c->norm_eps});
+    moe_build_linear(b, MOE_VALUE_STREAM_NORM, n_all, tensor, n_weights, MOE_TENSOR_NONE, mix);
+    moe_build(b, (moe_op){.kind = MOE_OP_READ,
+                          .n = n,
+                          .each = c->n_streams,
+                          .tensor = tensor + 2,
+                          .bias = tensor + 1,
+                          .x = moe_all_of(x, n),
+                          .y = moe_all_of(to, n),
+                          .u.streams = {.weights = moe_all_of(mix, n_weights),
+                                        .eps = c->stream_eps,
+                                        .magnitude = c->stream_magnitude}});
+    return to;
+}
+
 void moe_build_residual(moe_program_builder *b)
 {
-    moe_build_scale(b, MOE_VALUE_BRANCH, b->config->n_embd, b->config->residual_scale);
-    moe_build_add(b, MOE_VALUE_X, MOE_VALUE_BRANCH, MOE_VALUE_X, b->config->n_embd);
+    const moe_model_config *c = b->config;
+    moe_build_scale(b, MOE_VALUE_BRANCH, c->n_embd, c->residual_scale);
+    if (c->n_streams <= 1) {
+        moe_build_add(b, MOE_VALUE_X, MOE_VALUE_BRANCH, MOE_VALUE_X, c->n_embd);
+        return;
+    }
+    const moe_operand streams = moe_all_of(MOE_VALUE_X, c->n_embd);
+    moe_build(b, (moe_op){.kind = MOE_OP_WRITE,
+                          .n = c->n_embd,
+                          .each = c->n_streams,
+                          .tensor = MOE_TENSOR_NONE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = streams,
+                          .y = streams,
+                          .z = moe_all_of(MOE_VALUE_BRANCH, c->n_embd),
+                          .u.streams.weights = moe_part_of(MOE_VALUE_STREAM_MIX, c->n_streams,
+                                                           2 * (size_t)c->n_streams)});
+}
+
+/* The norm of what a branch reads, into NORM. */
+static void read_normed(moe_program_builder *b, int streams, int norm)
+{
+    moe_value read = moe_build_read(b, MOE_VALUE_X, streams, MOE_VALUE_STREAM_MIX, MOE_VALUE_READ);
+    moe_build_row_norm(b, norm, read, MOE_VALUE_NORM);
 }
 
 void moe_build_mixed(moe_program_builder *b)
@@ -17,7 +69,7 @@ void moe_build_mixer(moe_program_builder *b, const moe_attention_form *form)
 {
     moe_mixer_kind mixer = moe_built_kind(b)->mixer;
     if (mixer != MOE_MIXER_NONE) {
-        moe_build_row_norm(b, MOE_LAYER_ATTN_NORM, MOE_VALUE_X, MOE_VALUE_NORM);
+        read_normed(b, MOE_LAYER_ATTN_STREAMS, MOE_LAYER_ATTN_NORM);
     }
     if (mixer == MOE_MIXER_ATTENTION) {
         moe_build_attention(b, form);
@@ -43,7 +95,7 @@ void moe_write_network(moe_program_builder *b, const moe_layer_form *form)
         return;
     }
     if (!form->parallel) {
-        moe_build_row_norm(b, MOE_LAYER_FFN_NORM, MOE_VALUE_X, MOE_VALUE_NORM);
+        read_normed(b, MOE_LAYER_FFN_STREAMS, MOE_LAYER_FFN_NORM);
     }
     if (kind == MOE_FEED_FORWARD_DENSE) {
         moe_build_dense(b);
@@ -72,7 +124,9 @@ void moe_write_layer(moe_program_builder *b, const moe_layer_form *form)
 
 void moe_write_ahead(moe_program_builder *b, int norm)
 {
-    moe_build_row_norm(b, norm, MOE_VALUE_X, MOE_VALUE_BRANCH);
+    moe_value read =
+        moe_build_read(b, MOE_VALUE_X, MOE_LAYER_FFN_STREAMS, MOE_VALUE_NEXT_MIX, MOE_VALUE_BRANCH);
+    moe_build_row_norm(b, norm, read, MOE_VALUE_BRANCH);
     moe_build_router(b, MOE_VALUE_BRANCH, MOE_VALUE_NEXT_LOGITS);
 }
 

@@ -6,8 +6,9 @@
 static moe_activation activation_of(const moe_program_builder *b, float limit)
 {
     bool limited = b->networks.activation.kind == MOE_ACTIVATION_SILU && limit > 0;
-    return limited ? (moe_activation){MOE_ACTIVATION_SILU_LIMITED, 0, limit}
-                   : b->networks.activation;
+    moe_activation_kind kind =
+        b->networks.limits_gate ? MOE_ACTIVATION_SILU_CLAMPED : MOE_ACTIVATION_SILU_LIMITED;
+    return limited ? (moe_activation){kind, 0, limit} : b->networks.activation;
 }
 
 /* Its tensors are gate and the two that follow. */

@@ -23,8 +23,9 @@ static void put_tensor(FILE *to, const moe_program *program, int tensor)
         [MOE_DRAFT_HIDDEN_NORM] = "hidden_norm",
         [MOE_DRAFT_FEATURES_NORM] = "features_norm",
     };
-    static const char *const globals[] = {"token_embd", "output_norm", "output_norm.bias",
-                                          "output",     "output.bias", "1"};
+    static const char *const globals[] = {"token_embd",   "output_norm",    "output_norm.bias",
+                                          "output",       "output.bias",    "1",
+                                          "output_hc_fn", "output_hc_base", "output_hc_scale"};
     static const char ending[] = ".weight";
     const char *name = tensor >= MOE_TENSOR_DRAFT ? drafts[tensor - MOE_TENSOR_DRAFT]
                        : tensor >= MOE_TENSOR_TOKEN_EMBEDDING
@@ -97,6 +98,7 @@ static const char *activation_name(const moe_activation *a)
         [MOE_ACTIVATION_SILU] = "silu",
         [MOE_ACTIVATION_SWIGLU_CLAMPED] = "clamped silu",
         [MOE_ACTIVATION_SILU_LIMITED] = "limited silu",
+        [MOE_ACTIVATION_SILU_CLAMPED] = "silu of clamped",
         [MOE_ACTIVATION_GELU] = "gelu",
         [MOE_ACTIVATION_RELU] = "relu",
     };
@@ -267,6 +269,29 @@ static void put_elementwise(FILE *to, const moe_program *program, const moe_op *
     }
 }
 
+/* Weights are those of the sum alone, or these and those of WRITE behind them. */
+static void put_streams(FILE *to, const moe_program *program, const moe_op *op)
+{
+    const moe_operand *weights = &op->u.streams.weights;
+    if (op->kind == MOE_OP_WRITE) {
+        fprintf(to, "%s = %s + ", value_name(op->y.value), value_name(op->x.value));
+        put_operand(to, weights, op->each);
+        fprintf(to, " * %s, %" PRIu32 " streams", value_name(op->z.value), op->each);
+        return;
+    }
+    fprintf(to, "%s = sum of ", value_name(op->y.value));
+    put_operand(to, weights, op->each);
+    fprintf(to, " * streams of %s, weights sigmoid(%s * ", value_name(op->x.value),
+            value_name(weights->value));
+    put_tensor(to, program, op->tensor);
+    fputs(" + ", to);
+    put_tensor(to, program, op->bias);
+    fprintf(to, ") + %g", (double)op->u.streams.eps);
+    if (weights->stride > op->each) {
+        fprintf(to, ", those behind times %g", (double)op->u.streams.magnitude);
+    }
+}
+
 static void put_heads_op(FILE *to, const moe_program *program, const moe_op *op)
 {
     put_operand(to, &op->y, op->kind == MOE_OP_ROPE ? op->n : op->u.n_out);
@@ -309,6 +334,10 @@ static void put_op(FILE *to, const moe_program *program, const moe_op *op)
     case MOE_OP_HEAD_LINEAR:
     case MOE_OP_ROPE:
         put_heads_op(to, program, op);
+        break;
+    case MOE_OP_READ:
+    case MOE_OP_WRITE:
+        put_streams(to, program, op);
         break;
     case MOE_OP_GATE:
         put_gate(to, op);

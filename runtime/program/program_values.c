@@ -4,6 +4,11 @@
 static const moe_value_info values[MOE_VALUES] = {
     [MOE_VALUE_NONE] = {"nothing", MOE_ROWS_OF_PASS},
     [MOE_VALUE_X] = {"x", MOE_ROWS_OF_PASS},
+    [MOE_VALUE_STREAM_NORM] = {"stream_norm", MOE_ROWS_OF_PASS},
+    [MOE_VALUE_STREAM_MIX] = {"stream_mix", MOE_ROWS_OF_PASS},
+    [MOE_VALUE_NEXT_MIX] = {"next_mix", MOE_ROWS_OF_PASS},
+    [MOE_VALUE_READ] = {"read", MOE_ROWS_OF_PASS},
+    [MOE_VALUE_WANTED_STREAMS] = {"wanted_streams", MOE_ROWS_OF_LOGITS},
     [MOE_VALUE_NORM] = {"norm", MOE_ROWS_OF_PASS},
     [MOE_VALUE_LAYER_NORM] = {"layer_norm", MOE_ROWS_OF_PASS},
     [MOE_VALUE_Q] = {"q", MOE_ROWS_OF_PASS},
@@ -80,6 +85,6 @@ uint32_t moe_op_written_by(const moe_op *op, moe_op_written written[MOE_MOST_OUT
                  : op->kind == MOE_OP_ATTEND    ? op->u.attend.v_dim
                  : op->kind == MOE_OP_STATES    ? op->y.stride
                                                 : op->n;
-    written[0] = (moe_op_written){op->y, n, op->each};
+    written[0] = (moe_op_written){op->y, n, op->kind == MOE_OP_READ ? 1 : op->each};
     return 1;
 }

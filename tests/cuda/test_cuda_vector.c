@@ -203,6 +203,9 @@ static void activate_row(const moe_vector_kernels *k, const moe_activation *a, c
     case MOE_ACTIVATION_SILU_LIMITED:
         k->silu_limited(g, u, y, n, a->limit);
         break;
+    case MOE_ACTIVATION_SILU_CLAMPED:
+        k->silu_clamped(g, u, y, n, a->limit);
+        break;
     case MOE_ACTIVATION_GELU:
         k->gelu_mul(g, u, y, n);
         break;
@@ -221,9 +224,9 @@ static void activations(void **state)
     uint64_t seed = 0x1f83d9abfb41bd6bu;
     moe_vector_kernels k;
     moe_vector_kernels_init(&k, 0);
-    for (uint32_t i = 0; i < N_LENGTHS * TEST_KINDS * 5; i++) {
+    for (uint32_t i = 0; i < N_LENGTHS * TEST_KINDS * 6; i++) {
         uint32_t n = lengths[i % N_LENGTHS];
-        moe_activation activation = {(moe_activation_kind)(i % 5), 1.702f,
+        moe_activation activation = {(moe_activation_kind)(i % 6), 1.702f,
                                      i % 3 == 0 ? 0.5f : 7.0f};
         bool scaled = i % 4 == 1;
         test_fill(&seed, (test_kind)(i / N_LENGTHS % TEST_KINDS), g, ROWS * n);

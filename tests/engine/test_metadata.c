@@ -286,6 +286,39 @@ static void test_sizes_of_recurrent_layers(void **state)
     moe_engine_close(&engine);
 }
 
+static void test_streams(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *gone, *setting, *says;
+    } cases[] = {
+        {"-hy_v4.hyper_connection.count", "hy_v4.hyper_connection.count=u32:1",
+         "hyper_connection.count' is 1, not 2 to 16"},
+        {"-hy_v4.hyper_connection.count", "hy_v4.hyper_connection.count=u32:17",
+         "hyper_connection.count' is 17, not 2 to 16"},
+        {"-hy_v4.hyper_connection.count", "hy_v4.hyper_connection.count=u32:3",
+         "blk.0.hc_attn_fn.weight' has shape"},
+        {"-hy_v4.hyper_connection.epsilon", "hy_v4.hyper_connection.epsilon=f32:-1",
+         "hyper_connection.epsilon' is -1"},
+        {"-hy_v4.hyper_connection.magnitude", "hy_v4.one=u32:1",
+         "hyper_connection.magnitude', which every"},
+        /* Streams that are mixed otherwise. */
+        {"hy_v4.one=u32:1", "hy_v4.hyper_connection.sinkhorn_iterations=u32:20",
+         "sinkhorn_iterations' is 20"},
+        {"hy_v4.one=u32:1", "hy_v4.hyper_connection.low_rank=u32:64", "low_rank' is 64"},
+    };
+    notes told;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        moe_engine *engine = NULL;
+        moe_error err = {""};
+        const char *path = EDITED("hy_v4", cases[i].gone, cases[i].setting);
+        assert_int_not_equal(open_with(&engine, path, 0, &told, &err), MOE_OK);
+        if (strstr(err.message, cases[i].says) == NULL) {
+            fail_msg("%s: %s", cases[i].setting, err.message);
+        }
+    }
+}
+
 static void test_unknown_keys_are_told_once(void **state)
 {
     (void)state;
@@ -318,6 +351,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_gate_that_is_not_said),
         cmocka_unit_test(test_window_is_a_mask),
         cmocka_unit_test(test_sizes_of_recurrent_layers),
+        cmocka_unit_test(test_streams),
         cmocka_unit_test(test_unknown_keys_are_told_once),
     };
     if (argc < 2 || mkdtemp(folder) == NULL) {

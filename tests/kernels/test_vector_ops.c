@@ -71,6 +71,11 @@ static void run_silu_limited(const moe_vector_kernels *k, const test_case *in, f
     k->silu_limited(in->a, in->b, out, in->n, 0.7f);
 }
 
+static void run_silu_clamped(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    k->silu_clamped(in->a, in->b, out, in->n, 0.7f);
+}
+
 static void run_soft_cap(const moe_vector_kernels *k, const test_case *in, float *out)
 {
     memcpy(out, in->a, in->n * sizeof(float));
@@ -166,6 +171,7 @@ static const subject subjects[] = {
     {"gelu_mul", run_gelu_mul},
     {"relu_mul", run_relu_mul},
     {"silu_limited", run_silu_limited},
+    {"silu_clamped", run_silu_clamped},
     {"soft_cap", run_soft_cap},
     {"sigmoid", run_sigmoid},
     {"sigmoid_mul", run_sigmoid_mul},
@@ -381,6 +387,11 @@ static void forms_agree_with_double(void **state)
             double g = fmin(a[i] / (1 + exp(-(double)a[i])), 0.7f);
             double u = fmax(fmin(b[i], 0.7f), -0.7f);
             test_assert_near("silu_limited", g * u, y[i], 2e-6, 1e-9);
+        }
+        k.silu_clamped(a, b, y, n, 0.7f);
+        for (uint32_t i = 0; i < n; i++) {
+            double g = fmin(a[i], 0.7f), u = fmax(fmin(b[i], 0.7f), -0.7f);
+            test_assert_near("silu_clamped", g / (1 + exp(-g)) * u, y[i], 2e-6, 1e-9);
         }
         k.relu_mul(a, b, y, n);
         for (uint32_t i = 0; i < n; i++)

@@ -106,6 +106,9 @@ FAMILIES = {
     "hy_v3": (hf.HYV3Config, hf.HYV3ForCausalLM, EXPERTS | dict(
         num_experts=6, num_shared_experts=1, router_scaling_factor=2.8, head_dim=16,
         mlp_layer_types=["dense", "sparse"]) | rope()),
+    "hy_v4": (hf.HYV4Config, hf.HYV4ForCausalLM, INDEXED | dict(
+        hc_mult=4, hc_magnitude=2.0, hc_eps=1e-6, swiglu_limit=0.6,
+        mlp_layer_types=["dense", "sparse"]) | rope()),
     "hunyuan": (hf.HunYuanMoEV1Config, hf.HunYuanMoEV1ForCausalLM, dict(
         intermediate_size=16, num_experts=6, moe_topk=3, head_dim=8) | rope()),
 }
@@ -192,6 +195,13 @@ CASES = [
         mlp_layer_types=["sparse"], num_shared_experts=2), 232),
     FamilyCase("hyv3-tied", "hy_v3", "hy_v3", ONE | TIED | dict(
         mlp_layer_types=["sparse"], num_experts=9, num_experts_per_tok=2), 233, joined_qkv=True),
+    FamilyCase("hy_v4", "hy_v4", "hy_v4", {}, 241),
+    FamilyCase("hy_v4-sparse", "hy_v4", "hy_v4", CHOOSING | dict(
+        num_hidden_layers=3, mlp_layer_types=["sparse"] * 3, index_topk=9, hc_mult=3, hc_magnitude=1.5,
+        indexer_types=["full", "shared", "full"]), 242),
+    FamilyCase("hy_v4-groups", "hy_v4", "hy_v4", ONE | dict(
+        num_attention_heads=6, num_key_value_heads=6, n_group=3, topk_group=2, hc_mult=2, hc_eps=1e-3,
+        v_head_dim=8, n_shared_experts=2, mlp_layer_types=["sparse"]), 243),
     FamilyCase("hunyuanmoe", "hunyuan-moe", "hunyuan", {}, 211),
     FamilyCase("hunyuanmoe-heads", "hunyuan-moe", "hunyuan", ONE | WIDE | dict(
         head_dim=16, num_experts=9, moe_topk=2), 212),
@@ -222,6 +232,10 @@ def initialise(model, case):
             if name == "lm_head.weight" and case.tied:
                 continue
             if "norm" in name and p.ndim == 1 and not name.endswith("bias"):
+                drawn = 0.6 + torch.rand(p.shape, generator=generator)
+            elif name.endswith(("hc.fn", "hc_head.hc_fn")):
+                drawn *= 2.0 / p.shape[-1] ** 0.5
+            elif name.endswith(("hc.scale", "hc_head.hc_scale")):
                 drawn = 0.6 + torch.rand(p.shape, generator=generator)
             elif "correction_bias" in name:
                 drawn *= 0.2

@@ -23,7 +23,7 @@ LAYER_NAMES = {
     "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
     "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.indexer.wq_b": "indexer.attn_q_b",
     "self_attn.indexer.wk": "indexer.attn_k", "self_attn.indexer.k_norm": "indexer.k_norm",
-    "self_attn.indexer.weights_proj": "indexer.proj",
+    "self_attn.indexer.weights_proj": "indexer.proj", "self_attn.gate_proj": "attn_gate",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
     "mlp.gate": "ffn_gate_inp", "mlp.gate.wg": "ffn_gate_inp", "block_sparse_moe.router": "ffn_gate_inp",
     "mlp.router": "ffn_gate_inp", "shared_mlp.output_linear": "ffn_down_shexp",
@@ -33,11 +33,31 @@ for part in ("gate", "up", "down"):
         LAYER_NAMES[f"mlp.{shared}.{part}_proj"] = f"ffn_{part}_shexp"
 
 
+def pair_rows(name, weight, c):
+    """The last rows of each head turn, in files as neighbouring pairs, in torch as halves."""
+    heads = {"self_attn.q_b_proj.weight": c.num_attention_heads, "self_attn.kv_a_proj_with_mqa.weight": 1,
+             "self_attn.indexer.wq_b.weight": c.index_n_heads, "self_attn.indexer.wk.weight": 1,
+             "self_attn.indexer.k_norm.weight": 1, "self_attn.indexer.k_norm.bias": 1}.get(name)
+    if heads is None:
+        return weight
+    by_head = weight.reshape(heads, weight.shape[0] // heads, -1).copy()
+    turned = by_head[:, -c.qk_rope_head_dim:]
+    by_head[:, -c.qk_rope_head_dim:] = np.concatenate(
+        [permute_rows(head, 1)[None] for head in turned])
+    return by_head.reshape(weight.shape)
+
+
 def layer_tensors(name, weight, case, c):
     if ".experts." in name:
         return expert_tensors(name, weight, "stacked")
     if name.endswith("e_score_correction_bias"):
         return {"exp_probs_b" if case.arch == "hy_v3" else "exp_probs_b.bias": weight.reshape(-1)}
+    if name.startswith(("attn_hc.", "ffn_hc.")):
+        return {f"hc_{name.replace('_hc.', '_')}.weight": weight}
+    if name == "self_attn.sinks":
+        return {"attn_sinks.weight": weight}
+    if case.arch == "hy_v4":
+        weight = pair_rows(name, weight, c)
     if name == "self_attn.kv_b_proj.weight":
         per_head = weight.reshape(c.num_attention_heads, -1, weight.shape[1])
         k, v = np.split(per_head, [c.qk_nope_head_dim], axis=1)
@@ -76,7 +96,9 @@ def tensors(model, case):
     c, out, layer = model.config, {}, {}
     state = {k: v for k, v in model.state_dict().items()}
     names = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
-             "lm_head.weight": "output.weight"}
+             "lm_head.weight": "output.weight", "model.hc_head.hc_fn": "output_hc_fn.weight",
+             "model.hc_head.hc_base": "output_hc_base.weight",
+             "model.hc_head.hc_scale": "output_hc_scale.weight"}
     for name, value in state.items():
         weight = value.float().numpy()
         if name == "lm_head.weight" and case.tied:
@@ -142,7 +164,8 @@ def add_experts(writer, c, case):
     if width or case.arch == "hunyuan-moe":
         writer.add_expert_feed_forward_length(width or c.intermediate_size)
     if hasattr(c, "first_k_dense_replace"):
-        writer.add_leading_dense_block_count(c.first_k_dense_replace)
+        lead = c.mlp_layer_types.count("dense") if case.arch == "hy_v4" else c.first_k_dense_replace
+        writer.add_leading_dense_block_count(lead)
         writer.add_expert_shared_count(c.n_shared_experts)
         writer.add_expert_weights_scale(c.routed_scaling_factor)
         writer.add_expert_weights_norm(bool(c.norm_topk_prob))
@@ -150,7 +173,7 @@ def add_experts(writer, c, case):
         writer.add_expert_group_count(c.n_group)
         writer.add_expert_group_used_count(c.topk_group)
     # dots1, glm4moe and minimax-m2 go without it here: the family says what its absence means.
-    if case.arch in ("deepseek2", "deepseek32", "glm-dsa", "bailingmoe2"):
+    if case.arch in ("deepseek2", "deepseek32", "glm-dsa", "bailingmoe2", "hy_v4"):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
 
 
@@ -182,7 +205,13 @@ def add_of_family(writer, c, case):
         writer.add_expert_shared_feed_forward_length(c.moe_intermediate_size * c.n_shared_experts)
     if case.arch == "qwen3vlmoe":
         writer.add_num_deepstack_layers(3)
-    if case.arch in ("deepseek32", "glm-dsa"):
+    if case.arch == "hy_v4":
+        writer.add_swiglu_clamp_exp([c.swiglu_limit] * c.num_hidden_layers)
+        writer.add_uint32("hy_v4.hyper_connection.count", c.hc_mult)
+        writer.add_float32("hy_v4.hyper_connection.epsilon", c.hc_eps)
+        writer.add_float32("hy_v4.hyper_connection.magnitude", c.hc_magnitude)
+        writer.add_array("hy_v4.attention.indexer.types", [kind == "full" for kind in c.indexer_types])
+    if case.arch in ("deepseek32", "glm-dsa", "hy_v4"):
         writer.add_indexer_head_count(c.index_n_heads)
         writer.add_indexer_key_length(c.index_head_dim)
         writer.add_indexer_top_k(c.index_topk)

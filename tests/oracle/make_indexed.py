@@ -37,6 +37,9 @@ CASES = [
     FamilyCase("glm-dsa-long", "glm-dsa", "glm_moe_dsa", CHOOSING | dict(
         num_hidden_layers=3, first_k_dense_replace=0, index_topk=56, index_n_heads=6,
         indexer_types=["full", "shared", "full"]), 135),
+    FamilyCase("hy_v4-long", "hy_v4", "hy_v4", CHOOSING | dict(
+        num_hidden_layers=3, mlp_layer_types=["dense", "sparse", "sparse"], index_topk=52, index_n_heads=6,
+        hc_mult=3, indexer_types=["full", "full", "shared"]), 244),
 ]
 
 

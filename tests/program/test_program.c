@@ -220,6 +220,8 @@ static void test_device_without_a_form(void **state)
         {"nemotron_h_moe-latent", MOE_FORM_APART, "something else than the layer's norm (layer "},
         {"jamba", MOE_FORM_SELECTIVE_SCAN, "selective scans (layer "},
         {"gpt-oss", MOE_FORM_EXPERTS_BIASES, "experts with biases (layer 0, 'outputs = "},
+        {"hy_v4", MOE_FORM_STREAMS, "several residual streams (layer 0, 'read = sum of "},
+        {"hy_v4", MOE_FORM_EXPERTS_SILU_CLAMPED, "SiLU of a clamped gate (layer 1, 'outputs = "},
     };
     moe_team *team;
     moe_device *cpu;
@@ -251,9 +253,8 @@ static void test_recordable(void **state)
         uint64_t without;
         bool recordable;
     } cases[] = {
-        {"olmoe", 0, true},
-        {"gpt-oss", MOE_FORM_BIT(MOE_FORM_EXPERTS_BIASES), false},
-        {"gpt-oss", 0, true},
+        {"olmoe", 0, true},         {"gpt-oss", MOE_FORM_BIT(MOE_FORM_EXPERTS_BIASES), false},
+        {"gpt-oss", 0, true},       {"hy_v4", 0, false}, /* it has several residual streams */
         {"smallthinker", 0, false}, /* its router reads what the layer began with */
         {"arctic", 0, false},       /* its experts do */
         {"cohere2moe", 0, false},   /* its network reads attention's norm */
