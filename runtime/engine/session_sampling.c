@@ -60,6 +60,22 @@ static moe_token_text token_text(const void *user, int32_t token)
                             moe_tokenizer_is_end(tokenizer, token)};
 }
 
+/* The engine keeps them once they are made. */
+static int need_token_keys(moe_engine *engine, moe_error *err)
+{
+    if (engine->token_keys != NULL) {
+        return MOE_OK;
+    }
+    const moe_token_source source = {engine->config.n_vocab, token_text, engine->tokenizer};
+    uint64_t sorting;
+    const uint64_t bytes = moe_memory_border_cost(moe_token_keys_bytes(&source, &sorting));
+    sorting = moe_memory_border_cost(sorting);
+    MOE_TRY(moe_memory_border_take(&engine->border, bytes + sorting, err));
+    int status = moe_token_keys_create(&engine->token_keys, &source, err);
+    moe_memory_border_give(&engine->border, status == MOE_OK ? sorting : bytes + sorting);
+    return status;
+}
+
 int moe_session_set_grammar(moe_session *session, moe_grammar *grammar, moe_error *err)
 {
     if (session == NULL) {
@@ -68,9 +84,8 @@ int moe_session_set_grammar(moe_session *session, moe_grammar *grammar, moe_erro
     moe_engine *engine = session->engine;
     MOE_TRY(grammar == NULL ? MOE_OK : moe_engine_need_tokenizer(engine, err));
     MOE_TRY(moe_session_take_grammar(session, grammar != NULL, err));
-    if (grammar != NULL && engine->token_keys == NULL) {
-        const moe_token_source source = {engine->config.n_vocab, token_text, engine->tokenizer};
-        MOE_TRY(moe_token_keys_create(&engine->token_keys, &source, err));
+    if (grammar != NULL) {
+        MOE_TRY(need_token_keys(engine, err));
     }
     return moe_sampler_set_grammar(&session->sampler, grammar, engine->token_keys,
                                    session->n_tokens, err);

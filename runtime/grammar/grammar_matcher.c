@@ -276,17 +276,148 @@ uint32_t moe_matcher_step(moe_matcher *m, uint32_t state, uint8_t byte)
     if (m->states[state].next[byte] != MOE_MATCH_UNKNOWN) {
         return m->states[state].next[byte];
     }
+    /* The bytes around it that the same places read lead to the same state. */
+    uint32_t lo = 0, hi = 255;
     for (uint32_t i = 0; i < m->states[state].n; i++) {
         moe_match_place place = m->places[m->states[state].first + i];
-        if (place.code != COMPLETE && m->grammar->code[place.code].lo <= byte &&
-            byte <= m->grammar->code[place.code].hi) {
+        if (place.code == COMPLETE) {
+            continue;
+        }
+        const moe_grammar_code *c = &m->grammar->code[place.code];
+        if (byte < c->lo) {
+            hi = c->lo - 1u < hi ? c->lo - 1u : hi;
+        } else if (byte > c->hi) {
+            lo = c->hi + 1u > lo ? c->hi + 1u : lo;
+        } else {
+            lo = c->lo > lo ? c->lo : lo;
+            hi = c->hi < hi ? c->hi : hi;
             visit(m, place.code + 1, place.stack);
         }
     }
     close_over(m);
     uint32_t to = state_of_reached(m);
-    m->states[state].next[byte] = (uint16_t)to;
+    for (uint32_t b = lo; b <= hi; b++) {
+        m->states[state].next[b] = (uint16_t)to;
+    }
     return to;
+}
+
+/* ---- Kinds of characters ---- */
+
+moe_char_kind moe_char_kind_of(uint8_t byte)
+{
+    return byte == '"'                    ? MOE_CHAR_QUOTE
+           : byte == '\\'                 ? MOE_CHAR_BACKSLASH
+           : byte == ' '                  ? MOE_CHAR_SPACE
+           : byte >= '0' && byte <= '9'   ? MOE_CHAR_DIGIT
+           : byte >= 'a' && byte <= 'z'   ? MOE_CHAR_LOWER
+           : byte >= 'A' && byte <= 'Z'   ? MOE_CHAR_UPPER
+           : byte >= '\t' && byte <= '\r' ? MOE_CHAR_LINE
+           : byte < ' ' || byte == 0x7f   ? MOE_CHAR_CONTROL
+                                          : MOE_CHAR_MARK;
+}
+
+/* The state that both lead to. */
+static uint32_t join(uint32_t all, uint32_t to)
+{
+    return all == MOE_MATCH_UNKNOWN || all == to ? to : MOE_MATCH_MIXED;
+}
+
+/* The state that all texts of n_more bytes lead to, of which the first is in lo .. hi and the
+ * others go on with a character. */
+static uint32_t step_tails(moe_matcher *m, uint32_t state, uint32_t n_more, uint8_t lo, uint8_t hi)
+{
+    uint32_t all = MOE_MATCH_UNKNOWN, before = MOE_MATCH_UNKNOWN;
+    for (uint32_t byte = lo; byte <= hi; byte++) {
+        const uint32_t to = moe_matcher_step(m, state, (uint8_t)byte);
+        if (to == before) {
+            continue;
+        }
+        before = to;
+        const uint32_t end = to == MOE_MATCH_DEAD ? MOE_MATCH_MIXED
+                             : n_more == 1        ? to
+                                                  : step_tails(m, to, n_more - 1, 0x80, 0xbf);
+        all = join(all, end);
+        if (all == MOE_MATCH_MIXED) {
+            return all;
+        }
+    }
+    return all;
+}
+
+/* Leading bytes, and the second ones that go with them. */
+static const struct {
+    uint8_t first, last, n_more, lo, hi;
+} leads[] = {{0xc2, 0xdf, 1, 0x80, 0xbf}, {0xe0, 0xe0, 2, 0xa0, 0xbf}, {0xe1, 0xec, 2, 0x80, 0xbf},
+             {0xed, 0xed, 2, 0x80, 0x9f}, {0xee, 0xef, 2, 0x80, 0xbf}, {0xf0, 0xf0, 3, 0x90, 0xbf},
+             {0xf1, 0xf3, 3, 0x80, 0xbf}, {0xf4, 0xf4, 3, 0x80, 0x8f}};
+
+enum { N_LEADS = sizeof leads / sizeof leads[0] };
+
+static uint32_t step_many(moe_matcher *m, uint32_t state)
+{
+    uint32_t all = MOE_MATCH_UNKNOWN;
+    for (size_t i = 0; i < N_LEADS; i++) {
+        uint32_t before = MOE_MATCH_UNKNOWN;
+        for (uint32_t lead = leads[i].first; lead <= leads[i].last; lead++) {
+            const uint32_t to = moe_matcher_step(m, state, (uint8_t)lead);
+            if (to == before) {
+                continue;
+            }
+            before = to;
+            all = join(all, to == MOE_MATCH_DEAD
+                                ? to
+                                : step_tails(m, to, leads[i].n_more, leads[i].lo, leads[i].hi));
+            if (all == MOE_MATCH_MIXED) {
+                return all;
+            }
+        }
+    }
+    return all;
+}
+
+static uint32_t step_ascii(moe_matcher *m, uint32_t state, moe_char_kind kind)
+{
+    uint32_t all = MOE_MATCH_UNKNOWN;
+    for (uint32_t byte = 0; byte < 128; byte++) {
+        if (moe_char_kind_of((uint8_t)byte) != kind) {
+            continue;
+        }
+        all = join(all, moe_matcher_step(m, state, (uint8_t)byte));
+        if (all == MOE_MATCH_MIXED) {
+            return all;
+        }
+    }
+    return all;
+}
+
+uint32_t moe_matcher_step_kind(moe_matcher *m, uint32_t state, moe_char_kind kind)
+{
+    if (state < MOE_MATCH_FIRST) {
+        return MOE_MATCH_DEAD;
+    }
+    if (m->states[state].behind[kind] == MOE_MATCH_UNKNOWN) {
+        const uint32_t to =
+            kind == MOE_CHAR_MANY ? step_many(m, state) : step_ascii(m, state, kind);
+        m->states[state].behind[kind] = (uint16_t)to;
+    }
+    return m->states[state].behind[kind];
+}
+
+uint32_t moe_char_well_formed(const uint8_t *text, size_t size)
+{
+    size_t i = 0;
+    while (i < N_LEADS && (text[0] < leads[i].first || text[0] > leads[i].last)) {
+        i++;
+    }
+    if (i == N_LEADS || (size > 1 && (text[1] < leads[i].lo || text[1] > leads[i].hi))) {
+        return 0;
+    }
+    uint32_t n = size > 1 ? 2 : 1;
+    while (n < size && n <= leads[i].n_more && (text[n] & 0xc0) == 0x80) {
+        n++;
+    }
+    return n == size || n == leads[i].n_more + 1u ? n : 0;
 }
 
 bool moe_matcher_is_complete(const moe_matcher *m, uint32_t state)

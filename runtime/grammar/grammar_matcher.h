@@ -18,6 +18,7 @@ enum {
     MOE_MATCH_UNKNOWN = 0,
     MOE_MATCH_DEAD = 1, /* no text that begins so matches */
     MOE_MATCH_FIRST = 2,
+    MOE_MATCH_MIXED = UINT16_MAX, /* of several characters: not one state behind all of them */
     MOE_MATCH_MOST_STATES = 4096,
     MOE_MATCH_MOST_PLACES = 1 << 16, /* of all states */
     MOE_MATCH_MOST_STACKS = 1 << 15,
@@ -29,10 +30,28 @@ typedef struct moe_match_place {
     uint32_t stack; /* 0: empty */
 } moe_match_place;
 
+/* Kinds of characters that grammars rarely tell apart. MANY: all well-formed ones of several bytes.
+ */
+typedef enum moe_char_kind {
+    MOE_CHAR_LOWER,
+    MOE_CHAR_UPPER,
+    MOE_CHAR_DIGIT,
+    MOE_CHAR_SPACE,
+    MOE_CHAR_MARK,
+    MOE_CHAR_QUOTE,
+    MOE_CHAR_BACKSLASH,
+    MOE_CHAR_LINE, /* tabs and ends of lines */
+    MOE_CHAR_CONTROL,
+    MOE_CHAR_MANY,
+    MOE_CHAR_KINDS
+} moe_char_kind;
+
 typedef struct moe_match_state {
     uint32_t first, n; /* places */
     bool complete;
     uint16_t *next; /* [256]; NULL until a byte was asked for */
+    /* The state behind each character of a kind: see moe_matcher_step_kind(). */
+    uint16_t behind[MOE_CHAR_KINDS];
 } moe_match_state;
 
 typedef struct moe_matcher {
@@ -62,6 +81,14 @@ void moe_matcher_free(moe_matcher *matcher);
 uint32_t moe_matcher_start(moe_matcher *matcher);
 /* The state behind the byte; MOE_MATCH_DEAD: there is none. */
 uint32_t moe_matcher_step(moe_matcher *matcher, uint32_t state, uint8_t byte);
+/* The kind of a byte below 128. */
+moe_char_kind moe_char_kind_of(uint8_t byte);
+/* The bytes of the character of several bytes that the text begins with, or that it is a beginning
+ * of; 0: there is none. */
+uint32_t moe_char_well_formed(const uint8_t *text, size_t size);
+/* The state that each character of the kind leads to, which may be MOE_MATCH_DEAD: then its first
+ * byte cannot be read. MOE_MATCH_MIXED: there is not one for all. */
+uint32_t moe_matcher_step_kind(moe_matcher *matcher, uint32_t state, moe_char_kind kind);
 bool moe_matcher_is_complete(const moe_matcher *matcher, uint32_t state);
 /* True: the tables were emptied, and *state has a new number. */
 bool moe_matcher_tidy(moe_matcher *matcher, uint32_t *state);

@@ -20,6 +20,16 @@ typedef struct moe_token_source {
     const void *user;
 } moe_token_source;
 
+/* A branch of the trie: the tokens up to `end` have its bytes. Behind those that the first of them
+ * shares with the one before it they have characters of these kinds, of one at most a beginning. */
+typedef struct moe_token_branch {
+    uint32_t end;
+    uint16_t kinds;    /* bits by moe_char_kind; MOE_TOKEN_ODD: there are other bytes, too */
+    uint8_t n_longest; /* the most characters */
+} moe_token_branch;
+
+#define MOE_TOKEN_ODD (1u << MOE_CHAR_KINDS)
+
 typedef struct moe_token_keys {
     moe_token_source source;
     uint32_t n;      /* tokens that have bytes */
@@ -29,7 +39,10 @@ typedef struct moe_token_keys {
      */
     uint8_t *rests;
     uint32_t *rest_ends; /* [n] in rests */
-    int32_t *ends;       /* [n_ends] tokens that end a text */
+    /* Of the branch that a token begins, [n]: the bytes that it shares, and one more. */
+    struct moe_token_branch *branches;
+    uint8_t *n_chars; /* [n] bytes that begin characters */
+    int32_t *ends;    /* [n_ends] tokens that end a text */
     uint32_t n_ends;
 } moe_token_keys;
 
@@ -39,8 +52,8 @@ enum { MOE_TOKEN_CONTROL_KEY = 4 };
 /* The most visits of the matcher that a mask takes; of more the grammar is too ambiguous. */
 #define MOE_TOKEN_MASK_VISITS (UINT64_C(1) << 24)
 
-/* Beside the bytes of the vocabulary. */
-uint64_t moe_token_keys_bytes(uint32_t n_vocab);
+/* The most bytes that the keys take, and beside them while they are sorted. */
+uint64_t moe_token_keys_bytes(const moe_token_source *source, uint64_t *sorting);
 int moe_token_keys_create(moe_token_keys **out, const moe_token_source *source, moe_error *err);
 void moe_token_keys_free(moe_token_keys **keys);
 /* The bytes that grammars know the token by; a control token's are written into control. */

@@ -3,9 +3,10 @@
  * the text after the other, on a vocabulary of 150,000 tokens that is made here: bytes, numbers,
  * runs of spaces and punctuation, and words of syllables with and without a space before them. The
  * text is chosen by a random walk: any allowed token, mostly a short way through strings.
- * Arguments: tokens to write for each schema, and a vocabulary in the form of tiktoken's files
- * (a token in base64 and its number on a line) in place of the one that is made. Times are those of
- * the processor. */
+ * Arguments: tokens to write for each schema, and a vocabulary in place of the one that is made: a
+ * GGUF file, or one in the form of tiktoken's (a token in base64 and its number on a line). With
+ * "check" behind it each mask is compared with trying every token by itself. Times are those of the
+ * processor. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 #include <moe/grammar.h>
 #include <moe/moe.h>
 
-#include "runtime/grammar/token_constraint.h"
+#include "runtime/engine/engine_state.h"
 
 enum { MADE_TOKENS = 150000, MOST_TOKENS = 1 << 18, LONGEST_TOKEN = 128, LONGEST_TEXT = 400 };
 
@@ -115,6 +116,27 @@ static void read_vocabulary(vocabulary *v, const char *path)
     }
 }
 
+static bool read_gguf(vocabulary *v, const char *path)
+{
+    moe_engine_options options;
+    moe_engine *engine = NULL;
+    moe_error err = {""};
+    moe_engine_options_init(&options);
+    options.model_path = path;
+    options.vocabulary_only = true;
+    if (moe_engine_open(&engine, &options, &err) != MOE_OK) {
+        fprintf(stderr, "%s\n", err.message);
+        return false;
+    }
+    for (uint32_t t = 0; t < moe_tokenizer_n_tokens(engine->tokenizer); t++) {
+        size_t size;
+        const char *text = moe_token_piece(engine, (int32_t)t, false, &size);
+        add(v, text, size);
+    }
+    moe_engine_close(&engine);
+    return true;
+}
+
 static moe_token_text text_of(const void *user, int32_t token)
 {
     const vocabulary *v = user;
@@ -144,6 +166,9 @@ static const struct {
      "\"score\":{"
      "\"type\":\"number\"},\"next\":{\"anyOf\":[{\"type\":\"null\"},{\"type\":\"boolean\"}]}},"
      "\"required\":[\"name\",\"tags\",\"score\"]}}"},
+    {"counted", "{\"type\":\"array\",\"items\":{\"anyOf\":[{\"type\":\"string\",\"maxLength\":3},"
+                "{\"type\":\"string\",\"pattern\":\"^[a-zé漢 ]{1,4}$\"},"
+                "{\"type\":\"string\",\"minLength\":2,\"maxLength\":90}]}}"},
 };
 
 static double now_us(void)
@@ -182,9 +207,28 @@ static int32_t choose(const vocabulary *v, const uint64_t *mask)
     return chosen;
 }
 
+/* Whether the mask allows what trying each token by itself allows. */
+static bool is_right(const vocabulary *v, moe_token_constraint *c, const uint64_t *mask)
+{
+    const uint32_t begin = c->n == 0 ? c->first_state : c->states[c->n - 1];
+    bool right = !c->failed;
+    for (uint32_t t = 0; t < v->n && right; t++) {
+        uint32_t state = begin;
+        for (size_t i = 0; i < v->sizes[t] && state != MOE_MATCH_DEAD; i++) {
+            state = moe_matcher_step(&c->matcher, state, (uint8_t)v->texts[t][i]);
+        }
+        right = (mask[t / 64] >> (t % 64) & 1) == (state != MOE_MATCH_DEAD);
+        if (!right) {
+            fprintf(stderr, "token %u '%.*s' is masked wrongly\n", t, (int)v->sizes[t],
+                    v->texts[t]);
+        }
+    }
+    return right && !c->matcher.exhausted;
+}
+
 /* Returns the number of times, or -1. */
 static long measure(const vocabulary *v, const moe_token_keys *keys, const char *schema,
-                    double *times, long n_times)
+                    bool checks, double *times, long n_times)
 {
     static int32_t timeline[LONGEST_TEXT];
     char *text = NULL;
@@ -202,6 +246,10 @@ static long measure(const vocabulary *v, const moe_token_keys *keys, const char 
             const double begin = now_us();
             const uint64_t *mask = moe_token_constraint_mask(constraint, timeline, at);
             times[n++] = now_us() - begin;
+            if (checks && !is_right(v, constraint, mask)) {
+                status = -1;
+                break;
+            }
             timeline[at] = choose(v, mask);
             if ((uint32_t)timeline[at] == v->n) {
                 break;
@@ -225,8 +273,12 @@ int main(int argc, char **argv)
     moe_error err = {""};
     moe_token_keys *keys = NULL;
     bool failed = v.texts == NULL || v.sizes == NULL || times == NULL || n_times <= 0;
-    if (!failed && argc > 2) {
-        read_vocabulary(&v, argv[2]);
+    const char *path = argc > 2 ? argv[2] : "";
+    const size_t length = strlen(path);
+    if (!failed && length > 5 && strcmp(path + length - 5, ".gguf") == 0) {
+        failed = !read_gguf(&v, path);
+    } else if (!failed && length > 0) {
+        read_vocabulary(&v, path);
     } else if (!failed) {
         make(&v);
     }
@@ -234,7 +286,7 @@ int main(int argc, char **argv)
     failed = failed || v.n == 0 || moe_token_keys_create(&keys, &source, &err) != 0;
     printf("%u tokens, %ld masks for each schema, microseconds\n", v.n, n_times);
     for (size_t i = 0; i < sizeof schemas / sizeof schemas[0] && !failed; i++) {
-        const long n = measure(&v, keys, schemas[i].schema, times, n_times);
+        const long n = measure(&v, keys, schemas[i].schema, argc > 3, times, n_times);
         failed = n <= 0;
         if (!failed) {
             qsort(times, (size_t)n, sizeof *times, compare);

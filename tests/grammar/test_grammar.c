@@ -499,6 +499,36 @@ static void masks(void **state)
     moe_engine_close(&engine);
 }
 
+static uint64_t session_bytes(const moe_engine *engine)
+{
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    assert_int_equal(moe_engine_get_stats(engine, &stats), MOE_OK);
+    return stats.session_bytes;
+}
+
+/* The sorted vocabulary is granted once for an engine, and stays. */
+static void granted(void **state)
+{
+    moe_engine_info info = {.struct_size = sizeof info};
+    moe_engine *engine = open_engine(MOE_SPECULATE_OFF);
+    moe_grammar *grammar = compile("root ::= [a-z]+");
+    (void)state;
+    assert_int_equal(moe_engine_get_info(engine, &info), MOE_OK);
+    const uint64_t before = session_bytes(engine);
+    uint64_t kept = 0;
+    for (int i = 0; i < 3; i++) {
+        moe_session *session = NULL;
+        assert_int_equal(moe_session_create(&session, engine, NULL, NULL), MOE_OK);
+        assert_int_equal(moe_session_set_grammar(session, grammar, NULL), MOE_OK);
+        moe_session_close(&session);
+        kept = i == 0 ? session_bytes(engine) : kept;
+        assert_int_equal(session_bytes(engine), kept);
+    }
+    assert_true(kept - before > info.n_vocab * UINT64_C(20));
+    moe_grammar_close(&grammar);
+    moe_engine_close(&engine);
+}
+
 static moe_token_text byte_token(const void *user, int32_t token)
 {
     static const char pieces[][2] = {"a", "\xff", "", "\x01", "\xfe"};
@@ -575,17 +605,12 @@ static void after_reasoning(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts),
-        cmocka_unit_test(after_reasoning),
-        cmocka_unit_test(errors),
-        cmocka_unit_test(schemas),
-        cmocka_unit_test(bounds),
-        cmocka_unit_test(masks),
-        cmocka_unit_test(sampled),
-        cmocka_unit_test(spelt_control),
-        cmocka_unit_test(dropped_keywords),
-        cmocka_unit_test(narrow_schemas),
-        cmocka_unit_test(refused_schemas),
+        cmocka_unit_test(texts),          cmocka_unit_test(after_reasoning),
+        cmocka_unit_test(errors),         cmocka_unit_test(schemas),
+        cmocka_unit_test(bounds),         cmocka_unit_test(masks),
+        cmocka_unit_test(granted),        cmocka_unit_test(sampled),
+        cmocka_unit_test(spelt_control),  cmocka_unit_test(dropped_keywords),
+        cmocka_unit_test(narrow_schemas), cmocka_unit_test(refused_schemas),
     };
     if (argc < 2) {
         return 1;
