@@ -2,6 +2,7 @@
 /* The KV cache and attention. The contract has page tables and paths in host memory, the kernels
  * need them in device memory. Consecutive rows with the same table share its copy. */
 #include "cuda/cuda_internal.h"
+#include "cuda/kernels/norm_launch.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
@@ -110,10 +111,34 @@ int moe_cuda_op_kv_store(moe_device *device, const moe_kv_layout *layout, const 
     moe_cuda_device *cuda = moe_cuda_device_of(device);
     const moe_cuda_kv_row *staged;
     uint32_t n_runs;
-    MOE_TRY(moe_cuda_begin_heads(cuda, err));
+    MOE_TRY(moe_cuda_begin(cuda, err));
     MOE_TRY(stage_rows(cuda, layout, rows, n_rows, &staged, &n_runs, err));
-    moe_cuda_store(cuda, layout, staged, n_rows, k, k_stride, v, v_stride);
+    moe_cuda_kv_store(cuda->stream, layout, staged, n_rows, k, k_stride, v, v_stride);
     return moe_cuda_launched(cuda, "storing keys and values", err);
+}
+
+int moe_cuda_op_heads_store(moe_device *device, const moe_heads_store *heads, uint32_t n_rows,
+                            moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    moe_cuda_heads job = {.weights = {heads->norms[0], heads->norms[1]},
+                          .eps = heads->eps,
+                          .q = heads->q,
+                          .k = heads->k,
+                          .dim = heads->layout.k_dim,
+                          .layout = heads->layout,
+                          .v = heads->v,
+                          .v_stride = heads->v_stride,
+                          .n_rows = n_rows};
+    uint32_t n_runs;
+    MOE_ASSERT(heads->q.cos == heads->k.cos && heads->q.head_stride == heads->layout.k_dim);
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    MOE_TRY(stage_rows(cuda, &heads->layout, heads->rows, n_rows, &job.rows, &n_runs, err));
+    MOE_TRY(moe_cuda_stage_angles(cuda, n_rows, &job.q, err));
+    job.k.cos = job.q.cos;
+    job.k.sin = job.q.sin;
+    moe_cuda_heads_store(cuda->stream, &job);
+    return moe_cuda_launched(cuda, "heads of queries and keys", err);
 }
 
 int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *err)

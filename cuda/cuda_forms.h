@@ -16,7 +16,7 @@
      F(SELECTIVE_SCAN) | F(ROUTE) | F(ROUTE_SPARSE_MIXER) | F(ROUTE_SCALES) | F(EXPERTS) |      \
      F(EXPERTS_CLAMPED) | F(EXPERTS_LIMITED) | F(EXPERTS_SILU_CLAMPED) | F(EXPERTS_GELU) |      \
      F(EXPERTS_RELU) | F(EXPERTS_ONE_MATRIX) | F(EXPERTS_BIASES) | F(EXPERTS_X_SCALES) |        \
-     F(COMBINE) | F(APART))
+     F(COMBINE) | F(APART) | F(ADD_NORM) | F(HEADS))
 
 /* Those that recordings hold, too: what launches kernels alone, whose arguments are the same in
  * each step or lie in the step's inputs. */
@@ -25,7 +25,7 @@
      F(CLAMP) | F(SCALE) | F(SOFT_CAP) | F(ADD) | F(COPY) | F(GATE) | F(GATE_PLAIN) |           \
      F(GATE_SOFTPLUS) | F(GATE_ROW) | F(KV_STORE) | F(ATTEND) | F(ATTEND_CAPPED) |              \
      F(ATTEND_WINDOW) | F(ATTEND_CHUNK) | F(ATTEND_SINKS) | F(ROUTE) | F(EXPERTS) |             \
-     F(EXPERTS_CLAMPED) | F(EXPERTS_BIASES) | F(COMBINE))
+     F(EXPERTS_CLAMPED) | F(EXPERTS_BIASES) | F(COMBINE) | F(ADD_NORM) | F(HEADS))
 /* clang-format on */
 
 #define MOE_CUDA_FORM_BIT(form) MOE_FORM_BIT(MOE_FORM_##form)

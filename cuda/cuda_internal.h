@@ -168,44 +168,6 @@ typedef struct moe_cuda_quantized {
     uint32_t n_in;
 } moe_cuda_quantized;
 
-/* An addition that has not been launched: it may become part of the norm that follows. Only while a
- * recording is under way, whose operations follow one another and free no memory. */
-typedef struct moe_cuda_addition {
-    const float *a;
-    const float *b;
-    float *y; /* NULL: none */
-    size_t n;
-} moe_cuda_addition;
-
-/* A sum of experts that has not been launched likewise: it may become part of an addition. */
-typedef struct moe_cuda_put_off_sum {
-    moe_combine combine; /* weights in device memory; y NULL: none */
-    uint32_t n_rows;
-} moe_cuda_put_off_sum;
-
-/* A block of the fused kernel reads all of a row's outputs: beyond so many floats (128 KiB, by
- * estimate one to three microseconds for one multiprocessor) a kernel of its own, over many
- * multiprocessors, sums. No GPU has timed the bound. */
-#define MOE_CUDA_FUSED_SUM 32768u
-
-/* Norms of the heads of queries and keys, and then rotary embeddings, that have not been launched
- * likewise: storing the keys may be part of the same kernel. */
-typedef struct moe_cuda_put_off_norm {
-    float *x;
-    const float *weight;
-    uint32_t n_rows;
-    uint32_t n;
-    float eps;
-} moe_cuda_put_off_norm;
-
-typedef struct moe_cuda_put_off_heads {
-    moe_cuda_put_off_norm norms[2];
-    moe_rope ropes[2]; /* tables on the device */
-    uint32_t rope_rows[2];
-    uint32_t n_norms;
-    uint32_t n_ropes;
-} moe_cuda_put_off_heads;
-
 typedef struct moe_cuda_device {
     moe_device base;
     /* Set at open, never changed. */
@@ -227,9 +189,6 @@ typedef struct moe_cuda_device {
     moe_cuda_step step;
     moe_cuda_recording recording;
     moe_cuda_quantized quantized;
-    moe_cuda_put_off_sum expert_sum; /* its y is a term of the addition, if there is one */
-    moe_cuda_addition addition;
-    moe_cuda_put_off_heads heads;
 
     /* Set by reserve(). */
     uint8_t *scratch;
@@ -280,8 +239,8 @@ int moe_cuda_translate(cudaError_t code, const char *call, const char *what, moe
 /* Translates likewise, and marks the device as failed for good. */
 int moe_cuda_give_up(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
                      moe_error *err);
-/* Makes the device current on this thread; refuses if it has failed. Operations that launch nothing
- * begin with it, the others as cuda_fusion.c has it. */
+/* Makes the device current on this thread; refuses if it has failed. Operations that leave
+ * the quantised rows alone begin with it, the others with moe_cuda_begin(). */
 int moe_cuda_enter(moe_cuda_device *cuda, moe_error *err);
 /* Returns MOE_OK, or gives the device up. */
 int moe_cuda_check(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
@@ -299,16 +258,11 @@ int moe_cuda_wait(moe_cuda_device *cuda, const char *what, moe_error *err);
 extern const moe_device_clock moe_cuda_clock;
 void moe_cuda_clock_close(moe_cuda_device *cuda);
 
-/* ---- cuda_fusion.c ---- */
+/* ---- cuda_norms.c ---- */
 
-/* moe_cuda_enter() for operations that may write anything on the device, or play a recording; what
- * has been put off is launched. */
+/* moe_cuda_enter() for operations that may write anything on the device, or play a recording. Those
+ * that leave activations and x_q8_memory alone, or tell of what they write, call only that. */
 int moe_cuda_begin(moe_cuda_device *cuda, moe_error *err);
-/* Likewise for those that leave activations and x_q8_memory alone, or tell of what they write. */
-int moe_cuda_begin_reading(moe_cuda_device *cuda, moe_error *err);
-/* Launches what has been put off, or forgets it. */
-void moe_cuda_catch_up(moe_cuda_device *cuda);
-void moe_cuda_drop_put_off(moe_cuda_device *cuda);
 /* Whether x_q8_memory takes rows of n elements, and that it holds those of x. */
 bool moe_cuda_has_room_for(const moe_cuda_device *cuda, uint32_t n_rows, uint32_t n);
 void moe_cuda_note_rows(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in);
@@ -321,17 +275,8 @@ void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows,
                          moe_q8_rows *rows);
 int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
                          uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err);
-/* Launches the sum, or puts it off. */
-void moe_cuda_sum_experts(moe_cuda_device *cuda, const moe_combine *combine, uint32_t n_rows);
-int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
-                    moe_error *err);
-/* moe_cuda_enter() for operations that end with one of the next two. */
-int moe_cuda_begin_heads(moe_cuda_device *cuda, moe_error *err);
-/* Launch, or put off. */
-void moe_cuda_turn(moe_cuda_device *cuda, const moe_rope *rope, uint32_t n_rows);
-void moe_cuda_store(moe_cuda_device *cuda, const moe_kv_layout *layout, const moe_cuda_kv_row *rows,
-                    uint32_t n_rows, const float *k, size_t k_stride, const float *v,
-                    size_t v_stride);
+int moe_cuda_op_add_norm(moe_device *device, const moe_add_norm *norm, uint32_t n_rows,
+                         moe_error *err);
 
 /* ---- cuda_staging.c ---- */
 
@@ -475,6 +420,8 @@ const moe_cuda_kv_row *moe_cuda_put_rows(moe_cuda_parcel *parcel, const moe_kv_r
 int moe_cuda_op_kv_store(moe_device *device, const moe_kv_layout *layout, const moe_kv_row *rows,
                          uint32_t n_rows, const float *k, size_t k_stride, const float *v,
                          size_t v_stride, moe_error *err);
+int moe_cuda_op_heads_store(moe_device *device, const moe_heads_store *heads, uint32_t n_rows,
+                            moe_error *err);
 int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *err);
 int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, uint32_t n_rows,
                           moe_error *err);
@@ -498,6 +445,12 @@ int moe_cuda_op_scale(moe_device *device, float factor, float *x, size_t n, moe_
 int moe_cuda_op_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err);
 int moe_cuda_op_route(moe_device *device, const moe_route *routes, uint32_t n_routes,
                       uint32_t n_rows, moe_error *err);
+/* Brings a sum's weights, and a rotary embedding's angles, to the device, unless they are there. */
+int moe_cuda_stage_weights(moe_cuda_device *cuda, const moe_combine *combine, uint32_t n_rows,
+                           moe_combine *staged, moe_error *err);
+int moe_cuda_stage_angles(moe_cuda_device *cuda, uint32_t n_rows, moe_rope *rope, moe_error *err);
+int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
+                    moe_error *err);
 int moe_cuda_op_combine(moe_device *device, const moe_combine *combine, uint32_t n_rows,
                         moe_error *err);
 int moe_cuda_op_sigmoid_scale(moe_device *device, const float *gate, float *x, uint32_t n_rows,

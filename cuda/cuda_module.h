@@ -11,7 +11,7 @@
 #include "runtime/device/device.h"
 
 /* Increases with every change to this file or to device.h. */
-#define MOE_CUDA_MODULE_ABI   15u
+#define MOE_CUDA_MODULE_ABI   16u
 #define MOE_CUDA_MODULE_ENTRY "moe_cuda_module_entry"
 #define MOE_CUDA_MODULE_FILE  "moe_cuda.so"
 /* The same for CUDA 12, whose drivers moe_cuda.so of a CUDA 13 does not run with. */

@@ -171,6 +171,8 @@ static const moe_device_ops cuda_ops = {
     .state_space = moe_cuda_op_state_space,
     .selective_scan = moe_cuda_op_selective_scan,
     .channel_rule = moe_cuda_op_channel_rule,
+    .add_norm = moe_cuda_op_add_norm,
+    .heads_store = moe_cuda_op_heads_store,
     .greatest = moe_cuda_op_greatest,
 };
 

@@ -63,7 +63,7 @@ int moe_cuda_op_linear(moe_device *device, const float *x, uint32_t n_rows, uint
                        const moe_linear *linears, uint32_t n_linears, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin_reading(cuda, err);
+    int status = moe_cuda_enter(cuda, err);
     if (status != MOE_OK) {
         return status;
     }
@@ -202,7 +202,7 @@ int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, u
                         size_t out_stride, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    int status = moe_cuda_begin_reading(cuda, err);
+    int status = moe_cuda_enter(cuda, err);
     if (status != MOE_OK || n_works == 0) {
         return status;
     }

@@ -137,10 +137,8 @@ static int record_end(moe_device *device, int status, moe_error *err)
     cudaGraph_t graph = NULL;
     cudaGraphExec_t *exec = &steady->execs[cuda->recording.number];
     if (status == MOE_OK) {
-        moe_cuda_catch_up(cuda);
         status = moe_cuda_launched(cuda, what, err);
     }
-    moe_cuda_drop_put_off(cuda);
     moe_cuda_forget_rows(cuda);
     cuda->recording.under_way = false;
     const char *call = "cudaStreamEndCapture";

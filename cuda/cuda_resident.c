@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The experts of a few rows, all of them in memory that the device reads: from the routers' logits
- * to the sums of their outputs, without the host. Recordings (cuda_recording.c) use it. */
+ * to their outputs, without the host. Recordings (cuda_recording.c) use it. */
 #include "cuda/cuda_internal.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
@@ -117,7 +117,7 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
     const bool stops = job->stop.stopped != NULL;
     routed_rows row;
     MOE_ASSERT(job->n_rows == 1 || (stops && job->n_rows <= MOE_CUDA_CHOSEN_ROWS));
-    MOE_TRY(moe_cuda_begin_reading(cuda, err));
+    MOE_TRY(moe_cuda_enter(cuda, err));
     MOE_TRY(place_rows(cuda, job, &row, err));
     choose(cuda, job, &row);
     const moe_router_gate gate = moe_cuda_gate_of(&job->route);
@@ -158,12 +158,7 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
         moe_cuda_quantize_x(cuda, job->x, job->n_rows, job->gate.n_in, &experts.x_q8);
     }
     moe_cuda_chosen_experts_run(cuda->stream, &experts);
-    moe_combine combine = {.outs = job->outs,
-                           .weights = row.mixed,
-                           .n_ranks = job->route.n_used,
-                           .n = job->down.n_out,
-                           .y = job->y};
-    moe_cuda_sum_experts(cuda, &combine, job->n_rows);
-    moe_cuda_forget_rows(cuda); /* x may be written now */
+    *job->mixed = row.mixed;
+    moe_cuda_forget_rows(cuda); /* they may have written x */
     return moe_cuda_launched(cuda, "resident experts", err);
 }

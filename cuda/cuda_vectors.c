@@ -62,6 +62,15 @@ int moe_cuda_op_layer_norm(moe_device *device, const float *x, const float *weig
     return moe_cuda_launched(cuda, "a norm", err);
 }
 
+int moe_cuda_op_add(moe_device *device, const float *a, const float *b, float *y, size_t n,
+                    moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    moe_cuda_add(cuda->stream, a, b, y, n);
+    return moe_cuda_launched(cuda, "an addition", err);
+}
+
 int moe_cuda_op_soft_cap(moe_device *device, float cap, float *x, size_t n, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
@@ -86,10 +95,20 @@ int moe_cuda_op_scale(moe_device *device, float factor, float *x, size_t n, moe_
     return moe_cuda_launched(cuda, "scaling", err);
 }
 
-/* Sends the tables of `rope`, [n] each, to the device. */
-static int stage_angles(moe_cuda_device *cuda, size_t n, moe_rope *rope, moe_error *err)
+int moe_cuda_stage_angles(moe_cuda_device *cuda, uint32_t n_rows, moe_rope *rope, moe_error *err)
 {
+    const moe_cuda_step *step = &cuda->step;
+    const size_t n = (size_t)n_rows * (rope->n_rot / 2);
     moe_cuda_parcel parcel;
+    if (step->inputs != NULL && rope->cos == step->inputs->cos && rope->sin == step->inputs->sin) {
+        rope->cos = step->cos;
+        rope->sin = step->sin;
+        return MOE_OK;
+    }
+    if (cuda->recording.under_way) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "a rotary embedding with angles of its own is not recorded");
+    }
     MOE_TRY(moe_cuda_parcel_begin(cuda, 2 * moe_cuda_parcel_room(n, sizeof(float)), &parcel, err));
     rope->cos = moe_cuda_parcel_put(&parcel, rope->cos, n, sizeof(float), NULL);
     rope->sin = moe_cuda_parcel_put(&parcel, rope->sin, n, sizeof(float), NULL);
@@ -99,22 +118,10 @@ static int stage_angles(moe_cuda_device *cuda, size_t n, moe_rope *rope, moe_err
 int moe_cuda_op_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    const moe_cuda_step *step = &cuda->step;
     moe_rope staged = *rope;
-    int status = moe_cuda_begin_heads(cuda, err);
-    if (step->inputs != NULL && rope->cos == step->inputs->cos && rope->sin == step->inputs->sin) {
-        staged.cos = step->cos;
-        staged.sin = step->sin;
-    } else if (status == MOE_OK && cuda->recording.under_way) {
-        return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "a rotary embedding with angles of its own is not recorded");
-    } else if (status == MOE_OK) {
-        status = stage_angles(cuda, (size_t)n_rows * (rope->n_rot / 2), &staged, err);
-    }
-    if (status != MOE_OK) {
-        return status;
-    }
-    moe_cuda_turn(cuda, &staged, n_rows);
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    MOE_TRY(moe_cuda_stage_angles(cuda, n_rows, &staged, err));
+    moe_cuda_rope(cuda->stream, &staged, n_rows);
     return moe_cuda_launched(cuda, "the rotary embedding", err);
 }
 
@@ -181,7 +188,7 @@ int moe_cuda_op_route(moe_device *device, const moe_route *routes, uint32_t n_ro
     for (uint32_t i = 0; i < n_routes; i++) {
         bytes += outcome_bytes(&routes[i], n_rows);
     }
-    int status = moe_cuda_begin_reading(cuda, err);
+    int status = moe_cuda_enter(cuda, err);
     if (status == MOE_OK) {
         status = moe_cuda_results_need(cuda, bytes, err);
     }
@@ -209,16 +216,27 @@ int moe_cuda_op_route(moe_device *device, const moe_route *routes, uint32_t n_ro
     return status;
 }
 
+int moe_cuda_stage_weights(moe_cuda_device *cuda, const moe_combine *combine, uint32_t n_rows,
+                           moe_combine *staged, moe_error *err)
+{
+    const size_t bytes = (size_t)n_rows * combine->n_ranks * sizeof(float);
+    void *weights = NULL;
+    *staged = *combine;
+    if (combine->weights_on_device) {
+        return MOE_OK;
+    }
+    int status = moe_cuda_stage(cuda, combine->weights, bytes, &weights, err);
+    staged->weights = weights;
+    return status;
+}
+
 int moe_cuda_op_combine(moe_device *device, const moe_combine *combine, uint32_t n_rows,
                         moe_error *err)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
-    void *weights;
+    moe_combine staged;
     MOE_TRY(moe_cuda_begin(cuda, err));
-    MOE_TRY(moe_cuda_stage(cuda, combine->weights,
-                           (size_t)n_rows * combine->n_ranks * sizeof(float), &weights, err));
-    moe_combine staged = *combine;
-    staged.weights = weights;
+    MOE_TRY(moe_cuda_stage_weights(cuda, combine, n_rows, &staged, err));
     moe_cuda_combine(cuda->stream, &staged, n_rows);
     return moe_cuda_launched(cuda, "adding up experts", err);
 }

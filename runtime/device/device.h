@@ -266,8 +266,34 @@ typedef struct moe_combine {
     const float *weights; /* host, [n_rows][n_ranks] */
     uint32_t n_ranks;
     uint32_t n;
-    float *y; /* device, [n_rows][n] */
+    float *y;               /* device, [n_rows][n] */
+    bool weights_on_device; /* `weights` is device memory */
 } moe_combine;
+
+/* combine(), add() and rms_norm() in one call, with the bits of the three:
+ * sum = a + b; y = norm(sum) * weight. */
+typedef struct moe_add_norm {
+    const moe_combine *combine; /* gives b; NULL: b is there */
+    const float *a, *b;         /* device, [n_rows][n] */
+    float *sum;                 /* device; may be a or b */
+    const float *weight;        /* device, [n] */
+    float *y;                   /* device, [n_rows][n]; none of the others */
+    uint32_t n;
+    float eps;
+} moe_add_norm;
+
+/* The heads of queries and keys between their products and attention, in place and with the bits of
+ * rms_norm() of either, rope() of either, and kv_store() of the keys and values. Heads are as wide
+ * as the layout's keys, and lie side by side. */
+typedef struct moe_heads_store {
+    const float *norms[2]; /* device, [k_dim]: weights of norms of q and k; both NULL: none */
+    float eps;
+    moe_rope q, k; /* of the same angles */
+    moe_kv_layout layout;
+    const moe_kv_row *rows; /* host, [n_rows] */
+    const float *v;         /* device, none of q's or k's */
+    size_t v_stride;
+} moe_heads_store;
 
 typedef enum moe_gating_kind {
     MOE_GATING_SIGMOID, /* 1 / (1 + exp(-g)) */
@@ -394,6 +420,9 @@ typedef enum moe_form {
     MOE_FORM_EXPERTS_X_SCALES,
     MOE_FORM_COMBINE,
     MOE_FORM_APART, /* what experts read is not the layer's norm as it then is */
+    /* Several operations in one call. No model needs them: without, each is a call. */
+    MOE_FORM_ADD_NORM,
+    MOE_FORM_HEADS,
     MOE_FORMS
 } moe_form;
 
@@ -502,6 +531,11 @@ typedef struct moe_device_ops {
     int (*state_space)(moe_device *device, const moe_state_space *space, moe_error *err);
     int (*channel_rule)(moe_device *device, const moe_channel_rule *rule, moe_error *err);
     int (*selective_scan)(moe_device *device, const moe_selective_scan *scan, moe_error *err);
+    /* With MOE_FORM_ADD_NORM. */
+    int (*add_norm)(moe_device *device, const moe_add_norm *norm, uint32_t n_rows, moe_error *err);
+    /* With MOE_FORM_HEADS. */
+    int (*heads_store)(moe_device *device, const moe_heads_store *heads, uint32_t n_rows,
+                       moe_error *err);
     /* out: device, [n_rows]; x: [n_rows][n], n > 0. */
     int (*greatest)(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                     moe_greatest *out, moe_error *err);
@@ -577,7 +611,7 @@ typedef struct moe_resident_buddies {
 } moe_resident_buddies;
 
 /* How a pass stops at its first layer with a pick that is not resident, so that the host can go on
- * from there: that layer and those behind it compute no experts (their y is of no meaning), and it
+ * from there: that layer and those behind it compute no experts (outs is of no meaning), and it
  * copies what it has begun with. All pointers are device memory. */
 typedef struct moe_resident_stop {
     uint32_t *stopped; /* in and out: 1 when an earlier layer has stopped; NULL: nothing stops */
@@ -587,8 +621,8 @@ typedef struct moe_resident_stop {
     uint32_t n;
 } moe_resident_stop;
 
-/* The routed experts of a few rows in one layer, chosen among the resident ones: router, stand-ins,
- * experts and their sum. Several rows only where a missing expert stops the pass. All pointers
+/* The routed experts of a few rows in one layer, chosen among the resident ones: router, stand-ins
+ * and experts. Several rows only where a missing expert stops the pass. All pointers
  * except `route`'s own fields are device memory. Nothing may write to the experts in the table
  * before the next sync() or download(). */
 typedef struct moe_resident_experts {
@@ -614,8 +648,9 @@ typedef struct moe_resident_experts {
     uint32_t *chosen;    /* out: [n_rows][n_used] the experts that serve the ranks; or NULL */
     uint32_t *n_missing; /* out: how many picks of all rows are not resident, and have neither
                           * buddies that replace them nor permission to be dropped; or NULL */
-    float *outs;         /* scratch: [n_rows * n_used][down.n_out] */
-    float *y;            /* out: [n_rows][down.n_out] */
+    float *outs;         /* out: [n_rows * n_used][down.n_out] */
+    /* Host, out: where the weights of outs are, [n_rows][n_used], until the next call. */
+    const float **mixed;
     moe_resident_stop stop;
     moe_resident_keep keep; /* only where a missing expert stops the pass */
 } moe_resident_experts;

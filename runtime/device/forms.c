@@ -49,6 +49,8 @@ const char *moe_form_name(moe_form form)
         [MOE_FORM_EXPERTS_X_SCALES] = "experts whose weights multiply their inputs",
         [MOE_FORM_COMBINE] = "the sum of experts",
         [MOE_FORM_APART] = "experts that read something else than the layer's norm",
+        [MOE_FORM_ADD_NORM] = "sums and their norms in one call",
+        [MOE_FORM_HEADS] = "heads and their keys in one call",
     };
     return (unsigned)form < MOE_FORMS ? names[form] : "an unknown operation";
 }

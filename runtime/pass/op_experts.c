@@ -48,18 +48,27 @@ static void place_weights(moe_runner *runner, uint32_t layer, uint32_t n_rows)
     }
 }
 
-/* Adds up the experts' outputs. */
-int moe_op_combine(const moe_run *run, const moe_op *op, moe_error *err)
+/* The sum of the experts' outputs. */
+moe_combine moe_op_combine_of(const moe_run *run, const moe_op *op)
 {
     const moe_runner *runner = run->runner;
     const moe_pass_buffers *b = &runner->buffers;
-    bool scales = moe_experts_op(runner, run->layer)->u.experts.scales_inputs;
-    moe_combine combine = {.outs = b->values[op->x.value],
-                           .weights = scales ? b->output_weights : b->chosen_weights,
-                           .n_ranks = runner->config->n_expert_used,
-                           .n = op->n,
-                           .y = b->values[op->y.value]};
-    return runner->device->ops->combine(runner->device, &combine, run->n_rows, err);
+    bool scales = moe_experts_op(runner, op->layer)->u.experts.scales_inputs;
+    return (moe_combine){.outs = b->values[op->x.value],
+                         .weights = run->mixed != NULL ? run->mixed
+                                    : scales           ? b->output_weights
+                                                       : b->chosen_weights,
+                         .n_ranks = runner->config->n_expert_used,
+                         .n = op->n,
+                         .y = b->values[op->y.value],
+                         .weights_on_device = run->mixed != NULL};
+}
+
+int moe_op_combine(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const moe_combine combine = moe_op_combine_of(run, op);
+    moe_device *device = run->runner->device;
+    return device->ops->combine(device, &combine, run->n_rows, err);
 }
 
 /* For drafts: all experts of the plan are resident. */
@@ -236,7 +245,7 @@ int moe_op_experts(const moe_run *run, const moe_op *op, moe_error *err)
 int moe_layer_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     const moe_program_layer *l = &runner->program->layers[layer];
-    const moe_run run = {.runner = runner, .pass = pass, .layer = layer, .n_rows = pass->n_rows};
+    const moe_run run = {.runner = runner, .pass = pass, .n_rows = pass->n_rows};
     moe_layer_request request = plan_layer(runner, pass, layer);
     MOE_TRY(serve_layer(runner, pass, &request, false, err));
     return moe_program_run(&run, (moe_span){l->rest + 2, l->summed}, err);

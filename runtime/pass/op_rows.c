@@ -3,6 +3,7 @@
  * device's. */
 #include "runtime/pass/program_run.h"
 
+#include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/runner.h"
 
@@ -55,14 +56,19 @@ int moe_op_embed(const moe_run *run, const moe_op *op, moe_error *err)
                                       err);
 }
 
-int moe_op_norm(const moe_run *run, const moe_op *op, moe_error *err)
+static const float *norm_weight(const moe_run *run, const moe_op *op)
 {
-    const moe_device_ops *ops = device_of(run)->ops;
     const float *weight = op->tensor == MOE_TENSOR_ONES
                               ? run->runner->buffers.values[MOE_VALUE_ONES]
                               : moe_op_weight(run, op->tensor)->data;
+    return weight + op->u.norm.weight_at;
+}
+
+int moe_op_norm(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const moe_device_ops *ops = device_of(run)->ops;
+    const float *weight = norm_weight(run, op);
     const uint32_t n_rows = run->n_rows * op->each;
-    weight += op->u.norm.weight_at;
     return op->u.norm.mean ? ops->layer_norm(device_of(run), at(run, &op->x), weight,
                                              moe_op_weight(run, op->bias)->data, at(run, &op->y),
                                              n_rows, op->n, op->x.stride, op->u.norm.eps, err)
@@ -98,17 +104,22 @@ int moe_op_head_linear(const moe_run *run, const moe_op *op, moe_error *err)
     return device_of(run)->ops->head_linear(device_of(run), &linear, run->n_rows, err);
 }
 
-int moe_op_rope(const moe_run *run, const moe_op *op, moe_error *err)
+static moe_rope rope_of(const moe_run *run, const moe_op *op)
 {
     const moe_pass_buffers *b = &run->runner->buffers;
-    moe_rope rope = {.x = at(run, &op->x),
-                     .row_stride = row_floats(op, &op->x),
-                     .head_stride = op->x.stride,
-                     .n_head = op->each,
-                     .n_rot = op->n,
-                     .interleaved = op->u.rope.interleaved,
-                     .cos = op->u.rope.window ? b->window_cos : b->rope_cos,
-                     .sin = op->u.rope.window ? b->window_sin : b->rope_sin};
+    return (moe_rope){.x = at(run, &op->x),
+                      .row_stride = row_floats(op, &op->x),
+                      .head_stride = op->x.stride,
+                      .n_head = op->each,
+                      .n_rot = op->n,
+                      .interleaved = op->u.rope.interleaved,
+                      .cos = op->u.rope.window ? b->window_cos : b->rope_cos,
+                      .sin = op->u.rope.window ? b->window_sin : b->rope_sin};
+}
+
+int moe_op_rope(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const moe_rope rope = rope_of(run, op);
     return device_of(run)->ops->rope(device_of(run), &rope, run->n_rows, err);
 }
 
@@ -224,4 +235,49 @@ int moe_op_network(const moe_run *run, const moe_op *op, moe_error *err)
                             .n_rows = run->n_rows};
     return device_of(run)->ops->experts(device_of(run), at(run, &op->x), run->n_rows, op->n, &work,
                                         1, at(run, &op->y), op->n, err);
+}
+
+/* ---- Several in one call (program_fuse.c) ---- */
+
+/* The norm may be the next layer's. */
+static const float *norm_weight_of_layer(const moe_run *run, const moe_op *norm)
+{
+    moe_run of_norm = *run;
+    of_norm.layer = norm->layer;
+    return norm_weight(&of_norm, norm);
+}
+
+int moe_op_add_norm(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const moe_op *norm = op + op->n_fused - 1;
+    const moe_op *add = op->kind == MOE_OP_COMBINE ? op + 1 : op;
+    const moe_combine combine = add > op ? moe_op_combine_of(run, op) : (moe_combine){0};
+    MOE_TRY(add + 1 < norm ? moe_op_select(run, add + 1, err) : MOE_OK);
+    const moe_add_norm job = {.combine = add > op ? &combine : NULL,
+                              .a = at(run, &add->x),
+                              .b = at(run, &add->z),
+                              .sum = at(run, &add->y),
+                              .weight = norm_weight_of_layer(run, norm),
+                              .y = at(run, &norm->y),
+                              .n = norm->n,
+                              .eps = norm->u.norm.eps};
+    MOE_ASSERT(at(run, &norm->x) == job.sum);
+    return device_of(run)->ops->add_norm(device_of(run), &job, run->n_rows, err);
+}
+
+int moe_op_heads(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const bool normed = op->kind == MOE_OP_NORM;
+    const moe_op *ropes = normed ? op + 2 : op, *store = ropes + 2;
+    const moe_heads_store job = {.norms = {normed ? norm_weight(run, &op[0]) : NULL,
+                                           normed ? norm_weight(run, &op[1]) : NULL},
+                                 .eps = normed ? op->u.norm.eps : 0.0f,
+                                 .q = rope_of(run, &ropes[0]),
+                                 .k = rope_of(run, &ropes[1]),
+                                 .layout = run->runner->kv->layers[run->layer],
+                                 .rows = run->pass->kv_rows,
+                                 .v = at(run, &store->z),
+                                 .v_stride = store->z.stride};
+    MOE_ASSERT(job.k.head_stride == job.layout.k_dim && job.k.n_head == job.layout.n_head_kv);
+    return device_of(run)->ops->heads_store(device_of(run), &job, run->n_rows, err);
 }

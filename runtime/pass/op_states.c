@@ -142,7 +142,7 @@ int moe_op_states(const moe_run *run, const moe_op *op, moe_error *err)
 static int advance_logged(moe_runner *runner, const moe_op *op, const moe_state_run *of,
                           uint32_t layer, moe_error *err)
 {
-    const moe_run run = {.runner = runner, .layer = layer};
+    const moe_run run = {.runner = runner};
     moe_delta_sequence s = logged_rows(runner, of, &runner->states->layers[layer], of->n_rows);
     s.n_silent = s.n_tokens;
     return advance(&run, op, &s, 1, s.n_tokens, err);

@@ -29,4 +29,6 @@ const moe_op_body moe_op_bodies[MOE_OPS] = {
     [MOE_OP_EXPERTS] = moe_op_experts,
     [MOE_OP_COMBINE] = moe_op_combine,
     [MOE_OP_SELECT] = moe_op_select,
+    [MOE_OP_ADD_NORM] = moe_op_add_norm,
+    [MOE_OP_HEADS] = moe_op_heads,
 };

@@ -143,10 +143,6 @@ typedef struct moe_pass {
     int (*after_op)(void *after_user, moe_runner *runner, uint32_t layer, const moe_op *op,
                     moe_error *err);
     void *after_user;
-    /* Not NULL: computes a layer's routed experts from the router's logits, in place of the host's
-     * routing. For a pass that is being recorded as a whole. */
-    int (*serve_layer)(void *serve_user, moe_runner *runner, uint32_t layer, moe_error *err);
-    void *serve_user;
     const uint32_t *logit_rows; /* [n_logit_rows], ascending: rows whose logits are wanted */
     uint32_t n_logit_rows;
     moe_row_logits_fn on_logits;
@@ -210,9 +206,16 @@ typedef struct moe_pass_part {
  * too. */
 int moe_pass_resume(moe_runner *runner, const moe_pass *pass, const moe_pass_part *part,
                     moe_error *err);
-/* Runs the layers from `first` on, within the step; with 0, the embedding too. */
-int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, uint32_t first, moe_error *err);
 int moe_pass_queue_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
+/* Computes a layer's routed experts from the router's logits without the host; *mixed: the weights
+ * of their outputs, in device memory. */
+typedef int (*moe_serve_layer_fn)(void *user, moe_runner *runner, uint32_t layer,
+                                  const float **mixed, moe_error *err);
+/* Runs a pass all of whose rows have logits, from layer `first` on (with 0, from the tokens), as
+ * one run of operations, in which the device does without the host: for a recording. Within the
+ * step. */
+int moe_pass_queue_whole(moe_runner *runner, const moe_pass *pass, uint32_t first,
+                         moe_serve_layer_fn serve, void *user, moe_error *err);
 /* Behind the last layer: looks whether what has no logits is finite, computes the logits that the
  * pass wants, MOE_LOGIT_ROWS at a time, and passes them on. */
 int moe_pass_finish(moe_runner *runner, const moe_pass *pass, moe_error *err);

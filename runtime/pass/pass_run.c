@@ -163,12 +163,20 @@ static bool has_recorded_front(const moe_runner *runner, const moe_pass *pass, u
 {
     const moe_recording_ops *recording = runner->device->recording;
     const moe_program_layer *l = &runner->program->layers[layer];
-    return recording != NULL && !runner->fronts_refused && pass->serve_layer == NULL &&
-           runner->states->state_bytes == 0 && pass->panel == NULL &&
-           !moe_pass_chooses(runner->config, pass) &&
+    return recording != NULL && !runner->fronts_refused && runner->states->state_bytes == 0 &&
+           pass->panel == NULL && !moe_pass_chooses(runner->config, pass) &&
            moe_program_is_within(runner->program, (moe_span){l->first, l->rest},
                                  recording->forms) &&
            recording->takes_step(runner->device);
+}
+
+static bool is_tapped(const moe_runner *runner, const moe_pass *pass, uint32_t layer)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < MOE_MOST_TAPS && runner->taps != NULL; i++) {
+        is = is || runner->taps->layers[i] == layer;
+    }
+    return is && pass->kind != MOE_PASS_DRAFT;
 }
 
 static int tap_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
@@ -190,32 +198,49 @@ int moe_pass_queue_layer(moe_runner *runner, const moe_pass *pass, uint32_t laye
         moe_expert_store_note_cancel(runner->experts);
         return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
     }
-    MOE_TRY(runner->taps != NULL && pass->kind != MOE_PASS_DRAFT
-                ? tap_layer(runner, pass, layer, err)
-                : MOE_OK);
+    MOE_TRY(is_tapped(runner, pass, layer) ? tap_layer(runner, pass, layer, err) : MOE_OK);
     MOE_TRY(has_recorded_front(runner, pass, layer) ? play_front(runner, pass, layer, err)
                                                     : moe_layer_front(runner, pass, layer, err));
     return moe_layer_rest(runner, pass, layer, err);
 }
 
-int moe_pass_queue_layers(moe_runner *runner, const moe_pass *pass, uint32_t first, moe_error *err)
+int moe_pass_queue_whole(moe_runner *runner, const moe_pass *pass, uint32_t first,
+                         moe_serve_layer_fn serve, void *user, moe_error *err)
 {
-    MOE_ASSERT(pass->n_rows > 0 && pass->n_rows <= runner->buffers.max_rows);
-    MOE_ASSERT(pass->n_logit_rows <= pass->n_rows);
-    MOE_ASSERT(pass->n_logit_rows == 0 || pass->logit_rows[pass->n_logit_rows - 1] < pass->n_rows);
-    MOE_TRY(first > 0 ? MOE_OK : moe_program_front(runner, pass, err));
-    for (uint32_t layer = first; layer < runner->config->n_layer; layer++) {
-        MOE_TRY(moe_pass_queue_layer(runner, pass, layer, err));
+    const moe_program *program = runner->program;
+    moe_run run = {
+        .runner = runner, .pass = pass, .n_rows = pass->n_rows, .rows = pass->logit_rows};
+    moe_span span = {.first = first > 0 ? program->layers[first].first : program->front.first};
+    MOE_ASSERT(pass->n_logit_rows == pass->n_rows);
+    for (uint32_t l = first; l < program->config->n_layer; l++) {
+        const moe_program_layer *layer = &program->layers[l];
+        if (is_tapped(runner, pass, l)) {
+            span.end = layer->first;
+            MOE_TRY(moe_program_run(&run, span, err));
+            MOE_TRY(tap_layer(runner, pass, l, err));
+            span.first = layer->first;
+        }
+        if (layer->rest < layer->end) {
+            span.end = layer->rest;
+            MOE_TRY(moe_program_run(&run, span, err));
+            MOE_TRY(serve(user, runner, l, &run.mixed, err));
+            span.first = layer->rest + 2; /* ROUTE and EXPERTS */
+        }
     }
-    return MOE_OK;
+    span.end = program->back.end;
+    return moe_program_run(&run, span, err);
 }
 
 int moe_pass_run_layers(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     moe_step_inputs inputs;
+    MOE_ASSERT(pass->n_rows > 0 && pass->n_rows <= runner->buffers.max_rows);
+    MOE_ASSERT(pass->n_logit_rows <= pass->n_rows);
+    MOE_ASSERT(pass->n_logit_rows == 0 || pass->logit_rows[pass->n_logit_rows - 1] < pass->n_rows);
     int status = moe_pass_begin_step(runner, pass, &inputs, err);
-    if (status == MOE_OK) {
-        status = moe_pass_queue_layers(runner, pass, 0, err);
+    status = status == MOE_OK ? moe_program_front(runner, pass, err) : status;
+    for (uint32_t layer = 0; layer < runner->config->n_layer && status == MOE_OK; layer++) {
+        status = moe_pass_queue_layer(runner, pass, layer, err);
     }
     return moe_pass_end_step(runner, status, err);
 }

@@ -5,47 +5,60 @@
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/runner.h"
 
-int moe_program_run(const moe_run *run, moe_span span, moe_error *err)
+/* Whether the device carries out the fused operations that begin with this one, of which the span
+ * has n. Who wants to see each operation gets each. */
+static bool takes_fused(const moe_run *run, const moe_op *op, uint32_t n)
 {
-    const moe_program *program = run->runner->program;
+    const moe_form form = op->fused == MOE_OP_HEADS ? MOE_FORM_HEADS : MOE_FORM_ADD_NORM;
+    const bool watched = run->pass != NULL && run->pass->after_op != NULL;
+    return op->n_fused > 0 && op->n_fused <= n && !watched &&
+           (run->runner->device->forms & MOE_FORM_BIT(form)) != 0;
+}
+
+int moe_program_run(const moe_run *given, moe_span span, moe_error *err)
+{
+    const moe_program *program = given->runner->program;
+    const moe_pass *pass = given->pass;
+    moe_run run = *given;
     int status = MOE_OK;
     MOE_ASSERT(span.first <= span.end && span.end <= program->n_ops);
-    for (uint32_t i = span.first; i < span.end && status == MOE_OK; i++) {
+    for (uint32_t i = span.first, n; i < span.end && status == MOE_OK; i += n) {
         const moe_op *op = &program->ops[i];
-        if (!op->if_choosing || moe_pass_chooses(program->config, run->pass)) {
-            status = run->runner->bodies[op->kind](run, op, err);
+        const bool fused = takes_fused(&run, op, span.end - i);
+        n = fused ? op->n_fused : op->kind == MOE_OP_STATES ? 1 + op->u.n_step : 1;
+        run.layer = op->layer;
+        if (!op->if_choosing || moe_pass_chooses(program->config, pass)) {
+            status = run.runner->bodies[fused ? op->fused : op->kind](&run, op, err);
         }
-        if (status == MOE_OK && run->pass != NULL && run->pass->after_op != NULL) {
-            status = run->pass->after_op(run->pass->after_user, run->runner, run->layer, op, err);
+        if (status == MOE_OK && pass != NULL && pass->after_op != NULL) {
+            status = pass->after_op(pass->after_user, run.runner, op->layer, op, err);
         }
-        i += op->kind == MOE_OP_STATES ? op->u.n_step : 0; /* it has run them */
     }
     return status;
 }
 
 /* ---- Layers ---- */
 
-static moe_run run_of(moe_runner *runner, const moe_pass *pass, uint32_t layer)
+static moe_run run_of(moe_runner *runner, const moe_pass *pass)
 {
-    return (moe_run){.runner = runner, .pass = pass, .layer = layer, .n_rows = pass->n_rows};
+    return (moe_run){.runner = runner, .pass = pass, .n_rows = pass->n_rows};
 }
 
 int moe_layer_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     const moe_program_layer *l = &runner->program->layers[layer];
-    const moe_run run = run_of(runner, pass, layer);
+    const moe_run run = run_of(runner, pass);
     return moe_program_run(&run, (moe_span){l->first, l->rest}, err);
 }
 
 int moe_layer_rest(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     const moe_program_layer *l = &runner->program->layers[layer];
-    const moe_run run = run_of(runner, pass, layer);
+    const moe_run run = run_of(runner, pass);
     if (l->rest == l->end) {
         return MOE_OK;
     }
-    MOE_TRY(pass->serve_layer != NULL ? pass->serve_layer(pass->serve_user, runner, layer, err)
-                                      : moe_program_run(&run, (moe_span){l->rest, l->summed}, err));
+    MOE_TRY(moe_program_run(&run, (moe_span){l->rest, l->summed}, err));
     MOE_TRY(moe_hooks_after_experts(runner, pass, layer, err));
     return moe_program_run(&run, (moe_span){l->summed, l->end}, err);
 }
@@ -53,14 +66,14 @@ int moe_layer_rest(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe
 int moe_layer_network(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     const moe_program_layer *l = &runner->program->layers[layer];
-    const moe_run run = run_of(runner, pass, layer);
+    const moe_run run = run_of(runner, pass);
     MOE_TRY(moe_program_run(&run, (moe_span){l->mixed, l->rest}, err));
     return moe_layer_rest(runner, pass, layer, err);
 }
 
 int moe_program_front(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
-    const moe_run run = run_of(runner, pass, 0);
+    const moe_run run = run_of(runner, pass);
     return moe_program_run(&run, runner->program->front, err);
 }
 
@@ -78,7 +91,7 @@ int moe_bring_experts_x(moe_runner *runner, uint32_t layer, const float *x, uint
                         moe_error *err)
 {
     const uint32_t rest = runner->program->layers[layer].rest;
-    const moe_run run = {.runner = runner, .layer = layer, .n_rows = n_rows};
+    const moe_run run = {.runner = runner, .n_rows = n_rows};
     const moe_value input = runner->program->ops[rest + 1].x.value;
     const bool latent = input == MOE_VALUE_LATENT; /* projected right before the routing */
     float *to = runner->buffers.values[latent ? runner->program->ops[rest - 1].x.value : input];
@@ -89,6 +102,6 @@ int moe_bring_experts_x(moe_runner *runner, uint32_t layer, const float *x, uint
 
 int moe_program_router_ahead(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err)
 {
-    const moe_run run = {.runner = runner, .layer = layer, .n_rows = n_rows};
+    const moe_run run = {.runner = runner, .n_rows = n_rows};
     return moe_program_run(&run, runner->program->layers[layer].ahead, err);
 }

@@ -12,15 +12,16 @@
 struct moe_run {
     moe_runner *runner;
     const moe_pass *pass; /* NULL where no operation asks for it */
-    uint32_t layer;
+    uint32_t layer;       /* the operation's */
     uint32_t n_rows;
     const uint32_t *rows; /* of SELECT: [n_rows] */
+    const float *mixed;   /* of COMBINE: weights in device memory; NULL: the host's */
     /* Of the operations behind STATES: whose tokens they are for. */
     const moe_delta_sequence *sequences;
     uint32_t n_sequences;
 };
 
-/* Carries out operations in their order. */
+/* Carries out operations in their order, those that are fused in one call where the device can. */
 int moe_program_run(const moe_run *run, moe_span span, moe_error *err);
 
 /* ---- Layers ---- */
@@ -70,6 +71,9 @@ int moe_op_write(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_gate(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_select(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_network(const moe_run *run, const moe_op *op, moe_error *err);
+/* op: the first of those that are fused. */
+int moe_op_add_norm(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_heads(const moe_run *run, const moe_op *op, moe_error *err);
 /* op_attention.c, position_index.c */
 int moe_op_kv_store(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_choose(const moe_run *run, const moe_op *op, moe_error *err);
@@ -85,5 +89,6 @@ int moe_op_scan(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_route(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_experts(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_combine(const moe_run *run, const moe_op *op, moe_error *err);
+moe_combine moe_op_combine_of(const moe_run *run, const moe_op *op);
 
 #endif

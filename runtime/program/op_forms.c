@@ -105,16 +105,6 @@ static const char *first_form(uint64_t forms)
     return moe_form_name((moe_form)form);
 }
 
-static uint32_t layer_of(const moe_program *program, uint32_t op)
-{
-    uint32_t layer = 0;
-    while (layer < program->config->n_layer &&
-           !(op >= program->layers[layer].first && op < program->layers[layer].end)) {
-        layer++;
-    }
-    return layer;
-}
-
 int moe_program_check_device(const moe_program *program, const moe_device *device, moe_error *err)
 {
     for (uint32_t i = 0; i < program->n_ops; i++) {
@@ -123,9 +113,8 @@ int moe_program_check_device(const moe_program *program, const moe_device *devic
             continue;
         }
         char where[32] = "outside the layers", op[128];
-        uint32_t layer = layer_of(program, i);
-        if (layer < program->config->n_layer) {
-            snprintf(where, sizeof where, "layer %u", layer);
+        if (program->ops[i].layer < program->config->n_layer) {
+            snprintf(where, sizeof where, "layer %u", program->ops[i].layer);
         }
         moe_program_name_op(program, &program->ops[i], op, sizeof op);
         return moe_fail(err, MOE_ERR_UNSUPPORTED,

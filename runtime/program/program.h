@@ -148,6 +148,9 @@ typedef enum moe_op_kind {
     MOE_OP_EXPERTS,
     MOE_OP_COMBINE,
     MOE_OP_SELECT, /* finds the rows whose logits are wanted */
+    /* Of the operations that fused ones stand for (moe_op.fused): */
+    MOE_OP_ADD_NORM, /* [COMBINE,] ADD, [SELECT,] NORM of the sum */
+    MOE_OP_HEADS,    /* [NORM, NORM,] ROPE, ROPE of queries and keys, KV_STORE */
     MOE_OPS
 } moe_op_kind;
 
@@ -183,6 +186,7 @@ typedef struct moe_op_output {
  * are is said for each kind; others are 0, and tensors MOE_TENSOR_NONE. */
 typedef struct moe_op {
     moe_op_kind kind;
+    uint32_t layer;   /* whose tensors and cache these are; n_layer: of no layer */
     bool if_choosing; /* only in passes with a row that sees more positions than it attends to */
     uint32_t n, each;
     int tensor, bias; /* of the layer, or of the model */
@@ -193,6 +197,10 @@ typedef struct moe_op {
     float factor;     /* EMBED, SCALE (or by `tensor`); CLAMP, SOFT_CAP, CHANNEL_RULE: the limit;
                        * ATTEND: of q.k */
     uint64_t forms;   /* MOE_FORM_*: what a device must have for it */
+    /* With n_fused - 1 operations behind it this one is `fused`, for devices that have its form
+     * (program_fuse.c). 0: it stands alone. */
+    moe_op_kind fused;
+    uint32_t n_fused;
     union {
         struct {
             bool mean; /* the mean is taken off */
@@ -255,7 +263,7 @@ typedef struct moe_program_layer {
 
 typedef struct moe_program {
     const moe_model_config *config; /* outlives the program */
-    moe_op *ops;
+    moe_op *ops; /* a model's: front, layers and back, one after the other; the rest */
     uint32_t n_ops;
     moe_span front;              /* from tokens to x; of a drafting layer with its joining */
     moe_span features;           /* EAGLE-3: from the model's features to a hidden state */

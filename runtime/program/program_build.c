@@ -42,18 +42,24 @@ static void build_layers(moe_program_builder *b)
         family->layer(b);
         end_layer(b);
     }
+    b->layer = b->config->n_layer;
+}
+
+/* Behind all else, so that front, layers and back follow one another. */
+static void build_routers_ahead(moe_program_builder *b)
+{
+    const moe_family *family = b->config->family;
     for (uint32_t l = 1; l < b->config->n_layer && b->status == MOE_OK; l++) {
-        moe_program_layer *layer = &program->layers[l];
+        moe_program_layer *layer = &b->program->layers[l];
         begin_layer(b, l);
-        layer->ahead.first = program->n_ops;
+        layer->ahead.first = b->program->n_ops;
         if (moe_layer_has_experts(b->config, l) && family->ahead != NULL) {
             family->ahead(b);
         } else if (moe_layer_has_experts(b->config, l)) {
             moe_write_ahead(b, MOE_LAYER_FFN_NORM);
         }
-        layer->ahead.end = program->n_ops;
+        layer->ahead.end = b->program->n_ops;
     }
-    b->layer = b->config->n_layer;
 }
 
 /* ---- Before and behind them ---- */
@@ -169,6 +175,8 @@ static int end(making *m)
 {
     if (m->b.status == MOE_OK) {
         build_back(&m->b);
+        build_routers_ahead(&m->b);
+        moe_program_fuse(m->b.program);
     }
     int status = moe_claims_end(&m->claims, m->b.status);
     if (status != MOE_OK) {

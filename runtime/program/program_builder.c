@@ -279,6 +279,7 @@ void moe_build(moe_program_builder *b, moe_op op)
 {
     moe_program *program = b->program;
     op.each = op.each > 0 ? op.each : 1;
+    op.layer = b->layer;
     if (op.x.value != MOE_VALUE_NONE) {
         read_value(b, &op, &op.x, op.n, op.each);
     }

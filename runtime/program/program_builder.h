@@ -135,6 +135,11 @@ void moe_build_add(moe_program_builder *b, moe_value a, moe_value other, moe_val
 moe_value moe_build_read(moe_program_builder *b, moe_value x, int tensor, moe_value mix,
                          moe_value to);
 
+/* ---- Once all operations are there ---- */
+
+/* Marks neighbours that a device may carry out in one call (program_fuse.c). */
+void moe_program_fuse(moe_program *program);
+
 /* ---- The parts of a layer ---- */
 
 /* From NORM to BRANCH. */

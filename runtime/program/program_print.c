@@ -395,15 +395,20 @@ void moe_program_name_op(const moe_program *program, const moe_op *op, char *tex
 
 /* ---- Whole programs ---- */
 
-static void put_span(FILE *to, const moe_program *program, uint32_t first, uint32_t end)
+/* A line that begins with + may be one call with the line before. break_at: the operation that an
+ * empty line stands before. */
+static void put_span(FILE *to, const moe_program *program, uint32_t first, uint32_t end,
+                     uint32_t break_at)
 {
-    uint32_t step_end = 0;
+    uint32_t step_end = 0, fused_end = 0;
     for (uint32_t i = first; i < end; i++) {
         const moe_op *op = &program->ops[i];
-        fputs(i < step_end ? "      " : "  ", to);
+        fputs(i == break_at ? "\n" : "", to);
+        fputs(i < step_end ? "      " : i < fused_end ? "+ " : "  ", to);
         put_op(to, program, op);
         fputs(op->if_choosing ? "   (if a row sees more positions)\n" : "\n", to);
         step_end = op->kind == MOE_OP_STATES ? i + 1 + op->u.n_step : step_end;
+        fused_end = i + op->n_fused > fused_end ? i + op->n_fused : fused_end;
     }
 }
 
@@ -416,12 +421,7 @@ static int print_layer(const moe_program *program, uint32_t layer, char **text, 
     if (to == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a program's text");
     }
-    put_span(to, program, l->first, l->mixed);
-    if (l->mixed > l->first && l->end > l->mixed) {
-        fputs("\n", to);
-    }
-    put_span(to, program, l->mixed, l->rest);
-    put_span(to, program, l->rest, l->end);
+    put_span(to, program, l->first, l->end, l->mixed > l->first ? l->mixed : l->end);
     bool failed = ferror(to) != 0;
     return fclose(to) == 0 && !failed
                ? MOE_OK
@@ -478,14 +478,14 @@ static int print_all(FILE *to, const moe_program *program, uint32_t layer, char 
     }
     if (all) {
         fputs("before the layers\n", to);
-        put_span(to, program, program->front.first, program->front.end);
+        put_span(to, program, program->front.first, program->front.end, UINT32_MAX);
     }
     if (status == MOE_OK) {
         put_layers(to, texts, n);
     }
     if (all) {
         fputs("\nbehind the layers\n", to);
-        put_span(to, program, program->back.first, program->back.end);
+        put_span(to, program, program->back.first, program->back.end, UINT32_MAX);
     }
     return status;
 }

@@ -154,8 +154,9 @@ static moe_resident_buddies rules_of(const moe_lossy *lossy, uint32_t layer)
                                   .drop_unserved = o->drop_unserved};
 }
 
-/* Computes the routed experts of a layer, and their sum, while it is being recorded. */
-static int serve_layer(void *user, moe_runner *runner, uint32_t layer, moe_error *err)
+/* Computes the routed experts of a layer while it is being recorded. */
+static int serve_layer(void *user, moe_runner *runner, uint32_t layer, const float **mixed,
+                       moe_error *err)
 {
     const moe_recorded_pass *r = user;
     moe_pass_buffers *b = &runner->buffers;
@@ -170,7 +171,7 @@ static int serve_layer(void *user, moe_runner *runner, uint32_t layer, moe_error
                                     .activation = op->u.experts.activation,
                                     .x = b->values[op->x.value],
                                     .outs = b->values[op->y.value],
-                                    .y = b->values[MOE_VALUE_BRANCH]};
+                                    .mixed = mixed};
     static const int biases[] = {MOE_LAYER_EXPERTS_GATE_BIAS, MOE_LAYER_EXPERTS_UP_BIAS,
                                  MOE_LAYER_EXPERTS_DOWN_BIAS};
     for (int p = 0; p < 3; p++) {
@@ -200,14 +201,8 @@ static uint32_t number_of(const moe_recorded_pass *r)
 static int record(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
 {
     moe_device *device = r->runner->device;
-    moe_pass recorded = *pass;
-    recorded.serve_layer = serve_layer;
-    recorded.serve_user = r;
     MOE_TRY(device->recording->record(device, number_of(r), err));
-    int status = moe_pass_queue_layers(r->runner, &recorded, r->first, err);
-    if (status == MOE_OK) {
-        status = moe_pass_queue_logits(r->runner, pass->logit_rows, pass->n_logit_rows, err);
-    }
+    int status = moe_pass_queue_whole(r->runner, pass, r->first, serve_layer, r, err);
     status = device->recording->record_end(device, status, err);
     if (r->kind == MOE_RECORDED_DRAFT) {
         r->parts->speculation->stats.draft_recordings += status == MOE_OK;

@@ -572,7 +572,7 @@ static void norms_quantise(void **state)
         reference.quantize_rows(expected, n, ROWS, n, &expected_q8, 0);
         if (combines) {
             norm.added = experts_sum;
-            norm.combine = (moe_combine){outs, weights, RANKS, n, experts_sum};
+            norm.combine = (moe_combine){outs, weights, RANKS, n, experts_sum, true};
         }
         moe_cuda_norm_quantize(NULL, &norm);
         assert_true(!combines || memcmp(experts_sum, added, ROWS * n * sizeof *added) == 0);

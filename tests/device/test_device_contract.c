@@ -253,8 +253,8 @@ static void check_dropped_ranks(moe_device *device)
     float *device_outs = device_upload(device, outs, sizeof outs);
     float *device_kept = device_upload(device, kept, sizeof kept);
     float *device_y = device_alloc(device, sizeof y);
-    moe_combine all = {device_outs, &weights[0][0], RANKS, N_IN, device_y};
-    moe_combine few = {device_kept, &kept_weights[0][0], KEPT, N_IN, device_y};
+    moe_combine all = {device_outs, &weights[0][0], RANKS, N_IN, device_y, false};
+    moe_combine few = {device_kept, &kept_weights[0][0], KEPT, N_IN, device_y, false};
     assert_int_equal(device->ops->combine(device, &few, N_ROWS, NULL), MOE_OK);
     assert_int_equal(device->ops->download(device, expected, device_y, sizeof y, NULL), MOE_OK);
     assert_int_equal(device->ops->combine(device, &all, N_ROWS, NULL), MOE_OK);

@@ -121,6 +121,8 @@ static void test_operand_beyond_its_row(void **state)
 
 static void check_spans(const moe_program *p)
 {
+    assert_int_equal(p->layers[0].first, p->front.end);
+    assert_int_equal(p->back.first, p->layers[p->config->n_layer - 1].end);
     for (uint32_t l = 0; l < p->config->n_layer; l++) {
         const moe_program_layer *layer = &p->layers[l];
         assert_true(layer->first <= layer->mixed && layer->mixed <= layer->rest &&
@@ -132,6 +134,7 @@ static void check_spans(const moe_program *p)
             assert_int_equal(p->ops[layer->rest + 1].kind, MOE_OP_EXPERTS);
         }
         assert_int_equal(routed && l > 0, layer->ahead.end > layer->ahead.first);
+        assert_true(l == 0 || layer->first == layer[-1].end);
     }
 }
 
@@ -201,6 +204,68 @@ static void test_norms_of_queries(void **state)
     assert_int_equal(query_norm_of("glm4moe-plain"), 0);
     assert_int_equal(query_norm_of("llama4"), 1);
     assert_int_equal(query_norm_of("llama4-128"), 0); /* Maverick has so many experts */
+}
+
+/* How many operations are fused with the first of this kind in the layer; 0: there is none. */
+static uint32_t fused_with(const moe_program *p, uint32_t layer, moe_op_kind kind)
+{
+    uint32_t i = p->layers[layer].first;
+    while (i < p->layers[layer].end && p->ops[i].kind != kind) {
+        i++;
+    }
+    return i < p->layers[layer].end ? p->ops[i].n_fused : 0;
+}
+
+/* Neighbours that fit one another are one call; else each is alone. */
+static void test_fused(void **state)
+{
+    static const struct {
+        const char *model;
+        uint32_t from_rope, from_add, from_sum, from_last_sum;
+    } cases[] = {
+        {"olmoe", 3, 2, 3, 4},        /* norms of all heads together stand alone */
+        {"hunyuanmoe", 0, 2, 0, 0},   /* embeddings before norms; a shared expert behind the sum */
+        {"deepseek2-v3", 0, 2, 0, 0}, /* parts of heads, and a latent */
+        {"gemma4", 3, 0, 0, 0},       /* norms of what is added */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fixture f;
+        open_model(&f, cases[i].model);
+        const uint32_t last = f.config.n_layer - 1;
+        assert_int_equal(fused_with(&f.program, last, MOE_OP_ROPE), cases[i].from_rope);
+        assert_int_equal(fused_with(&f.program, last, MOE_OP_ADD), cases[i].from_add);
+        assert_int_equal(fused_with(&f.program, last - 1, MOE_OP_COMBINE), cases[i].from_sum);
+        assert_int_equal(fused_with(&f.program, last, MOE_OP_COMBINE), cases[i].from_last_sum);
+        close_model(&f);
+    }
+    fixture f;
+    open_model(&f, "qwen3moe");
+    const moe_op *norm = &f.program.ops[f.program.layers[0].first + 2];
+    assert_true(norm->kind == MOE_OP_NORM && norm->fused == MOE_OP_HEADS && norm->n_fused == 5);
+    close_model(&f);
+}
+
+/* An operand that does not fit, or an operation that not every pass has, ends the sequence. */
+static void test_not_fused(void **state)
+{
+    fixture f;
+    (void)state;
+    open_model(&f, "qwen3moe");
+    moe_op *norms = &f.program.ops[f.program.layers[0].first + 2];
+    const moe_op as_built = norms[0];
+    norms[0].u.norm.eps *= 2; /* one kernel has one epsilon */
+    norms[0].n_fused = norms[2].n_fused = 0;
+    moe_program_fuse(&f.program);
+    assert_int_equal(norms[0].n_fused, 0);
+    assert_int_equal(norms[2].n_fused, 3);
+    norms[0] = as_built;
+    norms[4].if_choosing = true;
+    norms[0].n_fused = norms[2].n_fused = 0;
+    moe_program_fuse(&f.program);
+    assert_int_equal(norms[0].n_fused, 0);
+    assert_int_equal(norms[2].n_fused, 0);
+    close_model(&f);
 }
 
 /* ---- Devices ---- */
@@ -288,6 +353,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_operand_beyond_its_row),
         cmocka_unit_test(test_every_family),
         cmocka_unit_test(test_norms_of_queries),
+        cmocka_unit_test(test_fused),
+        cmocka_unit_test(test_not_fused),
         cmocka_unit_test(test_device_without_a_form),
         cmocka_unit_test(test_recordable),
     };

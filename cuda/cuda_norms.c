@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* Norms, and the rows that products read. A norm also quantises its rows, as attention does, and
+ * products of the same rows share them. Which rows are quantised is not in the program: between a
+ * norm and the experts that read it the host routes, predicts, computes beside, or brings rows. */
+#include "cuda/cuda_internal.h"
+#include "cuda/kernels/norm_launch.h"
+#include "runtime/base/error.h"
+
+int moe_cuda_begin(moe_cuda_device *cuda, moe_error *err)
+{
+    moe_cuda_forget_rows(cuda);
+    return moe_cuda_enter(cuda, err);
+}
+
+/* ---- Quantised rows ---- */
+
+void moe_cuda_forget_rows(moe_cuda_device *cuda)
+{
+    cuda->quantized.x = NULL;
+}
+
+void moe_cuda_wrote(moe_cuda_device *cuda, const float *x, size_t n)
+{
+    const moe_cuda_quantized *q = &cuda->quantized;
+    const uintptr_t from = (uintptr_t)q->x, end = (uintptr_t)(q->x + (size_t)q->n_rows * q->n_in);
+    if ((uintptr_t)x < end && from < (uintptr_t)(x + n)) {
+        moe_cuda_forget_rows(cuda);
+    }
+}
+
+void moe_cuda_note_rows(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in)
+{
+    cuda->quantized = (moe_cuda_quantized){.x = x, .n_rows = n_rows, .n_in = n_in};
+}
+
+void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in,
+                         moe_q8_rows *rows)
+{
+    const moe_cuda_quantized *q = &cuda->quantized;
+    moe_q8_rows_bind(rows, cuda->x_q8_memory, n_rows, n_in);
+    if (x != NULL && q->x == x && q->n_rows == n_rows && q->n_in == n_in) {
+        return;
+    }
+    moe_cuda_quantize job = {.x = x, .x_stride = n_in, .n_rows = n_rows, .out = *rows};
+    moe_cuda_quantize_rows(cuda->stream, &job);
+    moe_cuda_note_rows(cuda, x, n_rows, n_in);
+}
+
+bool moe_cuda_has_room_for(const moe_cuda_device *cuda, uint32_t n_rows, uint32_t n)
+{
+    return n_rows > 0 && n > 0 && n % MOE_Q8_BLOCK == 0 &&
+           moe_q8_rows_bytes(n_rows, n) <= cuda->x_q8_bytes;
+}
+
+/* ---- Norms ---- */
+
+static void norm_and_quantize(moe_cuda_device *cuda, moe_cuda_fused_norm *job)
+{
+    moe_q8_rows_bind(&job->out, cuda->x_q8_memory, job->n_rows, job->n);
+    moe_cuda_norm_quantize(cuda->stream, job);
+    moe_cuda_note_rows(cuda, job->y, job->n_rows, job->n);
+}
+
+int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
+                         uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    moe_cuda_fused_norm job = {
+        .x = x, .weight = weight, .y = y, .n_rows = n_rows, .n = n, .eps = eps};
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    if (y != x && x_stride == n && moe_cuda_has_room_for(cuda, n_rows, n)) {
+        norm_and_quantize(cuda, &job);
+    } else {
+        moe_cuda_rms_norm(cuda->stream, x, weight, y, n_rows, n, x_stride, eps);
+    }
+    return moe_cuda_launched(cuda, "a norm", err);
+}
+
+/* A block of the fused kernel reads all of a row's outputs: beyond so many floats (128 KiB, by
+ * estimate one to three microseconds for one multiprocessor) a kernel of its own, over many
+ * multiprocessors, sums. No GPU has timed the bound. */
+#define FUSED_SUM 32768u
+
+int moe_cuda_op_add_norm(moe_device *device, const moe_add_norm *norm, uint32_t n_rows,
+                         moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    const moe_combine *combine = norm->combine;
+    const bool fits = moe_cuda_has_room_for(cuda, n_rows, norm->n);
+    const bool sums = combine != NULL && fits && (size_t)combine->n_ranks * combine->n <= FUSED_SUM;
+    moe_cuda_fused_norm job = {.x = norm->a,
+                               .added = norm->b,
+                               .sum = norm->sum,
+                               .weight = norm->weight,
+                               .y = norm->y,
+                               .n_rows = n_rows,
+                               .n = norm->n,
+                               .eps = norm->eps};
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    if (sums) {
+        MOE_TRY(moe_cuda_stage_weights(cuda, combine, n_rows, &job.combine, err));
+    } else if (combine != NULL) {
+        MOE_TRY(moe_cuda_op_combine(device, combine, n_rows, err));
+    }
+    if (!fits) {
+        const size_t n = (size_t)n_rows * norm->n;
+        MOE_TRY(moe_cuda_op_add(device, norm->a, norm->b, norm->sum, n, err));
+        return moe_cuda_op_rms_norm(device, norm->sum, norm->weight, norm->y, n_rows, norm->n,
+                                    norm->n, norm->eps, err);
+    }
+    norm_and_quantize(cuda, &job);
+    return moe_cuda_launched(cuda, "a sum and its norm", err);
+}
