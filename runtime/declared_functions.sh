@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Prints the functions that public headers declare with MOE_API, one a line, sorted, each with its
-# symbol version: MOE_1, and for those of lab.h, which may change in every version of the library,
+# symbol version: MOE_0, and for those of lab.h, which may change in every version of the library,
 # MOE_LAB_VERSION. With --map first: the linker's version script that exports them and nothing else.
 # Arguments: [--map] VERSION header...
 set -eu
@@ -28,12 +28,12 @@ experimental=$(names "$lab")
 [ -n "$stable" ] && [ -n "$experimental" ] || { echo "no declarations in: $*" >&2; exit 1; }
 if [ "$map" = no ]; then
     {
-        printf '%s@@MOE_1\n' $stable
+        printf '%s@@MOE_0\n' $stable
         printf "%s@@MOE_LAB_$version\n" $experimental
     } | LC_ALL=C sort
     exit 0
 fi
-echo 'MOE_1 {'
+echo 'MOE_0 {'
 echo '    global:'
 printf '        %s;\n' $stable
 echo '    local:'

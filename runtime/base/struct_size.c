@@ -40,8 +40,8 @@
     _Static_assert(sizeof(moe_##name) == (size),                                                   \
                    "moe_" #name ": new fields take the place of its reserved words")
 
-WHOLE(engine_options, model_path, pass_progress);
-WHOLE(lossy_options, budget_order, last_reserved);
+WHOLE(engine_options, model_path, user);
+WHOLE(lossy_options, budget_order, quality_share);
 WHOLE(lab_options, kernels, read_in_place);
 WITH_RESERVED(session_options, sampling);
 WITH_RESERVED(sampling, seed);

@@ -123,14 +123,6 @@ int moe_lossy_check(const moe_engine_options *options, moe_error *err)
     if (o->low_bit) {
         MOE_TRY(check_low_bit(options, err));
     }
-    bool has_reserved = o->reserved != 0 || o->more_reserved[0] != 0 || o->more_reserved[1] != 0 ||
-                        o->more_reserved[2] != 0;
-    for (size_t i = 0; i < sizeof o->last_reserved; i++) {
-        has_reserved |= o->last_reserved[i] != 0;
-    }
-    if (has_reserved) {
-        return moe_fail(err, MOE_ERR_ARGUMENT, "moe_lossy_options: reserved must be 0");
-    }
     if (!moe_lossy_is_asked(options) && (o->quality_limit != 0.0 || o->quality_share != 0.0)) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "a quality limit or share acts on lossy modes, and none is on "

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Builds the Debian packages of this tree into the folder $1: command, library, headers. The tree's
+# Builds the Debian packages of this tree into the folder $1: command, library, headers, and their
+# bill of materials (sbom.py). The tree's
 # top level has no debian/ folder, so the sources and runtime/packaging/debian are put together in a
 # scratch folder. Needs dpkg-dev and debhelper, and what debian/control lists.
 set -eu
@@ -23,3 +24,4 @@ tree=$scratch/moe-offload-$version
 cd "$tree"
 dpkg-buildpackage -b -us -uc
 cp "$scratch"/*.deb "$out"
+"$top/runtime/packaging/sbom.py" "$scratch" "$version" >"$out/moe-offload_$version.spdx.json"

@@ -28,11 +28,26 @@ fail() {
     status=1
 }
 
-for package in moe-offload libmoe-offload1 libmoe-offload-dev; do
+for package in moe-offload libmoe-offload0 libmoe-offload-dev; do
     dpkg-deb -x "$packages/${package}"_*.deb "$root"
 done
-dpkg-deb -f "$packages"/libmoe-offload1_*.deb Depends | grep -q libhwloc ||
+dpkg-deb -f "$packages"/libmoe-offload0_*.deb Depends | grep -q libhwloc ||
     fail "the library's package does not depend on hwloc's"
+# The bill of materials: each package by its checksum, and each that the library's needs by its version.
+python3 - "$packages" <<'PYTHON' || fail 'the bill of materials'
+import hashlib, json, pathlib, re, subprocess, sys
+folder = pathlib.Path(sys.argv[1])
+bill = json.loads(next(folder.glob("moe-offload_*.spdx.json")).read_text())
+listed = {package["name"]: package for package in bill["packages"]}
+for deb in folder.glob("*.deb"):
+    name = subprocess.check_output(["dpkg-deb", "-f", deb, "Package"], text=True).strip()
+    if not name.endswith("-dbgsym"):
+        assert listed[name]["checksums"][0]["checksumValue"] == hashlib.sha256(deb.read_bytes()).hexdigest()
+    if name.startswith("libmoe-offload0"):
+        needs = subprocess.check_output(["dpkg-deb", "-f", deb, "Depends"], text=True)
+        for needed in re.findall(r"(?:^|, )([a-z0-9.+-]+)", needs):
+            assert listed[needed]["versionInfo"] != "NOASSERTION", needed
+PYTHON
 for file in usr/bin/moe-offload usr/include/moe/moe.h usr/share/man/man1/moe-offload.1.gz \
     lib/systemd/system/moe-offload.service usr/share/bash-completion/completions/moe-offload.bash \
     usr/share/zsh/site-functions/_moe-offload \
@@ -49,7 +64,7 @@ ${CC:-cc} -std=c11 -Wall -Wextra -Werror -pedantic -O1 "$source/examples/two_ses
     $(pkg-config --define-variable=prefix="$prefix" --cflags --libs moe-offload) -o "$scratch/two"
 LD_LIBRARY_PATH=$libdir
 export LD_LIBRARY_PATH
-ldd "$scratch/two" | grep -q "=> $libdir/libmoe_offload.so.1" || fail 'the program links another library'
+ldd "$scratch/two" | grep -q "=> $libdir/libmoe_offload.so.0" || fail 'the program links another library'
 
 # Two sessions: the second one is cancelled after 4 tokens, the first has all that it has alone.
 run() {

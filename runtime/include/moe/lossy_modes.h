@@ -41,14 +41,15 @@ typedef struct moe_lossy_options {
     bool budget_free_resident; /* experts in memory do not count; default false */
 
     /* Buddies replace missing experts (BuddyMoE). They need a calibration. */
-    bool buddies;                  /* default false, and then the other fields of buddies are not
-                                    * used */
-    bool buddies_random;           /* a baseline: any expert in memory; default false */
-    bool buddies_own_weight;       /* weighted by the router; default true; false: by the missing
-                                    * expert's weight, as in the paper */
-    bool buddies_drop;             /* a missing expert without a buddy is dropped; default false:
-                                      it is fetched */
-    uint16_t reserved;             /* must be 0 */
+    bool buddies;            /* default false, and then the other fields of buddies are not
+                              * used */
+    bool buddies_random;     /* a baseline: any expert in memory; default false */
+    bool buddies_own_weight; /* weighted by the router; default true; false: by the missing
+                              * expert's weight, as in the paper */
+    bool buddies_drop;       /* a missing expert without a buddy is dropped; default false:
+                                it is fetched */
+    /* Co-activations count min(p_i, p_j) of a token, p over its experts; default false: 1. */
+    bool buddies_weighted;
     uint32_t buddies_max_replaced; /* rho: of a token and layer, 0..64; default 3 */
     uint32_t buddies_max;          /* K_max: buddies of an expert, 1..1024; default 4 */
     uint32_t buddies_search;       /* how many of them are tried, 0..1024; 0: all; default 0 */
@@ -61,28 +62,10 @@ typedef struct moe_lossy_options {
                            * more, 0..2; above 1: everywhere; default 2 */
     float buddies_beta;   /* no replacement in a layer if this share of the requested experts is
                            * missing, 0..1; default 1: everywhere */
-    float buddies_eta;    /* weight of novelty in the choice of a buddy, 0..10; default 0 */
-
-    /* Quality limits of the lossy modes above, one of which must be on. */
-    double quality_limit; /* mean KL (nats) to the exact pass that turns lossy modes off; 0: none */
-    /* The share of passes that are compared with the exact one, (0, 1]; 0: 0.02. The first 8
-     * positions that a session evaluates under lossy modes are always compared. */
-    double quality_share;
-
-    /* Low-bit copies stand in for experts that are not in memory. They need the file that
-     * moe_calibrate() makes with low_bit_type, and the CPU as the device. */
-    bool low_bit;             /* default false, and then the other fields of low_bit are not used */
-    uint8_t more_reserved[3]; /* must be 0 */
-    /* Only where the expert's share of a token's router weight is below this, (0, 1]; others are
-     * fetched. Default 1: wherever one is missing */
-    float low_bit_below;
-    double low_bit_share; /* of the memory for experts, what the copies get, (0, 1); default 0.5.
-                           * Never more than all of them take */
-
-    /* More of buddies. */
     /* Bytes that a pass may fetch for layers that are left unchanged: beta is chosen by what the
      * latest passes missed, and is buddies_beta at most; 0: buddies_beta alone. Default 0 */
     uint64_t buddies_transfer;
+    float buddies_eta; /* weight of novelty in the choice of a buddy, 0..10; default 0 */
     /* On a device with its own memory: the score of a buddy that is in host memory is multiplied by
      * 1 minus this, 0..1; default 1: only buddies in the device's memory. Only experts that are on
      * the disk get a buddy of host memory. */
@@ -94,9 +77,21 @@ typedef struct moe_lossy_options {
     /* The score of a buddy that the token has already is multiplied by this, 0..1; default 0: it is
      * excluded. One that is taken computes once, with the sum of both weights. */
     float buddies_reuse;
-    /* Co-activations count min(p_i, p_j) of a token, p over its experts; default false: 1. */
-    bool buddies_weighted;
-    uint8_t last_reserved[7]; /* must be 0 */
+
+    /* Low-bit copies stand in for experts that are not in memory. They need the file that
+     * moe_calibrate() makes with low_bit_type, and the CPU as the device. */
+    bool low_bit; /* default false, and then the other fields of low_bit are not used */
+    /* Only where the expert's share of a token's router weight is below this, (0, 1]; others are
+     * fetched. Default 1: wherever one is missing */
+    float low_bit_below;
+    double low_bit_share; /* of the memory for experts, what the copies get, (0, 1); default 0.5.
+                           * Never more than all of them take */
+
+    /* Quality limits of the modes above, one of which must be on. */
+    double quality_limit; /* mean KL (nats) to the exact pass that turns lossy modes off; 0: none */
+    /* The share of passes that are compared with the exact one, (0, 1]; 0: 0.02. The first 8
+     * positions that a session evaluates under lossy modes are always compared. */
+    double quality_share;
 } moe_lossy_options;
 
 MOE_API void moe_lossy_options_init_sized(moe_lossy_options *options, size_t struct_size);

@@ -97,6 +97,14 @@ struct moe_engine_options {
      * log line says so. */
     uint32_t context;
     uint32_t prefill_chunk; /* most rows of one pass, drafts' too, 1..4096; 0: 512 */
+    /* Most rows of a panel, beside prefill_chunk. A prompt of more than prefill_chunk tokens goes
+     * through the model layer by layer, all its rows before the next layer, so that each missing
+     * expert is read once for all of them, and not once for each prefill_chunk rows. A row takes
+     * the model's width in floats of the memory for experts while the panel is under way. The text
+     * is the same. Drafting layers, lookahead and what records routings do without. 0: what an
+     * eighth of the memory for experts holds, if some of them miss; not above prefill_chunk: no
+     * panels */
+    uint32_t panel;
     moe_kv_cache_type kv_cache;
     moe_float_gemm float_gemm;
     /* Opening and planning fail with MOE_ERR_BUDGET unless so many sessions with a full context
@@ -111,6 +119,18 @@ struct moe_engine_options {
     /* Accepts a host_memory above what machine and control groups have. The kernel may then swap,
      * or kill the process. */
     bool overcommit_memory;
+    /* Bytes of RAM that the program will take for itself once the engine is open, such as a
+     * server's connections. The plan counts them with the process, so that the engine leaves them
+     * free; opening fails if they do not fit. */
+    uint64_t program_memory;
+    /* A folder for KV pages of sessions that wait; NULL: none. Where memory is short for a session
+     * and the expert slots are at the least that works, the session that was not used for longest
+     * is parked: its pages and states go to a file without a name, with a checksum, and come back
+     * before it is used again; a file that cannot be read or is damaged costs its tokens'
+     * evaluation again, and the log is told. The text is the same. `sessions` of them then need not
+     * fit at once, only the tokens and logits of each beside one whole session; stepped together,
+     * they must. Sessions that draft by a layer or look ahead are not parked. */
+    const char *park_folder;
 
     bool buffered_io;        /* read experts through the page cache instead of O_DIRECT */
     moe_io_kind io;          /* how experts are read */
@@ -121,6 +141,27 @@ struct moe_engine_options {
      * The session is unchanged and the step can be repeated. Opening and closing are bounded in the
      * same way when they wait for headers, calibration and weights. */
     double io_timeout;
+    /* [n_model_copies] Copies of the model on other drives; of a split model any part of each. Each
+     * block of an expert is read from the drive that will have it soonest, by its queue and the
+     * speed measured so far. What one cannot read, or has damaged, is read from another, and the
+     * log is told. Opening fails if a file is no copy: files, sizes, headers and samples of the
+     * weights are compared. At most 7; NULL: none. The text is the same. */
+    const char *const *model_copies;
+    size_t n_model_copies;
+    /* Checksums of the weights are made while these are first read. What is read for the first time
+     * in a process must match the one that an earlier one has made, and so must each 16th reading
+     * after it, every reading where a calibration has the checksums, and all that copies give: a
+     * part of an expert is read from a copy only once its checksum is known. They show what has
+     * changed since the first reading; damage that the file had before, only those of a
+     * calibration. This file keeps them: "auto": MODEL.moe-sums beside the model; NULL, "none":
+     * they are in memory alone, as also where it cannot be written (one log line says so). For
+     * model files that were changed or replaced it begins anew. The experts of a drafting layer,
+     * and a drafting file, have theirs in a file of the same name with "-draft" behind it. */
+    const char *checksums;
+    /* Makes the checksums of what has not been read yet while no step runs: a thread reads it from
+     * the files, and leaves off when a step begins or the engine closes. Auto: if a file keeps them
+     */
+    moe_switch idle_checksums;
 
     /* How experts are brought in. */
     /* The sidecar that moe_calibrate() wrote (moe/calibrate.h); NULL: the one beside the model, if
@@ -180,56 +221,10 @@ struct moe_engine_options {
     /* Settings of experiments (moe/lab.h, which may change in every version); NULL: defaults. */
     const struct moe_lab_options *lab;
 
-    moe_progress_fn progress; /* may be NULL */
-    moe_log_fn log;           /* may be NULL */
-    void *user;               /* passed to progress and log */
-
-    /* [n_model_copies] Copies of the model on other drives; of a split model any part of each. Each
-     * block of an expert is read from the drive that will have it soonest, by its queue and the
-     * speed measured so far. What one cannot read, or has damaged, is read from another, and the
-     * log is told. Opening fails if a file is no copy: files, sizes, headers and samples of the
-     * weights are compared. At most 7; NULL: none. The text is the same. */
-    const char *const *model_copies;
-    size_t n_model_copies;
-
-    /* Bytes of RAM that the program will take for itself once the engine is open, such as a
-     * server's connections. The plan counts them with the process, so that the engine leaves them
-     * free; opening fails if they do not fit. */
-    uint64_t program_memory;
-
-    /* A folder for KV pages of sessions that wait; NULL: none. Where memory is short for a session
-     * and the expert slots are at the least that works, the session that was not used for longest
-     * is parked: its pages and states go to a file without a name, with a checksum, and come back
-     * before it is used again; a file that cannot be read or is damaged costs its tokens'
-     * evaluation again, and the log is told. The text is the same. `sessions` of them then need not
-     * fit at once, only the tokens and logits of each beside one whole session; stepped together,
-     * they must. Sessions that draft by a layer or look ahead are not parked. */
-    const char *park_folder;
-
-    /* Checksums of the weights are made while these are first read. What is read for the first time
-     * in a process must match the one that an earlier one has made, and so must each 16th reading
-     * after it, every reading where a calibration has the checksums, and all that copies give: a
-     * part of an expert is read from a copy only once its checksum is known. They show what has
-     * changed since the first reading; damage that the file had before, only those of a
-     * calibration. This file keeps them: "auto": MODEL.moe-sums beside the model; NULL, "none":
-     * they are in memory alone, as also where it cannot be written (one log line says so). For
-     * model files that were changed or replaced it begins anew. The experts of a drafting layer,
-     * and a drafting file, have theirs in a file of the same name with "-draft" behind it. */
-    const char *checksums;
-    /* Makes the checksums of what has not been read yet while no step runs: a thread reads it from
-     * the files, and leaves off when a step begins or the engine closes. Auto: if a file keeps them
-     */
-    moe_switch idle_checksums;
-    /* Most rows of a panel, beside prefill_chunk. A prompt of more than prefill_chunk tokens goes
-     * through the model layer by layer, all its rows before the next layer, so that each missing
-     * expert is read once for all of them, and not once for each prefill_chunk rows. A row takes
-     * the model's width in floats of the memory for experts while the panel is under way. The text
-     * is the same. Drafting layers, lookahead and what records routings do without. 0: what an
-     * eighth of the memory for experts holds, if some of them miss; not above prefill_chunk: no
-     * panels */
-    uint32_t panel;
-
-    moe_pass_progress_fn pass_progress; /* how far a step's pass is, with `user`; may be NULL */
+    moe_progress_fn progress;           /* may be NULL */
+    moe_pass_progress_fn pass_progress; /* how far a step's pass is; may be NULL */
+    moe_log_fn log;                     /* may be NULL */
+    void *user;                         /* passed to all three */
 };
 
 MOE_API void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size);

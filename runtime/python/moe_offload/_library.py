@@ -111,7 +111,7 @@ def _raising(function):
 
 class _Library:
     def __init__(self) -> None:
-        name = os.environ.get("MOE_OFFLOAD_LIBRARY", "libmoe_offload.so.1")
+        name = os.environ.get("MOE_OFFLOAD_LIBRARY", "libmoe_offload.so.0")
         try:
             library = ctypes.CDLL(name)
         except OSError as error:
