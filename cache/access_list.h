@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A trace as a cache sees it. Each layer of each pass has its distinct experts, ascending, with the
+/* A trace as a cache sees it: for each layer of each pass the distinct experts, ascending, with the
  * rows that chose them and the time of their next use. */
 #ifndef MOE_CACHE_ACCESS_LIST_H
 #define MOE_CACHE_ACCESS_LIST_H

@@ -52,8 +52,8 @@ uint32_t moe_expert_cache_key_of(const moe_expert_cache *cache, uint32_t slot);
 
 /* Makes `above` the tier over `below`, a cache of the same model: an expert that both hold, and
  * neither pins, is spare below. While there are spare experts, the victim below is the one that was
- * used last above, since it will stay there longest; otherwise the policy nominates. Both caches
- * must be new, and are destroyed together. False when memory is short. */
+ * used last above, because it will stay there longest; otherwise the policy nominates. Both caches
+ * must be new and are destroyed together. False when memory is short. */
 bool moe_expert_cache_stack(moe_expert_cache *below, moe_expert_cache *above);
 /* Spare experts in the key's domain; 0 without a tier above. */
 uint32_t moe_expert_cache_n_spare(const moe_expert_cache *cache, uint32_t key);
@@ -68,18 +68,18 @@ uint32_t moe_expert_cache_access(moe_expert_cache *cache, uint32_t key,
  */
 uint32_t moe_expert_cache_prefetch(moe_expert_cache *cache, uint32_t key,
                                    const moe_policy_access *access, uint32_t *evicted);
-/* Like an access to a key that is not resident, which is given this slot: an empty one, or that of
- * a key without pins, which is evicted. Both are of the key's domain. */
+/* Like an access to a key that is not resident, but the caller names the slot, which is of the
+ * key's domain: an empty slot, or one whose key has no pins and is evicted. */
 void moe_expert_cache_take(moe_expert_cache *cache, uint32_t slot, uint32_t key,
                            const moe_policy_access *access);
-/* Names up to n slots of the layer's domain that could be taken so: empty ones first, then those of
- * the experts that the policy would evict, in its order. Changes nothing that is resident. Returns
- * how many. */
+/* Names up to n slots of the layer's domain that moe_expert_cache_take() could take: empty ones
+ * first, then those of the experts that the policy would evict, in its order. Changes nothing that
+ * is resident. Returns their number. */
 uint32_t moe_expert_cache_nominate(moe_expert_cache *cache, uint32_t layer, uint32_t n,
                                    uint32_t *slots);
 /* The number of a layer's domain; MOE_SLOT_NONE for a layer without experts. */
 uint32_t moe_expert_cache_domain_of(const moe_expert_cache *cache, uint32_t layer);
-/* For a load that failed or was cancelled: the key leaves its slot and loses its pins. */
+/* Removes the key from its slot and drops its pins, after a load that failed or was cancelled. */
 void moe_expert_cache_drop(moe_expert_cache *cache, uint32_t key);
 
 /* Pins a resident key, which is then never a victim. Pins nest. */
@@ -89,17 +89,18 @@ bool moe_expert_cache_is_pinned(const moe_expert_cache *cache, uint32_t key);
 
 void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
 
-/* From now on layers are used once, in ascending order, and have come to this one: a scan, the
- * worst case of every policy that looks at the past alone. Victims then come from layers behind it,
- * else from those ahead, and from the layer itself only when nothing else is left; the policy says
- * which of them. A prefetch takes none but from behind. MOE_NO_SCAN: the policy alone decides. */
+/* Says that from now on each layer is used once, in ascending order, beginning with this one: a
+ * scan, the worst case of every policy that only looks at the past. Victims then come from earlier
+ * layers, else from later ones, and from the layer itself only when nothing else is left; the
+ * policy chooses among them. A prefetch takes victims from earlier layers only. MOE_NO_SCAN: the
+ * policy alone decides. */
 #define MOE_NO_SCAN UINT32_MAX
 void moe_expert_cache_scan(moe_expert_cache *cache, uint32_t layer);
 
 /* Whether forecasts change what a policy nominates. */
 bool moe_policy_looks_ahead(const moe_policy *policy);
-/* Passes forecasts on to the policy, in place of earlier ones. Leaves out keys outside the model.
- * The policy is told nothing if memory is short or it does not look ahead. */
+/* Passes forecasts on to the policy; they replace earlier ones. Leaves out keys outside the model.
+ * Does nothing if memory is short or the policy does not look ahead. */
 void moe_expert_cache_lookahead(moe_expert_cache *cache, uint64_t first_pass,
                                 const moe_policy_forecast *uses, size_t n);
 
@@ -123,7 +124,7 @@ bool moe_expert_cache_domain(const moe_expert_cache *cache, uint32_t d,
 bool moe_expert_cache_close(moe_expert_cache *cache, uint32_t d, uint32_t n_run, uint32_t *first);
 /* Opens a run that close() returned. */
 void moe_expert_cache_open_again(moe_expert_cache *cache, uint32_t first, uint32_t n_run);
-/* Closes an empty slot for good; one that is closed stays so. */
+/* Closes a slot for good, which must be empty or closed. */
 void moe_expert_cache_withdraw(moe_expert_cache *cache, uint32_t slot);
 /* Slots that are closed now. */
 uint32_t moe_expert_cache_n_closed(const moe_expert_cache *cache);
@@ -136,8 +137,8 @@ uint32_t moe_expert_cache_n_resident(const moe_expert_cache *cache);
 /* How often any key has been given a slot or has left one. */
 uint64_t moe_expert_cache_n_changes(const moe_expert_cache *cache);
 void moe_expert_cache_get_stats(const moe_expert_cache *cache, moe_expert_cache_stats *stats);
-/* What must hold between two calls: lookup, slots, pins, domains and counts agree. O(keys + slots).
- */
+/* Checks what must hold between two calls: lookup, slots, pins, domains and counts agree. O(keys +
+ * slots). */
 bool moe_expert_cache_is_sane(const moe_expert_cache *cache);
 
 /* A policy by name ("lru", "lfru", ...) or from a plug-in (a name that ends in ".so"). *plugin is a

@@ -3,9 +3,9 @@
  * The policy nominates the victim. The cache checks each nomination: the key must be in the
  * policy's domain and not pinned.
  *
- * Slots are taken out of the cache and given back while it is in use, when something else needs
- * their memory. A closed slot holds no key and is not on its domain's free stack, so no key can be
- * given it. */
+ * Slots may be closed and opened again while the cache is in use, because their memory serves
+ * another use meanwhile. A closed slot holds no key and is not on its domain's free stack, so no
+ * key can get it. */
 #include "cache/expert_cache_state.h"
 #include "cache/layer_access.h"
 #include "runtime/base/moe_assert.h"
@@ -36,7 +36,7 @@ static moe_policy_access seen_access(const moe_cache_domain *domain,
 }
 
 /* Puts a key on its domain's list of spare keys if it is spare, or takes it off if it is not.
- * Called after each change of what that depends on. */
+ * Called after each change of the key's slot or pins, in either tier. */
 static void note_spare(moe_expert_cache *cache, uint32_t key)
 {
     if (cache == NULL || cache->above == NULL) {
@@ -53,7 +53,7 @@ static void note_spare(moe_expert_cache *cache, uint32_t key)
     }
 }
 
-/* The key's slot or pins have changed. */
+/* Notes that the key's slot or pins have changed. */
 static void note_change(moe_expert_cache *cache, uint32_t key)
 {
     note_spare(cache, key);
@@ -121,7 +121,7 @@ void moe_expert_cache_scan(moe_expert_cache *cache, uint32_t layer)
     cache->scanned = layer;
 }
 
-/* The policy's choice, if it keeps its contract. */
+/* The policy's choice, if the policy keeps its contract. */
 static uint32_t choice_of_policy(const moe_expert_cache *cache, moe_cache_domain *domain,
                                  uint32_t for_key)
 {
@@ -131,7 +131,8 @@ static uint32_t choice_of_policy(const moe_expert_cache *cache, moe_cache_domain
                                                            : MOE_KEY_NONE;
 }
 
-/* The policy's choice among the layers that a scan spares least, up to the last of `last`. */
+/* The policy's choice among the layers that the scan needs least. Tries the kinds of layers in
+ * order, up to `last`. */
 static uint32_t choose_behind_scan(moe_expert_cache *cache, moe_cache_domain *domain,
                                    uint32_t for_key, moe_victim_layers last)
 {
@@ -145,7 +146,8 @@ static uint32_t choose_behind_scan(moe_expert_cache *cache, moe_cache_domain *do
 }
 
 /* Returns a spare expert; else the policy's choice, or the first evictable slot if the policy
- * breaks its contract. None for a prefetch during a scan that would cost what the scan needs. */
+ * breaks its contract. During a scan, returns none for a prefetch that would evict an expert which
+ * the scan needs. */
 static uint32_t choose_victim(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t for_key,
                               bool prefetches)
 {
@@ -174,8 +176,8 @@ static uint32_t choose_victim(moe_expert_cache *cache, moe_cache_domain *domain,
     return MOE_KEY_NONE;
 }
 
-/* Gives the key a slot. Returns MOE_SLOT_NONE when all slots of its domain are pinned, or none is
- * to be had for a prefetch. */
+/* Gives the key a slot. Returns MOE_SLOT_NONE when all slots of its domain are pinned, or a
+ * prefetch may evict nothing. */
 static uint32_t give_slot(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t key,
                           const moe_policy_access *access, bool prefetches, uint32_t *evicted)
 {

@@ -15,7 +15,8 @@ static bool is_of(const moe_expert_cache *cache, uint32_t domain, uint32_t key)
     return key < cache->n_keys && cache->domain_of_layer[key / cache->n_expert] == domain;
 }
 
-/* Whether forecasts may go to a cache's only domain as they are. */
+/* Whether the cache has one domain and all forecasts are of its keys, so that they can be passed on
+ * unchanged. */
 static bool all_are_keys(const moe_expert_cache *cache, const moe_policy_forecast *uses, size_t n)
 {
     bool all = cache->domains[0].first_key == 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Which slots a domain would give to its next keys, ahead of their accesses: for passes that give
- * slots to experts while nobody can ask. */
+/* Lists the slots that a domain would give to its next keys, before any access: for passes that a
+ * device carries out alone, which give slots to experts without asking the cache. */
 #include "cache/expert_cache_state.h"
 #include "runtime/base/moe_assert.h"
 
-/* The moe_policy_evictable of a nomination: leaves out what has been named. */
+/* The moe_policy_evictable of a nomination: leaves out keys that were named before. */
 static bool may_be_named(void *context, uint32_t seen_key)
 {
     const moe_cache_domain *domain = context;

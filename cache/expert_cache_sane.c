@@ -81,8 +81,8 @@ static bool domain_is_sane(const moe_expert_cache *cache, uint32_t d)
            moe_cache_domain_counts_are_sane(cache, domain) && slots_are_sane(cache, domain);
 }
 
-/* Checks the links to the tiers beside it, and that the lists of spare experts have those and no
- * others. */
+/* Checks the links to the tiers above and below, and that the lists of spare experts have exactly
+ * these. */
 static bool stack_is_sane(const moe_expert_cache *cache)
 {
     uint64_t n_spare = 0;

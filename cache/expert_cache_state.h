@@ -37,7 +37,7 @@ typedef struct moe_cache_domain {
     uint32_t n_spare;  /* keys that moe_cache_is_spare() holds for */
 } moe_cache_domain;
 
-/* Which layers a victim may come from, seen from the one that a scan has come to. */
+/* Which layers a victim may come from, relative to the layer that a scan has reached. */
 typedef enum moe_victim_layers { MOE_FROM_BEHIND, MOE_FROM_AHEAD, MOE_FROM_ALL } moe_victim_layers;
 
 struct moe_expert_cache {
@@ -50,7 +50,7 @@ struct moe_expert_cache {
     uint32_t n_domains;
     moe_cache_domain *domains;
     uint32_t *domain_of_layer; /* [n_layer] or MOE_DOMAIN_NONE */
-    /* The tiers beside it, or NULL (moe_expert_cache_stack()). */
+    /* The tiers above and below, or NULL (moe_expert_cache_stack()). */
     moe_expert_cache *above, *below;
     moe_key_list spare; /* with a tier above: a list for each domain, the last used first */
     /* Changing. */
@@ -78,8 +78,8 @@ static inline moe_cache_domain *moe_cache_domain_of(const moe_expert_cache *cach
     return domain == MOE_DOMAIN_NONE ? NULL : &cache->domains[domain];
 }
 
-/* Whether both tiers hold the key, and nothing pins it in either. A pinned one above may still be
- * on its way there, from here. */
+/* Whether both tiers hold the key and neither pins it. A key that is pinned above may still be
+ * copied there from this tier. */
 static inline bool moe_cache_is_spare(const moe_expert_cache *cache, uint32_t key)
 {
     return cache->slot_of_key[key] != MOE_SLOT_NONE && cache->pins[key] == 0 &&

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Layers come in a circle: the experts of the layer just passed are needed again only a whole pass
  * later. The victim therefore comes from the current layer, else from the one before it, and so on
- * backwards round the circle; within a layer it is the least recently used. This keeps what is
- * needed next, which LRU evicts when the cache is smaller than a pass. O(layers). */
+ * backwards round the circle; within a layer it is the least recently used. This keeps the experts
+ * that are needed next, which LRU evicts when the cache is smaller than a pass. O(layers). */
 #include <stdlib.h>
 
 #include "cache/key_list.h"

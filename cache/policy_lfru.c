@@ -13,8 +13,8 @@
  * than a pass's working set hits nothing, because it always evicts what the next layers need.
  *
  * Forecasts of the next passes (lookahead()) replace 1/p - 1 for those passes. An expert in a
- * forecast is expected at that pass with its chance. One that is in none is less likely than p, the
- * more so the more reliable the forecasts are (forecast_table.h).
+ * forecast is expected at that pass with the forecast's probability. An expert in no forecast is
+ * less likely than p, and the less likely the more reliable the forecasts are (forecast_table.h).
  *
  * The estimates of a layer change once a pass has been through it; they are updated when the pass
  * has gone on to the next layer: O(experts of the layer). Each layer keeps its resident experts in

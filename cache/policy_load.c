@@ -89,7 +89,7 @@ static int load_plugin(const moe_policy **out, void **plugin, const char *path, 
     if (size < 0 || (size_t)size >= sizeof local) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "the path of the policy plug-in is too long");
     }
-    /* It would also wait for the writer of a named pipe. */
+    /* dlopen() would also wait for the writer of a named pipe. */
     int fd;
     moe_error reason = {""};
     int status = moe_input_open(&fd, local, 0, &reason);

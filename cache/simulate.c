@@ -177,7 +177,7 @@ static void end_prefetches(simulator *sim)
 /* ---- Passes ---- */
 
 /* Runs the layer at `index` of the accesses' table, and prefetches the next one while its last wave
- * is held. False when a wave took nothing, which layer_access.h rules out. */
+ * is held. False when a wave took nothing, which layer_access.h says cannot happen. */
 static bool run_layer(simulator *sim, size_t index, bool has_next)
 {
     size_t first = sim->accesses.start[index];

@@ -5,8 +5,9 @@
  * It drafts pass after pass: pass t + 1 is right with probability `stands`, t + 2 likewise if t + 1
  * is, and so on. The current pass is always right, because its tokens are known. It names each
  * expert of a right pass with probability `recall`, and each of a wrong pass with `recall_wrong`;
- * wrong names are drawn by how often the trace uses an expert. A pass is drafted once; only if it
- * comes and was wrong are it and all later ones drafted again. */
+ * wrong names are drawn by how often the trace uses an expert. It drafts a pass once. Only when a
+ * pass that was drafted wrong becomes the current one does it draft that pass and all later ones
+ * again. */
 #ifndef MOE_CACHE_SIMULATED_DRAFT_H
 #define MOE_CACHE_SIMULATED_DRAFT_H
 

@@ -76,7 +76,7 @@ int moe_trace_add_list(moe_trace *trace, const uint16_t *ids, const float *gates
 /* Adds a forecast made before the pass of the last row. MOE_ERR_FORMAT: out of range;
  * MOE_ERR_MEMORY. */
 int moe_trace_add_forecast(moe_trace *trace, const moe_trace_forecast *forecast);
-/* Ends the trace after its last row, and sets what depends on all rows. */
+/* Ends the trace after its last row, and sets the fields that depend on all rows. */
 int moe_trace_finish(moe_trace *trace, moe_error *err);
 
 #endif

@@ -12,8 +12,8 @@
 
 typedef struct moe_trace_writer moe_trace_writer;
 
-/* The rows stand in the file as they are written. whole: the file replaces an older one when it is
- * closed, if everything was written. */
+/* Each row is in the file once it is written. whole: instead, the complete file replaces an older
+ * one when it is closed, if everything was written. */
 int moe_trace_writer_open(moe_trace_writer **out, const char *path, uint32_t n_layer,
                           uint32_t n_expert, bool has_gates, bool whole, moe_error *err);
 /* pass: ascending; consecutive rows of one pass have the same number. */

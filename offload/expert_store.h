@@ -246,29 +246,31 @@ typedef enum moe_expert_reach {
     MOE_REACH_HOST    /* in its host slot, over the link */
 } moe_expert_reach;
 
-/* Takes note of moves that have ended. Returns a number that changes whenever what reach() says may
- * have changed. */
+/* Takes note of moves that have ended. Returns a number that changes whenever the answers of
+ * reach() may have changed. */
 uint64_t moe_expert_store_settle(moe_expert_store *store);
-/* Sets reach [n_expert] to moe_expert_reach values, and addresses [n_expert] likewise (zero: NONE).
- * All stays so until the next call that may move anything: only this thread requests moves, and
- * what is under way goes to slots of experts that are not reached. in_place: also in host slots. */
+/* Sets reach [n_expert] to moe_expert_reach values and addresses [n_expert] to the experts' places
+ * (zero: NONE). They hold until the next call that may move anything: only this thread requests
+ * moves, and moves under way go to slots of experts with MOE_REACH_NONE. in_place: counts experts
+ * in host slots, too. */
 void moe_expert_store_reach(moe_expert_store *store, uint32_t layer, bool in_place, uint8_t *reach,
                             moe_expert_address *addresses);
-/* Offers up to n slots of the layer's domain for experts that a pass reads over the link: empty
- * ones, then those that the policy would give up. Experts without a copy in host memory that the
- * device reads are left out and count towards n, since they cannot leave so. Returns how many. An
- * offer holds as reach() does; one that is not taken up costs nothing. */
+/* Offers up to n slots of the layer's domain for experts that a pass reads over the link: first
+ * empty slots, then slots whose experts the policy would evict. Leaves out slots whose expert has
+ * no copy in host memory that the device can read, because that expert would be lost; they count
+ * towards n. Returns the number of offers. An offer holds as long as the answers of reach(). An
+ * offer that the pass does not use costs nothing. */
 uint32_t moe_expert_store_offer(moe_expert_store *store, uint32_t layer, uint32_t n,
                                 moe_slot_offer *offers);
 /* Whether an offer still holds, in a later pass. */
 bool moe_expert_store_offer_holds(const moe_expert_store *store, const moe_slot_offer *offer);
-/* For an offer that a failed pass may have taken up: what is in the slot is not known. */
+/* Gives up the slot of an offer that a failed pass may have used: its content is unknown. */
 void moe_expert_store_lose_offer(moe_expert_store *store, const moe_slot_offer *offer);
-/* The number of a layer's domain: layers of one number share slots. Less than n_layer. */
+/* The number of a layer's domain, less than n_layer. Layers with the same number share slots. */
 uint32_t moe_expert_store_domain_of(const moe_expert_store *store, uint32_t layer);
-/* Begins to move experts that were read in place and not kept, for later passes: those that find an
- * empty slot, and of those that were so read twice in a few passes one for four readings. Call
- * between two layers. */
+/* Begins to move experts that passes read in place and did not keep, so that later passes have them
+ * on the device: all that find an empty slot, and of those that were read twice in a few passes one
+ * for every four readings. Call between two layers. */
 void moe_expert_store_promote(moe_expert_store *store, uint64_t pass);
 /* The statistics' host_hits. */
 uint64_t moe_expert_store_host_hits(const moe_expert_store *store);
@@ -279,24 +281,24 @@ uint64_t moe_expert_store_host_hits(const moe_expert_store *store);
  * this. */
 void moe_expert_store_foresee(moe_expert_store *store, uint32_t layer, uint64_t pass,
                               const uint32_t *experts, uint32_t n);
-/* Tells the caches of both tiers what the passes from first_pass on are expected to use, in place
- * of earlier forecasts. Moves nothing. */
+/* Gives the caches of both tiers a forecast of what the passes from first_pass on will use; it
+ * replaces earlier forecasts. Moves nothing. */
 void moe_expert_store_lookahead(moe_expert_store *store, uint64_t first_pass,
                                 const moe_policy_forecast *uses, size_t n);
-/* Withdraws what was foreseen and is no longer wanted: ends protection and cancels reads that have
- * not begun. */
+/* Withdraws foreseen experts that `still` no longer wants: ends their protection and cancels reads
+ * that have not begun. */
 typedef bool (*moe_still_foreseen_fn)(uint32_t layer, uint32_t expert, void *user);
 void moe_expert_store_forget(moe_expert_store *store, moe_still_foreseen_fn still, void *user);
 
-/* What must hold between two calls: tiers are sane, every pin has an owner, and moves under way are
- * pinned. O(slots + keys). */
+/* Checks what must hold between two calls: tiers are sane, every pin has an owner, and moves under
+ * way are pinned. O(slots + keys). */
 bool moe_expert_store_is_sane(const moe_expert_store *store);
 
 /* True when the disk has no demand or verification to serve. */
 bool moe_expert_store_is_idle(const moe_expert_store *store);
 
 void moe_expert_store_end_pass(moe_expert_store *store, uint64_t pass);
-/* In all tiers: moe_expert_cache_scan(). */
+/* Calls moe_expert_cache_scan() for all tiers. */
 void moe_expert_store_scan(moe_expert_store *store, uint32_t layer);
 void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats *stats);
 /* The statistics' wait_ns. */

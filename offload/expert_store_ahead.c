@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Moves that no layer waits for: prefetches, what a draft foresees, a warm start, and what a layer
- * that ended early left behind. Their slots are held AHEAD until they settle. */
+/* Moves that no layer waits for: prefetches, moves for a draft's forecast, moves of a warm start,
+ * and moves that a layer left under way when it ended early. Their slots are held AHEAD until they
+ * settle. */
 #include "offload/expert_store_state.h"
 #include "runtime/base/error.h"
 

@@ -18,8 +18,8 @@ void moe_expert_store_residents(moe_expert_store *store, uint32_t layer, bool *r
     }
 }
 
-/* A finished request is counted after its slot is READY. A caller that reads the number first and
- * then the residents may see a newer set, and will look again. */
+/* The mover counts a finished request after its slot is READY. So a caller that reads the number
+ * first and then the residents may see a newer set than the number says, and will look again. */
 uint64_t moe_expert_store_version(const moe_expert_store *store)
 {
     return store->n_changes + moe_expert_cache_n_changes(store->cache) +
@@ -89,7 +89,7 @@ typedef struct still_foreseen {
     void *user;
 } still_foreseen;
 
-/* The moe_store_wanted_fn of it. */
+/* The moe_store_wanted_fn of moe_expert_store_forget(). */
 static bool is_still_foreseen(const moe_expert_store *store, uint32_t key, void *user)
 {
     const still_foreseen *f = user;

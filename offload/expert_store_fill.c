@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Brings experts in while no layer is at work: those that stay for good when the store opens, and
- * later those that fill empty slots.
+/* Brings experts in while no layer is at work: kept experts when the store opens, and later experts
+ * for empty slots.
  *
- * Filling is done by prefetches that no layer waits for. The store hands all of them to the mover
- * at once, which needs no thread of its own for them. They cost a demand only the reads that are
- * already under way: they never evict, and the first layer cancels those that have not begun. (A
- * slot in the queue is pinned, so leaving it there would take slots from the layer.) */
+ * Empty slots are filled by prefetches that no layer waits for. The store hands all of them to the
+ * mover at once and needs no further thread. They delay a demand only by the reads that are already
+ * under way: they never evict, and the first layer cancels those that have not begun. (A slot in
+ * the queue is pinned, so leaving it there would take slots from the layer.) */
 #include "offload/expert_store_state.h"
 #include "runtime/base/error.h"
 
 /* ---- Experts that stay for good ---- */
 
-/* A domain whose slots are all kept would have none for the experts that come and go. */
+/* Refuses kept experts that would fill all slots of a domain: its other experts would have none. */
 static int check_kept_fit(const moe_expert_store *store, moe_error *err)
 {
     const moe_expert_store_options *o = &store->options;
@@ -36,7 +36,7 @@ static int check_kept_fit(const moe_expert_store *store, moe_error *err)
                           o->n_kept, (unsigned long long)n_more, (unsigned long long)bytes_more);
 }
 
-/* Waits for the first n of them. */
+/* Waits for the first n kept experts. */
 static int await_kept(moe_expert_store *store, uint32_t n, moe_error *err)
 {
     const moe_expert_store_options *o = &store->options;
@@ -61,8 +61,7 @@ static int await_kept(moe_expert_store *store, uint32_t n, moe_error *err)
     return MOE_OK;
 }
 
-/* Reads the experts as demands, because a failed prefetch is not reported, and leaves them pinned.
- */
+/* Reads the experts as demands, because failed prefetches are not reported. Leaves them pinned. */
 int moe_store_load_kept(moe_expert_store *store, moe_error *err)
 {
     const moe_expert_store_options *o = &store->options;
@@ -98,7 +97,7 @@ static bool has_place(const moe_expert_store *store, uint32_t key)
            moe_expert_cache_has_room(store->cache, key);
 }
 
-/* False when all of the host tier's slots are in use by reads under way. */
+/* False when reads under way use all slots of the host tier. */
 static bool ask_for(moe_expert_store *store, uint32_t key)
 {
     moe_policy_access access = {.layer = key / store->options.map->n_expert};
@@ -128,8 +127,7 @@ typedef struct filling {
     void *user;
 } filling;
 
-/* Waits until at least one request under way ends. The first n keys have been handled or are under
- * way. */
+/* Waits until at least one request under way ends. The first n keys are done or under way. */
 static int await_one(moe_expert_store *store, const filling *f, uint32_t n_begun, moe_error *err)
 {
     MOE_TRY(moe_store_wait_ahead(store, err));

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The experts of a layer that are computed in host memory in place of being moved: the store says
- * where a layer's experts are, and holds in the host tier those that the request leaves there. */
+/* Experts of a layer that the host computes instead of moving them to the device. The store says
+ * where a layer's experts are, and holds in the host tier those that the request wants computed
+ * there. */
 #include "offload/expert_store_state.h"
 
-/* At most this part of a size class's slots is held for the host at once; moves need the rest. */
+/* The host may hold 1 / HELD_DIVISOR of a size class's slots at once; moves need the rest. */
 #define HELD_DIVISOR 2
 
 static uint32_t most_on_host(const moe_expert_store *store, uint32_t layer)

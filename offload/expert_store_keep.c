@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Slots of the device that a pass fills by itself. Before the pass the store offers those that its
- * policy would give up next; while it runs the device copies experts there that it meets in host
- * memory, and says afterwards which. The store then does what it would have done for a move
- * (expert_store_place.c): the expert that was in the slot is evicted, and the other one has it.
- *
- * Only experts that host memory has too may leave so, as there is nobody to save their bytes. */
+/* Slots of the device that a pass fills by itself. Before the pass the store offers the slots that
+ * its policy would free next. While the pass runs, the device copies experts from host memory into
+ * them, and reports which afterwards. The store then records each as if it had moved the expert
+ * itself (expert_store_place.c): it evicts the expert that was in the slot and gives the slot to
+ * the new one. The evicted expert must also be in host memory, because nothing saves its bytes. */
 #include <string.h>
 
 #include "offload/expert_store_state.h"
@@ -33,7 +32,8 @@ uint32_t moe_expert_store_offer(moe_expert_store *store, uint32_t layer, uint32_
         for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
             buffers[p] = moe_slot_arena_buffer(&store->arena, slots[i], p);
         }
-        /* Any expert of the layer: all of the domain have parts of one size. */
+        /* Any expert of the layer will do: all experts of the domain have parts of the same size.
+         */
         moe_store_fill_address(store, moe_store_key(store, layer, 0),
                                (const uint8_t *const *)buffers, false, &offer->place);
         if (offer->key != MOE_KEY_NONE) {

@@ -26,7 +26,8 @@ bool moe_expert_store_is_idle(const moe_expert_store *store)
 
 /* ---- A layer ---- */
 
-/* The moe_store_wanted_fn of a request: prefetches of its layer that it does not name are not. */
+/* The moe_store_wanted_fn of a request: it does not want prefetches of its own layer that it does
+ * not name. */
 static bool is_wanted(const moe_expert_store *store, uint32_t key, void *user)
 {
     const moe_layer_request *request = user;
@@ -55,7 +56,7 @@ static bool is_named(const moe_layer_request *request, uint32_t expert)
     return false;
 }
 
-/* On-demand loading: an expert that nobody holds leaves its slot. */
+/* On-demand loading: drops the slot's expert if nothing holds it. */
 static void keep_nothing(moe_expert_store *store, uint32_t slot)
 {
     if (store->options.keep_nothing && store->slots[slot].holds == 0 &&
@@ -120,7 +121,7 @@ static uint64_t expert_bytes(const moe_expert_store *store, uint32_t key)
     return moe_expert_ref_bytes(&map->layers[key / map->n_expert].experts[key % map->n_expert]);
 }
 
-/* How far an expert of a verification was when it was asked for. */
+/* How far the expert's read was when the verification asked for it. */
 static moe_verify_state state_of(const moe_expert_store *store, const moe_layer_access *access)
 {
     if (!access->hit) {
@@ -140,7 +141,7 @@ static void count_verified(moe_expert_store *store)
     for (uint32_t i = 0; i < store->n_wave && store->request.verifies; i++) {
         const moe_layer_access *access = &store->wave[i];
         uint32_t key = store->keys[access->position];
-        /* An expert that was brought for an earlier pass, and has stayed, was resident. */
+        /* Experts that an earlier pass brought in were resident before the draft. */
         if (!access->hit || store->slots[access->slot].brought_pass == store->request.pass + 1) {
             store->bytes_verify[state_of(store, access)] += expert_bytes(store, key);
         }
@@ -229,7 +230,7 @@ static int tell_failed(moe_expert_store *store, uint32_t failed, moe_error *err)
     moe_error reason;
     uint32_t slot;
     int status = moe_mover_last_error(store->mover, &slot, &reason);
-    /* Several may have failed; the message names the one that the reason is about. */
+    /* Several may have failed; the message must name the one that the reason is about. */
     for (uint32_t i = 0; i < store->n_wave; i++) {
         failed = store->wave[i].slot == slot ? i : failed;
     }
@@ -238,7 +239,8 @@ static int tell_failed(moe_expert_store *store, uint32_t failed, moe_error *err)
                     reason.message);
 }
 
-/* Lets go of a slot of a wave that ends early. A request under way stays so, held AHEAD. */
+/* Releases a slot of a wave that ends early. If its request is under way, the slot is held AHEAD.
+ */
 static void leave_wave(moe_expert_store *store, uint32_t slot)
 {
     (void)moe_store_settle(store, slot);
@@ -257,7 +259,7 @@ static void leave_wave(moe_expert_store *store, uint32_t slot)
     }
 }
 
-/* What the host computes stays held. */
+/* Leaves the layer. Experts that the host computes stay held. */
 static void leave_layer(moe_expert_store *store)
 {
     for (uint32_t i = 0; i < store->n_wave; i++) {
@@ -304,8 +306,8 @@ static uint32_t collect_ready(moe_expert_store *store, uint32_t *positions, moe_
     return n;
 }
 
-/* Asks for the wave's experts that nobody has been asked for: no host slot was free when the wave
- * began, or a prefetch failed. Adds their number to *n_waiting. */
+/* Requests the wave's experts that have no request, because no host slot was free when the wave
+ * began or a prefetch failed. Adds their number to *n_waiting. */
 static void submit_postponed(moe_expert_store *store, uint32_t *n_waiting)
 {
     bool room = true;
@@ -319,7 +321,7 @@ static void submit_postponed(moe_expert_store *store, uint32_t *n_waiting)
     }
 }
 
-/* Called when nothing of the wave is ready: waits until something may be. */
+/* Called when no expert of the wave is ready: waits until one may be. */
 static int wait_for_wave(moe_expert_store *store, uint32_t n_waiting, moe_error *err)
 {
     if (n_waiting == 0) {

@@ -59,8 +59,8 @@ int moe_expert_store_sizes(const moe_tensor_map *map, bool has_link, moe_expert_
                          &sizes->host_slot_bytes, &sizes->n_classes, err);
 }
 
-/* As long as a wait may take, but at most MOST_CLOSE_MS: somebody is waiting for the program to
- * end. */
+/* As long as a wait may take, but at most MOST_CLOSE_MS, because a user is waiting for the program
+ * to end. */
 static uint32_t close_timeout_ms(const moe_expert_store_options *options)
 {
     uint64_t ms = options->io_timeout_ns / 1000000u + 1;
@@ -144,9 +144,9 @@ static int allocate_scratch(moe_expert_store *store, moe_error *err)
     return moe_store_init_slots(store, err);
 }
 
-/* Registers the arena with the reader, unless every expert has a slot. Each is then read at most
- * once, and registration would cost what pinning its pages for that one read costs. Nor is memory
- * registered that a link page-locks piece by piece: that would take all of it at once. */
+/* Registers the arena with the reader, except in two cases. If every expert has a slot, each is
+ * read at most once, and registration would cost as much as pinning its pages for that one read. If
+ * a link page-locks the memory piece by piece, registration would take all of it at once. */
 static void use_arena(const moe_expert_store *store, moe_range_reader *reader)
 {
     const moe_slot_arena *arena = store->ram.arena;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Experts that a device reads where they lie in host memory, over its link, in a pass that it
- * carries out alone: no host slot changes while such a pass runs, because this thread requests all
- * moves and waits for the pass.
+/* Experts that a device reads in place: over its link, from host memory, in a pass that it carries
+ * out alone. No host slot changes while such a pass runs, because this thread requests all moves
+ * and waits for the pass.
  *
- * Reading in place takes as many bytes over the link as a move. Where the store has offered slots
- * (expert_store_keep.c), the pass keeps what it reads; elsewhere it leaves no copy behind. What is
- * read again soon is then moved, beside the passes that follow, as far as that adds little to the
- * link's bytes: counted and not timed, so that runs repeat themselves. */
+ * Reading in place takes as many bytes over the link as a move. If the store has offered slots
+ * (expert_store_keep.c), the pass keeps the experts that it reads; otherwise it leaves no copy on
+ * the device. The store then moves experts that are soon read again, during the passes that follow,
+ * as long as that adds little to the link's bytes. It counts readings and measures no time, so that
+ * runs are repeatable. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,13 +15,13 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* An expert is moved when it was read in place before within so many passes, */
+/* An expert is moved when it was read in place twice within this many passes. */
 #define PROMOTED_WITHIN 32u
-/* but at most one for so many that are read in place: a move takes as many bytes over the link as a
- * reading. */
+/* At most one expert is moved for this many that are read in place, because a move takes as many
+ * bytes over the link as a reading. */
 #define READS_A_MOVE 4u
-/* Kernels read words of up to so many bytes. A part lies in its host slot as it does in its file,
- * which may ask for no more than 8; in a device's slot it begins on a line of its own. */
+/* Kernels read words of up to this many bytes. In a host slot a part is aligned as in its file,
+ * which may be to 8 bytes only; in a device's slot it begins on a line of its own. */
 #define READ_ALIGNMENT 16u
 
 enum { READABLE = 1, NOT_READABLE = 2 };
@@ -145,7 +146,7 @@ static bool is_worth_moving(moe_expert_store *store, uint32_t key, uint64_t pass
     return true;
 }
 
-/* The slot that a pass has put the expert in, or NULL. */
+/* The offer of the slot that a pass has put the expert in, or NULL. */
 static const moe_slot_offer *find_kept(const moe_played_layer *played, uint32_t expert)
 {
     for (uint32_t i = 0; i < played->n_kept; i++) {
@@ -156,15 +157,15 @@ static const moe_slot_offer *find_kept(const moe_played_layer *played, uint32_t 
     return NULL;
 }
 
-/* The request's expert at this position, read over the link, is in a slot now. */
+/* Notes that the pass put the request's expert at this position into an offered slot. */
 static void note_kept(moe_expert_store *store, uint32_t position, const moe_slot_offer *offer)
 {
     uint32_t key = store->keys[position];
     MOE_ASSERT(moe_expert_cache_key_of(store->cache, offer->slot) == offer->key);
     MOE_ASSERT(store->slots[offer->slot].holds == 0);
     if (moe_expert_cache_find(store->cache, key) != MOE_SLOT_NONE) {
-        /* It has begun to move since the pass was told where experts are, and stays in that slot.
-         * What the pass put into the other one is nobody's. */
+        /* A move of the expert to another slot has begun since the pass got its addresses. The
+         * expert stays in that slot, and the copy that the pass made is dropped. */
         if (offer->key != MOE_KEY_NONE) {
             moe_store_drop(store, offer->slot);
         }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The state that an expert store must be in between two calls: every pin has an owner, and nothing
- * is under way for a slot that its cache could give away. */
+/* Checks the state of an expert store between two calls: every pin has an owner, and no move is
+ * under way for a slot that its cache could give to another expert. */
 #include "cache/expert_cache_state.h"
 #include "offload/expert_store_state.h"
 
-/* The wave at work: each expert in the slot that the wave says, once. */
+/* Each expert of the current wave is in the slot that the wave names, and is in the wave once. */
 static bool wave_is_sane(const moe_expert_store *store)
 {
     if (store->n_wave > store->request.n || store->n_delivered > store->n_wave ||
@@ -25,7 +25,7 @@ static bool wave_is_sane(const moe_expert_store *store)
     return n_delivered == store->n_delivered;
 }
 
-/* A list has the slots with its hold, as many as are counted. */
+/* A list has exactly the slots with its hold, and their count is right. */
 static bool list_is_sane(const moe_expert_store *store, const moe_key_list *list,
                          moe_slot_hold hold, uint32_t n)
 {
@@ -110,7 +110,7 @@ static bool slots_are_sane(const moe_expert_store *store)
            list_is_sane(store, &store->foreseen, MOE_HOLD_FORESEEN, store->n_foreseen);
 }
 
-/* Runs of closed slots in the arena, cut into parts of which at least one is used. */
+/* Loans are runs of closed slots in the arena, cut into parts of which at least one is used. */
 static bool loans_are_sane(const moe_expert_store *store)
 {
     uint32_t n_lent = 0;

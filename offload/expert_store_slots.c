@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The records of the device's slots: the changes that slot_record.h lists, and the holds. Each
- * change keeps the record, the cache, the mover and the host tier in step, so that nobody else has
- * to. At the end, waiting for slots, and what is in one. */
+/* Changes the records of the device's slots (slot_record.h lists the changes) and their holds. Each
+ * change keeps the record, the cache, the mover and the host tier in step, so that no other file
+ * has to. The last functions wait for slots and describe what is in one. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,8 +10,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
-/* At most this part of a size class's host slots is being filled from the device at once; reads
- * need the rest. */
+/* Saves may fill 1 / SAVING_DIVISOR of a size class's host slots at once; reads need the rest. */
 #define SAVING_DIVISOR 4
 
 int moe_store_init_slots(moe_expert_store *store, moe_error *err)
@@ -44,7 +43,7 @@ static const char *name_of(moe_slot_use use)
     return names[use];
 }
 
-/* Leaves the list of a hold. The pin stays. */
+/* Removes a hold from the slot and the slot from the hold's list. The pin stays. */
 static void leave_list(moe_expert_store *store, uint32_t slot, moe_slot_hold hold)
 {
     store->slots[slot].holds &= (uint8_t)~hold;
@@ -57,7 +56,7 @@ static void leave_list(moe_expert_store *store, uint32_t slot, moe_slot_hold hol
     }
 }
 
-/* The slot's expert leaves the cache, and its pins with it. */
+/* Removes the slot's expert and its pins from the cache. */
 static void lose_expert(moe_expert_store *store, uint32_t slot)
 {
     for (int hold = MOE_HOLD_WAVE; hold <= MOE_HOLD_KEPT; hold <<= 1) {
@@ -68,8 +67,8 @@ static void lose_expert(moe_expert_store *store, uint32_t slot)
     moe_expert_cache_drop(store->cache, moe_expert_cache_key_of(store->cache, slot));
 }
 
-/* Takes a slot out of use for good. What its request holds in the host tier stays held, because the
- * request may still use it. */
+/* Takes a slot out of use for good. Experts that its request holds in the host tier stay held,
+ * because the request may still use them. */
 static void retire(moe_expert_store *store, uint32_t slot, const char *what)
 {
     moe_slot_record *record = &store->slots[slot];
@@ -89,8 +88,8 @@ static void retire(moe_expert_store *store, uint32_t slot, const char *what)
 
 #define FROM(use) (1u << (use))
 
-/* The only writer of a slot's use. False, and the slot is retired, when the use is none of `from`.
- */
+/* The only function that writes a slot's use. If the use is not among `from`, it retires the slot
+ * and returns false. */
 static bool change_use(moe_expert_store *store, uint32_t slot, unsigned from, moe_slot_use to)
 {
     moe_slot_use use = moe_store_use(store, slot);
@@ -187,11 +186,12 @@ uint32_t moe_store_give(moe_expert_store *store, uint32_t slot, uint32_t evicted
     return there ? evicted : MOE_KEY_NONE;
 }
 
-/* Has the move save the expert that the slot holds to host memory, if there is a place for it. The
- * two tiers then hold one copy of each expert: the host's slots go to experts that the device has
- * lost, and first those that it holds as well are given up (moe_expert_cache_stack()). While the
- * request reads from the disk its save costs nothing; if its bytes are there, it waits for a copy
- * over the link, which has to pay. */
+/* Makes the move save the slot's old expert to host memory first, if there is a place for it. So
+ * the two tiers tend to hold one copy of each expert: host slots go to experts that the device has
+ * lost, and those of experts that the device still holds are freed first
+ * (moe_expert_cache_stack()). A save costs nothing while its request reads from the disk. If the
+ * new expert's bytes are in host memory already, the request waits for the save's copy over the
+ * link, so the save must be worth it. */
 static void save_evicted(moe_expert_store *store, uint32_t slot, uint32_t evicted,
                          const moe_policy_access *access, moe_move *move)
 {
@@ -246,7 +246,7 @@ bool moe_store_submit(moe_expert_store *store, uint32_t slot, uint32_t evicted,
     return true;
 }
 
-/* Releases what a request that has ended held in the host tier. */
+/* Releases what a request held in the host tier, after the request has ended. */
 static void settle_host(moe_expert_store *store, uint32_t slot)
 {
     moe_slot_record *record = &store->slots[slot];

@@ -17,7 +17,8 @@
 #define MOE_MOST_LOAN_PARTS 64u
 #define MOE_MOST_PROMOTED   16u /* experts moved for each pass that has read in place */
 
-/* A loan: neighbouring closed slots of a device, cut into parts of one size that others use. */
+/* A loan: neighbouring closed slots of a device, cut into parts of one size, which serve other
+ * uses. */
 typedef struct moe_slot_loan {
     uint32_t first, n_run;
     uint8_t *memory; /* device */
@@ -26,7 +27,7 @@ typedef struct moe_slot_loan {
     uint64_t used;    /* a bit for each part */
 } moe_slot_loan;
 
-/* Slots' memory and who has it. */
+/* The memory of a tier's slots and the cache that says which expert has which. */
 typedef struct moe_slot_tier {
     const moe_slot_arena *arena;
     moe_expert_cache *cache;
@@ -57,7 +58,7 @@ struct moe_expert_store {
     uint32_t n_delivered;
     uint64_t wave_ns; /* when it was requested */
 
-    /* The slots. expert_store_slots.c alone writes what follows. */
+    /* The slots. Only expert_store_slots.c writes the following fields. */
     moe_slot_record *slots; /* [n_slots] */
     moe_key_list ahead;     /* one list, of slots that are held AHEAD, oldest last */
     moe_key_list foreseen;  /* likewise FORESEEN */
@@ -134,35 +135,35 @@ static inline bool moe_store_is_resident(const moe_expert_store *store, uint32_t
 
 int moe_store_init_slots(moe_expert_store *store, moe_error *err);
 void moe_store_free_slots(moe_expert_store *store);
-/* The cache has given the slot to an expert, and evicted another one, or MOE_KEY_NONE. Returns the
- * evicted one if its bytes are in the slot, else MOE_KEY_NONE. */
+/* Notes that the cache has given the slot to an expert and evicted the key `evicted` (or
+ * MOE_KEY_NONE). Returns the evicted key if its bytes are in the slot, else MOE_KEY_NONE. */
 uint32_t moe_store_give(moe_expert_store *store, uint32_t slot, uint32_t evicted);
-/* Asks the mover to bring the slot's expert. False, without a request, when that needs a slot of
- * the host tier and none is to be had. evicted: the expert whose bytes the slot has, which goes to
- * host memory first if there is a place for it; or MOE_KEY_NONE. */
+/* Asks the mover to bring the slot's expert. False, without a request, when the move needs a slot
+ * of the host tier and none is free. evicted: the expert whose bytes the slot has, or MOE_KEY_NONE;
+ * it is copied to host memory first if there is a place for it. */
 bool moe_store_submit(moe_expert_store *store, uint32_t slot, uint32_t evicted,
                       const moe_policy_access *access, moe_move_cause cause);
-/* Takes note of what has become of the slot's request. Does nothing if it has none. */
+/* Notes the outcome of the slot's request if it has ended. Does nothing if there is no request. */
 moe_slot_outcome moe_store_settle(moe_expert_store *store, uint32_t slot);
 /* Withdraws the slot's request. False when it has begun, or ended. */
 bool moe_store_cancel(moe_expert_store *store, uint32_t slot);
-/* A kernel has put the slot's expert there. */
+/* Notes that a kernel has put the slot's expert into the slot. */
 void moe_store_adopt(moe_expert_store *store, uint32_t slot);
 /* Takes the expert out of its slot, whoever holds it. It must not be MOVING. */
 void moe_store_drop(moe_expert_store *store, uint32_t slot);
-/* The cache has closed the slot, for the system (CLOSED) or for sessions (LENT), or opened it
- * again. */
+/* Notes that the cache has closed the slot, for the system (CLOSED) or for sessions (LENT), or
+ * opened it again. */
 void moe_store_close(moe_expert_store *store, uint32_t slot, moe_slot_use use);
 void moe_store_reopen(moe_expert_store *store, uint32_t slot);
-/* Sets a hold that is not set, with its pin, and releases one that is. */
+/* hold() sets a hold and its pin; the hold must not be set. release() undoes it. */
 void moe_store_hold(moe_expert_store *store, uint32_t slot, moe_slot_hold hold);
 void moe_store_release(moe_expert_store *store, uint32_t slot, moe_slot_hold hold);
-/* Sets the hold WAVE, whose pin the wave's access has set. */
+/* Sets the hold WAVE without a pin: the wave's access has pinned the slot. */
 void moe_store_join_wave(moe_expert_store *store, uint32_t slot);
 /* Notes that the slot's expert is being brought ahead of need, for a pass. */
 void moe_store_note_brought(moe_expert_store *store, uint32_t slot, uint64_t pass,
                             moe_move_cause cause);
-/* MOE_ERR_INTERNAL, once, after a slot was retired. */
+/* Returns MOE_ERR_INTERNAL, once, after a slot was retired. */
 int moe_store_check(moe_expert_store *store, moe_error *err);
 
 /* ---- What several files do with slots ---- */
@@ -180,12 +181,14 @@ void moe_store_unprotect(moe_expert_store *store, uint32_t layer);
 /* Settles the slots that are held AHEAD: those that have arrived are released, those that failed
  * are dropped (a demand will meet the error itself). */
 void moe_store_settle_ahead(moe_expert_store *store);
-/* Cancels those of them that have not begun and for which wanted() is false; NULL: all. */
+/* Cancels requests of slots held AHEAD that have not begun and for which wanted() is false; NULL:
+ * all that have not begun. */
 typedef bool (*moe_store_wanted_fn)(const moe_expert_store *store, uint32_t key, void *user);
 void moe_store_cancel_ahead(moe_expert_store *store, moe_store_wanted_fn wanted, void *user);
-/* Returns when one of them has settled; there must be one. */
+/* Returns when a slot held AHEAD has settled; there must be one. */
 int moe_store_wait_ahead(moe_expert_store *store, moe_error *err);
-/* Cancels what has not begun and waits for the rest: nothing is under way afterwards. */
+/* Cancels requests that have not begun and waits for the others. No request is under way
+ * afterwards. */
 int moe_store_quiesce(moe_expert_store *store, moe_error *err);
 /* Unpins the experts that a draft keeps, until a draft names them again. */
 void moe_store_release_kept(moe_expert_store *store);
@@ -193,7 +196,7 @@ void moe_store_release_kept(moe_expert_store *store);
 void moe_store_stop_warming(moe_expert_store *store);
 /* Notes the request's experts that the device has read in host memory, and marks them handled. */
 void moe_store_note_in_place(moe_expert_store *store);
-/* Where an expert lies in host memory that the device can read, as aligned as kernels need it;
+/* Where the expert's parts lie in host memory that the device can read, aligned as kernels need it;
  * NULL: nowhere. */
 const uint8_t *const *moe_store_find_in_host(moe_expert_store *store, uint32_t key);
 /* Writes where the parts of a layer's expert are. */
@@ -207,10 +210,11 @@ void moe_store_free_place(moe_expert_store *store);
 int moe_store_lend(moe_expert_store *store, size_t bytes, void **memory, moe_error *err);
 /* Ends a loan; the device no longer uses it. */
 void moe_store_end_loan(moe_expert_store *store, void *memory);
-/* A moe_tier value of a key. */
+/* The moe_tier value of a key. */
 uint8_t moe_store_tier_of(const moe_expert_store *store, uint32_t key);
-/* Holds the request's experts that are computed on the host, and marks them handled; hands them
- * over; releases them, and copies those for which the device has empty slots there. */
+/* For experts that the host computes. The first holds those of the request and marks them handled;
+ * the second hands them over; the third releases them, and copies them to the device if it has
+ * empty slots. */
 void moe_store_hold_on_host(moe_expert_store *store);
 uint32_t moe_store_give_on_host(moe_expert_store *store, uint32_t *positions,
                                 moe_expert_view *views);

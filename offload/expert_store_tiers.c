@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Where each expert is now, for whoever watches. Nothing is counted and no policy is told. */
+/* Reports where each expert is now. It counts no access and tells no policy. */
 #include <moe/lab.h>
 
 #include "offload/expert_store_state.h"

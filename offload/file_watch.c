@@ -72,7 +72,7 @@ int moe_file_watch_look(moe_file_watch *watch, bool now, moe_error *err)
             tell_replaced(watch, file);
         }
     }
-    /* Once a change is seen, every step sees it. */
+    /* Once a change was seen, every further step looks again and fails. */
     watch->last_look_ns = status == MOE_OK ? time_ns : 0;
     return status;
 }

@@ -7,11 +7,11 @@
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 
-/* A read from the disk takes at least as long as so many copies over the link. */
+/* A read from the disk takes at least as long as this many copies over the link. */
 #define COPIES_PER_READ 4u
-/* So many saves are not judged yet; from twice as many on the past fades. */
+/* Fewer saves than this are not judged yet; from twice as many on, older ones count less. */
 #define FIRST_SAVES 64u
-/* While saves do not pay, one in this many is done all the same, to see whether that changes. */
+/* While saves do not pay, one in this many is made all the same, to see whether that changes. */
 #define TRY_EVERY 16u
 
 /* What a slot is used for:
@@ -35,7 +35,7 @@ struct moe_host_tier {
     moe_expert_cache *cache;
     host_slot *slots;
     uint64_t hits_saved; /* hits on slots that were saved */
-    /* What saves have been worth, fading: how many there were, and the hits on them. */
+    /* What saves have been worth: their number and the hits on them. Older ones count less. */
     uint32_t n_recent_saves, n_recent_hits;
     uint32_t n_doubted; /* saves asked for while they did not pay */
 };
@@ -92,7 +92,7 @@ void moe_host_tier_close(moe_host_tier **tier_ptr)
     *tier_ptr = NULL;
 }
 
-/* The only writer of a slot's use. */
+/* The only function that writes a slot's use. */
 static void set_use(moe_host_tier *tier, uint32_t index, host_use use)
 {
     host_slot *slot = &tier->slots[index];
@@ -196,7 +196,8 @@ bool moe_host_tier_take_saved(moe_host_tier *tier, uint32_t key, const moe_polic
     return true;
 }
 
-/* Each hit on a saved expert spares a read. Counted, not timed, so that runs repeat themselves. */
+/* Each hit on a saved expert spares a read. The tier counts hits and measures no time, so that runs
+ * are repeatable. */
 bool moe_host_tier_save_pays(moe_host_tier *tier)
 {
     return tier->n_recent_saves < FIRST_SAVES ||
@@ -299,8 +300,8 @@ bool moe_host_tier_take_fault(moe_host_tier *tier)
     return fault;
 }
 
-/* Whether a slot's use fits what its cache knows. An expert that was evicted may have left its
- * bytes behind. */
+/* Whether a slot's use agrees with the cache. A slot may still have the bytes of an evicted expert.
+ */
 static bool slot_is_sane(const moe_host_tier *tier, uint32_t slot)
 {
     uint32_t key = moe_expert_cache_key_of(tier->cache, slot);

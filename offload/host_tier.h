@@ -36,19 +36,19 @@ void moe_host_tier_close(moe_host_tier **tier);
 /* Makes close() leave the slots' memory allocated. */
 void moe_host_tier_leave(moe_host_tier *tier);
 
-/* Pins the expert and sets in *move where its bytes are, or where to read them to. False when every
- * slot is pinned, or while the expert's bytes are being saved. A prefetch does not count as an
- * access for the policy, unless it inserts. */
+/* Pins the expert and says in *move where its bytes are, or where to read them to. False when every
+ * slot is pinned, or while the expert's bytes are being saved. A prefetch counts as an access for
+ * the policy only if it inserts the expert. */
 bool moe_host_tier_take(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
                         bool prefetch, moe_move *move);
-/* Ends what take() was for, completed or cancelled. data: where the parts are; NULL entries when
- * they were not read. */
+/* Ends the use that take() began, completed or cancelled. data: where the parts are; the entries
+ * are NULL if they were not read. */
 void moe_host_tier_settle(moe_host_tier *tier, uint32_t key,
                           const uint8_t *const data[MOE_EXPERT_PARTS]);
 
-/* Pins a slot for an expert that is about to leave the device, and sets in buffers where its bytes
- * are to go. False when it is in host memory or no slot is to be had. Ends with settle_saved();
- * complete: its bytes are there. */
+/* Pins a slot for an expert that is about to leave the device, and says in buffers where its bytes
+ * go. False when the expert is in host memory already or no slot is free. settle_saved() ends it;
+ * complete: the bytes have arrived. */
 bool moe_host_tier_take_saved(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
                               uint8_t *buffers[MOE_EXPERT_PARTS]);
 /* Whether a save is worth the time of one copy over the link. */
@@ -69,12 +69,12 @@ moe_expert_cache *moe_host_tier_cache(const moe_host_tier *tier);
 /* How many slots the experts of a layer can use. */
 uint32_t moe_host_tier_slots_of(const moe_host_tier *tier, uint32_t layer);
 
-/* Notes that the tier's cache has closed a slot, whose memory goes elsewhere, or opened it again.
- */
+/* Notes that the tier's cache has closed a slot, so its memory serves another use, or opened it
+ * again. */
 void moe_host_tier_note_closed(moe_host_tier *tier, uint32_t slot, bool closed);
 bool moe_host_tier_is_closed(const moe_host_tier *tier, uint32_t slot);
-/* True once after a slot has gone a way that it must not go, which is a fault of this library. The
- * slot is out of use. */
+/* True once after a slot has made a change that is not allowed, which is a fault of this library.
+ * The slot is out of use. */
 bool moe_host_tier_take_fault(moe_host_tier *tier);
 
 void moe_host_tier_end_pass(moe_host_tier *tier, uint64_t pass);

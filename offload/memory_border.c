@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* First what closes and opens slots, then the border's accounts, which say when. Slots are closed
- * between passes, in one of two ways:
+/* The first part of the file closes and opens slots; the second keeps the border's accounts, which
+ * decide when. Slots are closed between passes, in one of two ways:
  *
  *  RAM          slots are closed one by one and their pages go back to the system. The kernel
  *               first releases pages that it had registered for reading. Page-locked memory
- *               cannot be freed in parts, so a page-locked tier gives up nothing.
+ *               cannot be freed in parts, so slots of such a tier stay open.
  *  a device     a run of neighbouring slots is closed and its memory is reused in place, cut
  *               into parts, because a device frees memory only as a whole. A run and its parts are
  *               a loan.
@@ -31,7 +31,7 @@ static uint32_t n_closable(const moe_expert_store *store, const moe_cache_domain
     return d->n_open > least ? d->n_open - least : 0;
 }
 
-/* Whether the domain's slots are where sessions are: not on a further card. */
+/* Whether the domain's slots are on the card that has the sessions, the first. */
 static bool is_near(const moe_slot_tier *tier, const moe_cache_domain_size *d)
 {
     return tier->arena->classes[d->class_id].card == 0;
@@ -55,7 +55,7 @@ static bool fullest_domain(const moe_expert_store *store, const moe_slot_tier *t
     return most >= 0.0;
 }
 
-/* What closing could free of a tier. */
+/* Bytes that closing slots of a tier could free. */
 static uint64_t spare_bytes(const moe_expert_store *store, const moe_slot_tier *tier)
 {
     uint64_t bytes = 0;
@@ -69,7 +69,8 @@ static uint64_t spare_bytes(const moe_expert_store *store, const moe_slot_tier *
     return bytes;
 }
 
-/* Waits until nothing is under way, and drops pins that only serve speed if they are in the way. */
+/* Waits until no move is under way. Then drops pins that only serve speed, if they prevent closing.
+ */
 static int make_closable(moe_expert_store *store, const moe_slot_tier *tier, uint64_t bytes,
                          moe_error *err)
 {
@@ -182,8 +183,8 @@ static uint64_t open_slots(moe_expert_store *store, uint64_t bytes)
 }
 
 /* Closes slots in RAM (the device's if it has no link, else the host tier's) until *freed is at
- * least `bytes`. MOE_ERR_BUDGET, without a message, when that is impossible; *freed is then what
- * could not be opened again, because slots of other sizes had been closed before. */
+ * least `bytes`. MOE_ERR_BUDGET, without a message, when that is impossible: it opens the slots
+ * again, and *freed is what stays closed because slots of other sizes had been closed before. */
 static int close_slots(moe_expert_store *store, uint64_t bytes, uint64_t *freed, moe_error *err)
 {
     *freed = 0;
@@ -361,7 +362,8 @@ uint64_t moe_memory_border_page_cost(const moe_device *device, uint64_t bytes)
     return device->link == NULL ? moe_memory_border_cost(bytes) : bytes;
 }
 
-/* A simulated device lies in RAM. What it takes beyond the plan's total comes out of RAM's rest. */
+/* A simulated device lies in RAM. Memory that it takes beyond the plan's total is subtracted from
+ * the rest of RAM. */
 static uint64_t device_rest(const moe_memory_plan *plan)
 {
     uint64_t rest = plan->device_budget - plan->device_total;

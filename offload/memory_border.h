@@ -40,9 +40,9 @@ void moe_memory_border_seal(moe_memory_border *border, const moe_memory_plan *pl
 uint64_t moe_memory_border_ram_left(const moe_memory_plan *plan);
 uint64_t moe_memory_border_device_left(const moe_memory_plan *plan);
 
-/* What a grant of RAM takes: whole pages of the system. */
+/* The bytes that a grant of RAM takes: whole pages of the system. */
 uint64_t moe_memory_border_cost(uint64_t bytes);
-/* What memory for a page of the KV cache or for a state takes on this device. */
+/* The bytes that a page of the KV cache, or a state, takes on this device. */
 uint64_t moe_memory_border_page_cost(const moe_device *device, uint64_t bytes);
 
 /* Grants RAM to a session, or returns MOE_ERR_BUDGET and grants nothing. */
@@ -55,7 +55,7 @@ int moe_memory_border_take_page(moe_memory_border *border, size_t bytes, void **
 void moe_memory_border_give_page(moe_memory_border *border, size_t bytes, void *memory, bool lent);
 /* Gives free memory back to expert slots. */
 void moe_memory_border_give_back(moe_memory_border *border);
-/* Whole-structure check for tests' assertions: grants, free memory and slots add up. */
+/* Checks for tests that grants, free memory and slots add up. */
 bool moe_memory_border_check(const moe_memory_border *border);
 
 #endif

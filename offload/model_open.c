@@ -2,8 +2,8 @@
 #include "offload/model_open.h"
 #include "runtime/base/error.h"
 
-/* A thread reads into memory of its own. If it hangs, it and that memory are left behind, and the
- * header's memory can be freed. */
+/* A thread reads into memory of its own. If the thread hangs, it is left behind with that memory,
+ * and the header's memory can still be freed. */
 static int read_header(const moe_gguf_file *file, uint64_t offset, void *dst, size_t size,
                        void *user, moe_error *err)
 {

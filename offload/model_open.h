@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Opens a model's files, and waits for their disk no longer than loading does. */
+/* Opens a model's files. Waits for their disk no longer than loading does. */
 #ifndef MOE_OFFLOAD_MODEL_OPEN_H
 #define MOE_OFFLOAD_MODEL_OPEN_H
 

@@ -135,7 +135,7 @@ static int open_ranges(moe_model_reader *r, const moe_model_range *ranges, size_
 {
     const moe_model_reader_options *o = &r->options;
     bool cached = !o->buffered && are_cached(r, ranges, n);
-    /* Threads suit cached bytes: the kernel copies them while the caller uses the ones before. */
+    /* Threads suit cached bytes: the kernel copies them while the caller uses the piece before. */
     bool threads = o->io == MOE_IO_SYNC || (o->io == MOE_IO_AUTO && (cached || o->buffered));
     moe_range_reader_options options = {.kind = threads ? MOE_IO_THREADS : o->io,
                                         .engine = o->io_engine,

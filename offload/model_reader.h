@@ -30,8 +30,8 @@ typedef struct moe_model_reader_options {
     moe_io_kind io;              /* a thread reads for SYNC, so that a wait for it can end */
     const moe_io_ops *io_engine; /* tests: used in place of `io`, with its context; or NULL */
     void *io_context;
-    /* Read through the page cache. If false, the reader still does so when the cache holds most of
-     * the first ranges, since that is faster. */
+    /* Read through the page cache. The reader also does so when the cache holds most of the first
+     * ranges, because that is faster. */
     bool buffered;
     uint64_t io_timeout_ns; /* 0: 30 s */
     /* Called before every piece, and 50 times a second during a wait. When it returns true the
@@ -47,15 +47,15 @@ int moe_model_reader_open(moe_model_reader **out, const moe_model_reader_options
 /* Does not wait for reads that hang; the memory that they may still write to is never freed. */
 void moe_model_reader_close(moe_model_reader **reader);
 
-/* Sets the ranges whose bytes next() gives from now on, one after the other; they must live as
- * long. What is left of the ones before is dropped. After a failure a reader can only be closed. */
+/* Sets the ranges whose bytes next() returns from now on, one after the other; the array must live
+ * that long. Drops the rest of earlier ranges. After a failure a reader can only be closed. */
 int moe_model_reader_begin(moe_model_reader *reader, const moe_model_range *ranges, size_t n,
                            moe_error *err);
-/* Gives the next bytes, at most `most` (> 0) and all of one range, valid until the next call. *n is
- * 0 after the last. */
+/* Returns the next bytes, at most `most` (> 0), which are of one range and valid until the next
+ * call. *n is 0 after the last. */
 int moe_model_reader_next(moe_model_reader *reader, size_t most, const uint8_t **bytes, size_t *n,
                           moe_error *err);
-/* Copies exactly so many of the next bytes to dst. */
+/* Copies exactly the next `size` bytes to dst. */
 int moe_model_reader_take(moe_model_reader *reader, void *dst, size_t size, moe_error *err);
 /* Reads one range to dst. */
 int moe_model_reader_read(moe_model_reader *reader, const moe_model_range *range, void *dst,

@@ -57,7 +57,7 @@ typedef enum moe_slot_state {
     MOE_SLOT_FAILED
 } moe_slot_state;
 
-/* An expert that lies in the device_buffers of a move, and is to be kept in host memory. */
+/* An expert that lies in the device_buffers of a move and must first be copied to host memory. */
 typedef struct moe_save {
     const moe_expert_ref *expert;       /* NULL: none */
     uint8_t *buffers[MOE_EXPERT_PARTS]; /* host memory; its own until the request has settled */
@@ -65,8 +65,9 @@ typedef struct moe_save {
 
 typedef struct moe_move {
     const moe_expert_ref *expert;
-    /* Host memory to read into, each buffer long enough for its part's aligned superset; or, when
-     * in_memory, where the parts already are. It must stay until the request has settled. */
+    /* Host memory to read into, each buffer long enough for its part's aligned superset. If
+     * in_memory, the parts are there already. The memory must stay until the request has settled.
+     */
     bool in_memory;
     uint8_t *buffers[MOE_EXPERT_PARTS];
     uint8_t *device_buffers[MOE_EXPERT_PARTS]; /* of a mover with a device */
@@ -103,15 +104,15 @@ typedef struct moe_mover_stats {
 
 /* Takes over options->reader, also on failure. */
 int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error *err);
-/* Cancels queued requests and waits for reads and copies under way: at most twice the I/O time-out;
- * a quarter of it if a wait has timed out and nothing has arrived since, a second if one was
- * cancelled. False when something hangs: the device may then write into buffers given to the mover
+/* Cancels queued requests and waits for reads and copies under way: at most twice the I/O time-out,
+ * a quarter of it if a wait has timed out and nothing has arrived since, a second if a wait was
+ * cancelled. False when a read or copy hangs: the device may write into buffers given to the mover
  * at any time later, so they must be neither used nor freed. */
 bool moe_mover_close(moe_mover **mover);
 
 /* The slot must be ABSENT. */
 void moe_mover_submit(moe_mover *mover, uint32_t slot, const moe_move *move);
-/* An ABSENT slot becomes READY: a kernel has copied the expert to buffers of the device. */
+/* Makes an ABSENT slot READY, because a kernel has copied the expert to buffers of the device. */
 void moe_mover_adopt(moe_mover *mover, uint32_t slot,
                      uint8_t *const device_buffers[MOE_EXPERT_PARTS]);
 /* Makes a QUEUED or STAGED request as urgent as cause; does nothing in other states. */
@@ -125,8 +126,9 @@ static inline bool moe_mover_is_end(moe_slot_state state)
     return state == MOE_SLOT_READY || state == MOE_SLOT_FAILED;
 }
 bool moe_mover_has_ended(const moe_mover *mover, uint32_t slot);
-/* Whether the request has gone a way that the drawing above does not have, a fault of this library:
- * it has FAILED, and its memory may still be written to. For a request that has ended. */
+/* For a request that has ended: whether it made a change of state that is not in the drawing above,
+ * which is a fault of this library. The request has then FAILED, and its memory may still be
+ * written to. */
 bool moe_mover_is_broken(const moe_mover *mover, uint32_t slot);
 /* How many requests have become READY or FAILED; counted after the state changes. */
 uint64_t moe_mover_n_finished(const moe_mover *mover);
@@ -136,33 +138,33 @@ const uint8_t *moe_mover_data(const moe_mover *mover, uint32_t slot, int part);
 const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int part);
 /* Whether the request's save is complete, for a request that has settled or was cancelled. */
 bool moe_mover_has_saved(const moe_mover *mover, uint32_t slot);
-/* Says that the pages of [memory, memory + bytes), in the arena that the reader was given, go back
- * to the system (away), while nothing is queued or under way, or will be used again. False: the
- * kernel still holds them. */
+/* away: the pages of [memory, memory + bytes), in the reader's arena, go back to the system; no
+ * request is queued or under way. Not away: they will be used again. False: the kernel still holds
+ * them. */
 bool moe_mover_set_away(moe_mover *mover, void *memory, size_t bytes, bool away);
-/* A READY or FAILED slot becomes ABSENT; an ABSENT one stays so. */
+/* Makes a READY or FAILED slot ABSENT. */
 void moe_mover_reset(moe_mover *mover, uint32_t slot);
 
-/* Called now and then during a wait; when it returns true the wait ends. It must be quick and not
- * call back. is_cancelled may be NULL: never. */
+/* is_cancelled() is called now and then during a wait; the wait ends when it returns true. It must
+ * be quick and must not call the library. NULL: never cancelled. */
 typedef struct moe_wait_cancel {
     bool (*is_cancelled)(void *user);
     void *user;
 } moe_wait_cancel;
 
 /* Returns when at least one of the slots is READY or FAILED. Returns MOE_ERR_IO when the disk or
- * the link hangs, soon if that is already known; *hung is the slot that err names. Returns
- * MOE_ERR_CANCELLED within a fiftieth of a second of cancelling. After both, requests under way
- * stay so. */
+ * the link hangs, sooner if it is known to hang; *hung is the slot that err names. Returns
+ * MOE_ERR_CANCELLED within a fiftieth of a second of cancelling. Both errors leave the requests
+ * under way. */
 int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n,
                    const moe_wait_cancel *cancel, uint32_t *hung, moe_error *err);
-/* The time between two experts that are read together, an average; 0: not known. */
+/* The average time between two experts that are read together; 0: not known. */
 uint64_t moe_mover_read_ns(const moe_mover *mover);
-/* How long it will probably take until the last of n requests is READY that were submitted at
- * begin_ns; 0: not known. */
+/* How long it will probably take until all of n requests that were submitted at begin_ns are READY;
+ * 0: not known. */
 uint64_t moe_mover_expected_ns(const moe_mover *mover, uint32_t n, uint64_t begin_ns);
-/* Notes that the waiting step was cancelled: until something arrives, closing waits half a second
- * at most. */
+/* Notes that the step which waits was cancelled. If the mover is closed before anything more
+ * arrives, closing it waits half a second at most. */
 void moe_mover_abandon(moe_mover *mover);
 /* The last failure of a request other than a prefetch: status, slot, and message. */
 int moe_mover_last_error(moe_mover *mover, uint32_t *slot, moe_error *err);

@@ -4,8 +4,8 @@
  *
  *    WAITING --take_save()--> UNDER_WAY --take_done_save()--> DONE or LOST
  *
- * The directions of the link do not disturb each other, so a save costs a request time only if its
- * own bytes are in host memory before the save is complete. Saves that hold up such a request go
+ * The directions of the link do not disturb each other. So a save delays its request only if the
+ * request's bytes are in host memory before the save is complete. Saves that delay a request go
  * first. */
 #include "offload/mover_state.h"
 #include "runtime/base/clock.h"

@@ -80,8 +80,8 @@ int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error 
     return MOE_OK;
 }
 
-/* Waits for the thread to end. It may hang in a read of its own (the engine named "sync"); then it
- * is left behind with all memory that it may still use. */
+/* Waits for the thread to end. If the thread hangs in a read of its own (the engine named "sync"),
+ * leaves it behind with all memory that it may still use. */
 static bool join(moe_mover *mover)
 {
     pthread_mutex_lock(&mover->lock);

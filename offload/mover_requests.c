@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The mover's requests: the queues that they stand in and their ends, for all of the mover's files;
- * then what every thread but the mover's own asks of them; last, the waits, which detect a disk or
- * link that hangs. */
+/* The mover's requests. First their queues and how they end, for all of the mover's files; then the
+ * functions for other threads; last the waits, which detect a disk or link that hangs. */
 #include "offload/mover_state.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
@@ -11,8 +10,8 @@
  * end.
  */
 #define ABANDONED_NS 500000000u
-/* A cancellation may come from a signal handler, which can wake nobody, so waits look for it this
- * often. */
+/* A cancellation may come from a signal handler, which cannot wake a thread, so waits look for it
+ * this often. */
 #define CANCEL_LOOK_NS 20000000u
 
 /* ---- Queues and ends ---- */
@@ -113,7 +112,7 @@ void moe_mover_no_longer_urgent(moe_mover *mover, const moe_mover_slot *slot)
     }
 }
 
-/* A failed prefetch is not an error; whoever needs the expert requests it again. */
+/* A failed prefetch is not an error: a layer that needs the expert requests it again. */
 void moe_mover_record_error(moe_mover *mover, uint32_t index, const moe_error *error)
 {
     MOE_ASSERT(index < mover->n_slots && mover->slots[index].status != MOE_OK);
@@ -372,7 +371,7 @@ static bool is_under_way(const moe_mover *mover, uint32_t slot)
 }
 
 /* Finds one of these slots that the disk or link is working on. If there is none, finds any such
- * slot of the mover, since these queue behind it. */
+ * slot of the mover, because the given slots queue behind it. */
 static uint32_t find_hung(const moe_mover *mover, const uint32_t *slots, uint32_t n)
 {
     MOE_ASSERT(moe_mover_is_locked(mover));

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Checks the state of a mover. Assertions check the queues when the mover is closed, and the whole
- * each time that its thread has nothing left to begin. */
+ * state each time its thread has nothing left to begin. */
 #include "offload/mover_state.h"
 
-/* A queue holds the slots that wait for its stage with its cause, linked both ways. Counts them. */
+/* Checks that a queue holds the slots that wait for its stage with its cause, linked both ways.
+ * Counts them. */
 static bool queue_is_sane(const moe_mover *mover, moe_mover_stage stage, int cause, uint32_t *n)
 {
     const moe_mover_queue *q = &mover->queues[stage][cause];
@@ -46,8 +47,8 @@ static bool slot_is_sane(const moe_mover *mover, const moe_mover_slot *slot)
     return false;
 }
 
-/* The list holds the saves that wait. A save that is not settled belongs to a request that has not
- * overwritten its slot. */
+/* Checks that the list holds the saves that wait, and that a save which has not ended belongs to a
+ * request that has not overwritten its slot. */
 static bool saves_are_sane(const moe_mover *mover)
 {
     uint32_t n_listed = 0;

@@ -19,7 +19,7 @@
 
 typedef enum moe_mover_stage { MOE_STAGE_READ, MOE_STAGE_COPY, MOE_STAGE_COUNT } moe_mover_stage;
 
-/* What has become of a request's save. WAITING and UNDER_WAY only while the request is QUEUED,
+/* The state of a request's save. It is WAITING or UNDER_WAY only while the request is QUEUED,
  * LOADING or STAGED. */
 typedef enum moe_save_state {
     MOE_SAVE_NONE,
@@ -96,7 +96,8 @@ struct moe_mover {
 
     _Atomic uint32_t n_urgent; /* demands and verifications, queued or loading */
     _Atomic uint64_t n_finished;
-    /* The time between two experts while the disk is busy, an average, and when the last came. */
+    /* The average time between two experts while the disk is busy, and when the last expert came.
+     */
     _Atomic uint64_t read_interval_ns, last_read_ns;
 
     /* Only the mover's thread touches these. */
@@ -143,7 +144,8 @@ static inline bool moe_mover_is_edge(moe_slot_state from, moe_slot_state to)
     return false;
 }
 
-/* Nothing else writes a slot's state. A change that is not in the drawing ends the request. */
+/* Sets a slot's state; no other function does. A change that is not in the drawing of mover.h ends
+ * the request. */
 static inline void moe_mover_set_state(moe_mover_slot *slot, moe_slot_state state)
 {
     bool is_edge = moe_mover_is_edge(moe_mover_get_state(slot), state);
@@ -167,7 +169,7 @@ bool moe_mover_queues_are_sane(const moe_mover *mover);
  * everything that it may. */
 bool moe_mover_is_sane(const moe_mover *mover);
 
-/* Puts a request at the end of its queue, and takes it out. Under the lock. */
+/* Put a request at the end of its queue, and take it out. Under the lock. */
 void moe_mover_enqueue(moe_mover *mover, uint32_t index, moe_mover_stage stage);
 void moe_mover_dequeue(moe_mover *mover, uint32_t index, moe_mover_stage stage);
 /* Counts demands and verifications that are queued or under way. */
@@ -178,8 +180,8 @@ static inline bool moe_mover_is_saving(const moe_mover_slot *slot)
 {
     return slot->save_state == MOE_SAVE_WAITING || slot->save_state == MOE_SAVE_UNDER_WAY;
 }
-/* The list of saves, under the lock: puts the request's save at its end; takes it off; gives it up
- * if it is on the list. */
+/* The list of saves, under the lock. The first function puts the request's save at the end, the
+ * second takes it off, the third cancels it if it is on the list. */
 void moe_mover_enqueue_save(moe_mover *mover, uint32_t index);
 void moe_mover_leave_saves(moe_mover *mover, uint32_t index);
 void moe_mover_give_up_save(moe_mover *mover, uint32_t index);
@@ -187,8 +189,8 @@ void moe_mover_give_up_save(moe_mover *mover, uint32_t index);
 void moe_mover_finish(moe_mover *mover, uint32_t index);
 /* The mover's thread. */
 void *moe_mover_main(void *mover);
-/* Makes the thread look at its queues again. Called by the owner before it closes the mover, or
- * under the lock, since otherwise the reader might just be closed. */
+/* Makes the thread look at its queues again. Call it under the lock, because the thread may just be
+ * closing the reader, or as the owner before closing the mover. */
 void moe_mover_wake(moe_mover *mover);
 /* Stops the link's notices of finished copies. */
 void moe_mover_leave_link(moe_mover *mover);
@@ -209,8 +211,9 @@ uint32_t moe_mover_take_staged(moe_mover *mover);
 /* Hands a request to the link, without the lock. */
 void moe_mover_start_copy(moe_mover *mover, uint32_t index);
 
-/* Saves, likewise: take_done_save() ends the oldest if its copy is done, and sets *index to its
- * request if that ends with it, else to MOE_MOVER_NONE. False: none is done. */
+/* Saves, on the mover's thread, under the lock. take_done_save() ends the oldest save if its copy
+ * is done; false: it is not. Sets *index to the save's request if that ends, too, else to
+ * MOE_MOVER_NONE. */
 bool moe_mover_take_done_save(moe_mover *mover, uint32_t *index);
 uint32_t moe_mover_take_save(moe_mover *mover);
 void moe_mover_start_save(moe_mover *mover, uint32_t index);

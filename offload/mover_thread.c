@@ -106,7 +106,7 @@ static void finish_reading(moe_mover *mover, uint32_t index)
     }
 }
 
-/* Whether something tells the part's bytes from others. */
+/* Whether a checksum says what the part's bytes must be. */
 static bool is_known(const moe_move *move, int part)
 {
     return move->sums == NULL ||
@@ -133,7 +133,7 @@ static void start_slot(moe_mover *mover, uint32_t index)
     }
 }
 
-/* Whether the bytes are right, as far as they are looked at. sources: those that gave them. */
+/* Whether the bytes are right, as far as they are checked. sources: those that delivered them. */
 static bool matches(const moe_mover_slot *slot, int part, uint32_t sources)
 {
     const moe_move *move = &slot->move;
@@ -147,8 +147,8 @@ static bool matches(const moe_mover_slot *slot, int part, uint32_t sources)
     return moe_weight_sums_check(move->sums, at, XXH3_64bits(slot->data[part], size));
 }
 
-/* Checks the part's checksum. False when the bytes do not match: they are read once more from every
- * source in turn, and then given up. `sources`: those that gave the bytes. */
+/* Checks the part's checksum. False when the bytes do not match: the mover reads them once more
+ * from every source in turn, and then gives up. `sources`: those that delivered the bytes. */
 static bool verify_part(moe_mover *mover, uint32_t index, int part, uint32_t sources)
 {
     moe_mover_slot *slot = &mover->slots[index];
@@ -184,8 +184,8 @@ static bool verify_part(moe_mover *mover, uint32_t index, int part, uint32_t sou
     return false;
 }
 
-/* Copies may have the bytes that the files do not give, but nothing tells whether they are right.
- */
+/* Copies may have bytes that the files do not deliver, but without a checksum nothing says whether
+ * they are right. */
 static void fail_part(moe_mover *mover, uint32_t index, int part, const moe_range_done *done)
 {
     moe_mover_slot *slot = &mover->slots[index];
@@ -233,8 +233,8 @@ static void answer_away(moe_mover *mover)
     }
 }
 
-/* Takes what there is to do next, and says how: what has ended first, then the link, then the disk.
- * NONE: nothing. */
+/* Takes the request to serve next and says what to do with it: first requests that have ended, then
+ * those for the link, then those for the disk. NONE: there is none. */
 static uint32_t take_next(moe_mover *mover, void (**act)(moe_mover *, uint32_t))
 {
     uint32_t index = NONE;
@@ -321,7 +321,7 @@ static bool await_copies(moe_mover *mover, uint64_t patience_ns)
     return ended;
 }
 
-/* The thread owns the reader, so it closes it, which waits for reads under way. */
+/* The thread owns the reader, so it closes it. Closing waits for reads under way. */
 void *moe_mover_main(void *arg)
 {
     moe_mover *mover = arg;

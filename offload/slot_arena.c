@@ -99,9 +99,10 @@ uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena)
     return largest;
 }
 
-/* A slot for every class of a card, the same share of every class's experts, and with what is left
- * one more for those with the smallest share. full, floor: bytes of the card's classes, of all
- * experts and of one slot each; budget_bytes is at least the floor. */
+/* Gives each class of a card one slot, then slots for the same share of every class's experts; with
+ * the bytes that are left, one more to the classes with the smallest share. full: bytes for all
+ * experts of the card's classes; floor: bytes of one slot for each class; budget_bytes is at least
+ * the floor. */
 static void divide(moe_slot_arena *arena, uint32_t card, uint64_t budget_bytes, uint64_t full,
                    uint64_t floor)
 {
@@ -330,7 +331,7 @@ int moe_slot_arena_create_cache(const moe_slot_arena *arena, const moe_tensor_ma
     return status;
 }
 
-/* Parts follow each other, each aligned and long enough. */
+/* Checks that the buffers of a class's parts follow each other, aligned and long enough. */
 static bool class_is_sane(const moe_slot_class *class)
 {
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {

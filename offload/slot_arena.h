@@ -57,9 +57,9 @@ uint64_t moe_slot_arena_floor_bytes(const moe_slot_arena *arena);
 uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena);
 
 /* Divides the cards' budgets ([cards], one for host memory) among their classes in proportion to
- * their experts' bytes (each gets at least one slot; less than the smallest slot of a class that
- * lacks some is left over) and allocates. on_host: in host memory that the device's link reads.
- * MOE_ERR_BUDGET below the floor, which the message names. */
+ * their experts' bytes, and allocates. Each class gets at least one slot. The bytes left over are
+ * fewer than the smallest slot of a class that lacks some. on_host: in host memory that the
+ * device's link reads. MOE_ERR_BUDGET below the floor, which the message names. */
 int moe_slot_arena_allocate(moe_slot_arena *arena, bool on_host, const uint64_t *budgets,
                             moe_error *err);
 void moe_slot_arena_free(moe_slot_arena *arena);
@@ -76,7 +76,7 @@ size_t moe_slot_arena_pages(const moe_slot_arena *arena, uint32_t slot, uint8_t 
 /* True when the system can take back pages of the slots: they are neither on a device nor
  * page-locked. */
 bool moe_slot_arena_shrinks(const moe_slot_arena *arena);
-/* Returns those pages to the system; the slot's bytes are lost. False: the device cannot. */
+/* Returns the slot's pages to the system; its bytes are lost. False: the device cannot. */
 bool moe_slot_arena_give_up(const moe_slot_arena *arena, uint32_t slot);
 /* Says that the slot will be used again. */
 void moe_slot_arena_take_back(const moe_slot_arena *arena, uint32_t slot);
@@ -87,8 +87,8 @@ int moe_slot_arena_create_cache(const moe_slot_arena *arena, const moe_tensor_ma
                                 moe_expert_cache_options *options, moe_expert_cache **cache,
                                 moe_error *err);
 
-/* Whether classes follow each other, slots and bytes add up, and buffers are aligned. For an
- * allocated arena. O(layers + classes). */
+/* Checks an allocated arena: classes follow each other, slots and bytes add up, and buffers are
+ * aligned. O(layers + classes). */
 bool moe_slot_arena_is_sane(const moe_slot_arena *arena);
 
 #endif

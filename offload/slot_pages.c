@@ -7,8 +7,8 @@
 #include "runtime/base/moe_assert.h"
 #include "runtime/host/pages_ahead.h"
 
-/* One and a half of the pieces that io_uring registers, since registering brings in what is not
- * there yet (io/uring_buffers.h). */
+/* One and a half of the pieces that io_uring registers (io/uring_buffers.h): registering a piece
+ * brings in its missing pages. */
 #define MOST_AHEAD ((size_t)96 << 20)
 
 struct moe_slot_pages {

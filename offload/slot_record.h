@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What the expert store knows of a slot of the device: one record a slot. Which expert is in it
- * says the cache (expert_cache.h), how far a request has come says the mover (mover.h); all else
- * that is true of the slot is here, and expert_store_slots.c alone writes it, on the store's
- * thread.
+/* What the expert store knows of a slot of the device: one record a slot. The cache knows which
+ * expert is in it (expert_cache.h), the mover how far a request has come (mover.h). All else about
+ * the slot is here; only expert_store_slots.c writes it, on the store's thread.
  *
- * A slot has one use. Each change of use has one function, and no other is lawful:
+ * A slot has one use. Each change of use has one function, and no other change is allowed:
  *
  *    from         to         function             what happens
  *    EMPTY        GIVEN      moe_store_give()     the cache has given the slot to an expert

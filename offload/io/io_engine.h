@@ -43,14 +43,13 @@ typedef struct moe_io_params {
 
 typedef struct moe_io_ops {
     const char *name;
-    /* MOE_ERR_UNSUPPORTED, with the reason, when this machine does not have it, or the engine
+    /* MOE_ERR_UNSUPPORTED, with the reason, when this machine lacks the engine, or the engine
      * cannot read one of the files. */
     int (*open)(void **engine, const moe_io_params *params, moe_error *err);
     /* Says where most buffers will lie. Called once, before the first read. */
     void (*use_arena)(void *engine, void *arena, size_t bytes);
-    /* Says that the pages of a part of the arena go back to the system (away), while no read is in
-     * flight, or will be used again. The owner calls it. False: the kernel still holds the pages.
-     */
+    /* away: the pages of a part of the arena go back to the system; no read is in flight. Not away:
+     * they will be used again. The owner calls it. False: the kernel still holds the pages. */
     bool (*set_away)(void *engine, void *memory, size_t bytes, bool away);
     /* Waits for the reads in flight, but no longer than timeout_ns. Then abandons them and returns
      * false: the kernel may write into their buffers at any time later. */
@@ -62,11 +61,11 @@ typedef struct moe_io_ops {
     uint32_t (*wait)(void *engine, moe_io_completion *done, uint32_t capacity, int64_t timeout_ns,
                      bool *woken);
     void (*wake)(void *engine);
-    /* A detail beside the name: "registered buffers", or "". */
+    /* A detail to print behind the name: "registered buffers", or "". */
     const char *(*detail)(const void *engine);
 } moe_io_ops;
 
-/* Reads on the calling thread; the result is a completion's. */
+/* Reads on the calling thread. Returns what a completion's result would be. */
 static inline int32_t moe_io_read_now(const moe_byte_source *file, const moe_io_read *read)
 {
     unsigned flags = read->direct ? MOE_READ_DIRECT : 0;

@@ -76,7 +76,7 @@ static bool fault_set_away(void *engine, void *memory, size_t bytes, bool away)
     return e->plan->inner->set_away(e->inner, memory, bytes, away);
 }
 
-/* Waits for stuck reads, as for a kernel's; drops those that are let go in that time. */
+/* Waits for stuck reads as close() waits for a kernel's. Drops those that are released in time. */
 static void await_stuck(fault_engine *e, uint64_t timeout_ns)
 {
     uint64_t deadline = moe_io_deadline((int64_t)timeout_ns);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* An engine that has another one carry reads out and injects faults, so that every test run meets
- * what disks and kernels do once in years. Pass moe_io_fault_ops as the reader's engine and a
- * moe_io_fault as its context. */
+/* An engine that passes reads on to another engine and injects faults, so that every test run meets
+ * faults that real disks and kernels show once in years. Pass moe_io_fault_ops as the reader's
+ * engine and a moe_io_fault as its context. */
 #ifndef MOE_OFFLOAD_IO_FAULT_H
 #define MOE_OFFLOAD_IO_FAULT_H
 

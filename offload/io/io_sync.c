@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The simplest engine: submit() carries a read out at once, and wait() hands over the results. The
- * others are measured against it, and it still works where not even a thread can be started. */
+/* The simplest engine: submit() carries a read out at once, and wait() returns the results. The
+ * other engines are compared with it, and it works even where no thread can be started. */
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -162,10 +162,9 @@ static bool threads_set_away(void *engine, void *memory, size_t bytes, bool away
     return true;
 }
 
-/* Drops queued reads, and waits for those that workers carry out. If one hangs in the kernel, the
- * workers are left behind with all that they may still touch, and the last of them frees the
- * engine.
- */
+/* Drops queued reads, and waits for reads that workers carry out. If one hangs in the kernel,
+ * leaves the workers behind with all memory that they may still touch; the last worker frees the
+ * engine. */
 static bool threads_close(void *engine, uint64_t timeout_ns)
 {
     threads_engine *e = engine;

@@ -190,8 +190,8 @@ static void take_back(uring_engine *e, int error)
     io_uring_smp_store_release(sq->ktail, head);
 }
 
-/* A call that fails to submit does not wait either. The entry that failed must leave the SQ: every
- * later call would fail on it, and no completion would ever be reaped. */
+/* A call that fails to submit does not wait either. Takes the failed entry out of the SQ: otherwise
+ * every later call would fail on it, and no completion would ever be reaped. */
 static void check_submitted(uring_engine *e, int rc)
 {
     if (rc < 0 && rc != -EINTR && rc != -ETIME) {

@@ -144,7 +144,7 @@ static void leave_source(moe_range_reader *r, moe_block *block)
     block->source = MOE_NO_SOURCE;
 }
 
-/* Reads a block that its source could not read from another one, if the range may be. */
+/* Retries a failed block on another source, unless the range names one source. */
 static bool try_another(moe_range_reader *r, moe_block *block)
 {
     moe_range_state *range = &r->ranges[block->range];
@@ -245,7 +245,8 @@ static void on_bytes(moe_range_reader *r, moe_block *block, uint32_t got)
         return;
     }
     r->stats.n_short++;
-    /* A direct read goes on at an aligned offset; bytes behind the last one are read again. */
+    /* A direct read must go on at an aligned offset, so bytes behind the last such offset are read
+     * again. */
     uint32_t kept = block->direct ? have & ~((uint32_t)r->alignment - 1) : have;
     if (kept == block->done) {
         on_nothing(r, block);
@@ -322,7 +323,8 @@ uint64_t moe_blocks_next_retry(const moe_range_reader *r)
     return first;
 }
 
-/* Gives a block of the range a source. MOE_NO_SOURCE: later, the best one has no room now. */
+/* Chooses a source for a block of the range. MOE_NO_SOURCE: the best one has no room now; try
+ * later. */
 static uint32_t choose_source(moe_range_reader *r, const moe_range_state *range, uint32_t failed,
                               uint64_t bytes)
 {
@@ -333,7 +335,7 @@ static uint32_t choose_source(moe_range_reader *r, const moe_range_state *range,
     return moe_sources_choose(&r->sources, bytes, failed | others, moe_now_ns());
 }
 
-/* A block that has lost its source gets another one as soon as that has room. */
+/* A block that has lost its source gets another one as soon as one has room. */
 static bool has_source(moe_range_reader *r, moe_block *block)
 {
     if (block->source == MOE_NO_SOURCE) {

@@ -29,9 +29,9 @@ typedef struct moe_range_reader_options {
     moe_io_kind kind;         /* AUTO: io_uring, else threads */
     const moe_io_ops *engine; /* not NULL: used first (fault injection in tests) */
     void *engine_context;
-    /* [(1 + n_copies) * n_files]; the reader holds them. Behind the files follow those of each
-     * copy: the same bytes once more, on another drive. Each block is read from the drive that will
-     * have it soonest, and one that cannot be read from another. */
+    /* [(1 + n_copies) * n_files]; the reader holds them. First the model's files, then those of
+     * each copy: the same bytes on another drive. Each block is read from the drive that will
+     * deliver it soonest; if that fails, from another one. */
     moe_byte_source *const *files;
     uint32_t n_files;
     uint32_t n_copies;         /* at most MOE_RANGE_COPIES */
@@ -59,20 +59,21 @@ void moe_range_reader_hurry(moe_range_reader *reader, uint64_t timeout_ns);
  * until close(); children of a fork do not get it. */
 void moe_range_reader_use_arena(moe_range_reader *reader, void *arena, size_t bytes);
 
-/* Says that the pages of a part of the arena go back to the system (away), while nothing is under
- * way, or will be used again. The owner calls it. False: the kernel still holds them. */
+/* away: the pages of a part of the arena go back to the system; no read is under way. Not away:
+ * they will be used again. The owner calls it. False: the kernel still holds them. */
 bool moe_range_reader_set_away(moe_range_reader *reader, void *memory, size_t bytes, bool away);
 
 /* The name of a file. */
 const char *moe_range_reader_path(const moe_range_reader *reader, uint32_t file);
 /* How many sources there are: 1 + n_copies. */
 uint32_t moe_range_reader_n_sources(const moe_range_reader *reader);
-/* Says that what these sources (bits as in moe_range_done) gave of a range was wrong. The log is
- * told, and a source that is blamed repeatedly is read only where no other can be. On the owner's
- * thread. */
+/* Says that these sources (bits as in moe_range_done) delivered wrong bytes of a range. Logs it. A
+ * source that is blamed repeatedly is only read if no other can be. Call it on the owner's thread.
+ */
 void moe_range_reader_blame(moe_range_reader *reader, uint32_t file, uint64_t offset,
                             uint32_t sources);
-/* The alignment of buffers, and how many bytes a buffer needs for a range of so many bytes. */
+/* alignment(): the alignment of buffers. buffer_bytes(): how many bytes a buffer needs for a range
+ * of range_bytes. */
 size_t moe_range_reader_alignment(const moe_range_reader *reader);
 size_t moe_range_buffer_bytes(const moe_range_reader *reader, uint64_t range_bytes);
 

@@ -117,7 +117,7 @@ uint64_t moe_blocks_next_retry(const moe_range_reader *r);
 
 /* Cuts no further blocks of the range, which finishes when its existing blocks have ended. */
 void moe_range_stop(moe_range_reader *r, uint32_t index, int status);
-/* Counts a failure of a source, and logs the line and what follows from it. */
+/* Counts a failure of a source. Logs the line, and whether the source is now read last. */
 void moe_source_blame(moe_range_reader *r, uint32_t source, const char *line);
 /* Logs sources that have become slow. */
 void moe_sources_tell_slow(moe_range_reader *r);

@@ -34,14 +34,14 @@ typedef struct moe_uring_buffers {
  * memory again. Logs one line if registration fails, here or later (log may be NULL). */
 void moe_uring_buffers_use(moe_uring_buffers *b, struct io_uring *ring, void *arena, size_t bytes,
                            moe_log_fn log, void *user);
-/* The registered buffer that holds all of [dst, dst + size), which is registered if necessary; -1:
- * none. The ring's owner calls it. */
+/* The registered buffer that holds all of [dst, dst + size); registers it if necessary. -1: none.
+ * The ring's owner calls it. */
 int moe_uring_buffers_index(moe_uring_buffers *b, struct io_uring *ring, const uint8_t *dst,
                             size_t size);
-/* Says that the pages of [memory, memory + bytes) go back to the system, while nothing is in
- * flight, or will be used again. The kernel releases a registered piece that holds them, and does
- * not register it while any of its parts is away, since that would bring the pages back. The ring's
- * owner calls it. False: the kernel did not release the piece. */
+/* away: the pages of [memory, memory + bytes) go back to the system; no read is in flight. Not
+ * away: they will be used again. Unregisters a piece that holds them, and registers no piece while
+ * one of its parts is away, because that would bring the pages back. The ring's owner calls it.
+ * False: the kernel did not release the piece. */
 bool moe_uring_buffers_set_away(moe_uring_buffers *b, struct io_uring *ring, const void *memory,
                                 size_t bytes, bool away);
 /* Call before the ring is closed. drained: nothing is in flight. */
