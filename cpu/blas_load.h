@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* OpenBLAS, loaded on first use and never linked. On loading it starts a thread for every core, and
- * if threads cannot be started (an address space of 100 MB) it tries for ever; most processes do
- * not need it. */
+/* OpenBLAS, loaded on first use and never linked, because most processes do not need it. On loading
+ * it starts a thread for every core; if threads cannot be started (an address space of 100 MB) it
+ * tries for ever. */
 #ifndef MOE_CPU_BLAS_LOAD_H
 #define MOE_CPU_BLAS_LOAD_H
 

@@ -21,8 +21,8 @@
 
 /* Shorter texts, in pages, are not worth the rounds. */
 #define FEWEST_PAGES 8u
-/* A run of pages is read in order, which the processor's prefetcher likes; longer ones gain no
- * more. */
+/* A task reads its run of pages in order, which helps the processor's prefetcher; longer runs gain
+ * no more. */
 #define LONGEST_RUN    8u
 #define TASKS_A_THREAD 4u /* in each half of a round */
 
@@ -36,7 +36,7 @@ typedef struct attention_job {
     uint32_t n_parts;   /* tiles that share a KV head's group */
     uint32_t n_strips;  /* tiles that share the rows */
     uint32_t n_tiles;
-    /* If the pages are shared: */
+    /* Used only if the pages are shared: */
     moe_page_range round;  /* the pages of this round */
     uint32_t run;          /* pages of a task */
     uint32_t n_runs;       /* tasks of a tile */
@@ -47,7 +47,8 @@ typedef struct attention_job {
     moe_task_queue queue;
 } attention_job;
 
-/* The queries of a tile one after the other: where they lie, or a copy in `packed`. */
+/* Returns the queries of a tile one after the other: in place if they lie so, else a copy in
+ * `packed`. */
 static const float *pack_queries(const moe_attention_tile *tile, float *packed)
 {
     const moe_attention *a = tile->a;
@@ -118,7 +119,7 @@ size_t moe_cpu_attention_parts(uint32_t n_queries, uint32_t v_dim)
            MOE_CPU_ATTENTION_PAGES * part_floats(n_queries, v_dim);
 }
 
-/* The states of all tiles are in front, then the parts: [tile][page of the round]. */
+/* First the states of all tiles, then the parts: [tile][page of the round]. */
 static moe_attention_part state_of(const attention_job *job, uint32_t t)
 {
     size_t n = padded_queries(job->tile_rows * job->heads);
@@ -214,8 +215,8 @@ static void count_tiles(attention_job *job)
     MOE_ASSERT((size_t)job->heads * job->a->layout.v_dim <= job->cpu->attention_state_size);
 }
 
-/* Tiles alone: as many queries as fit one, heads before rows, but enough to keep all threads
- * busy. */
+/* Divides the queries into tiles when pages are not shared: a tile takes as many queries as fit,
+ * heads before rows, but there must be enough tiles to keep all threads busy. */
 static void share_out_tiles(attention_job *job, uint32_t wanted)
 {
     uint32_t units = job->n_rows * job->a->layout.n_head_kv;
@@ -241,8 +242,8 @@ static bool is_one_timeline(const attention_job *job)
     return true;
 }
 
-/* Shares the pages, too, if there would be fewer than `wanted` tiles of full size. Returns false
- * where that does not pay. */
+/* Shares the pages, too, if there would be fewer than `wanted` tiles of full size. Returns false if
+ * that does not pay. */
 static bool share_out_pages(attention_job *job, moe_page_range pages, uint32_t wanted)
 {
     if (pages.end - pages.begin < FEWEST_PAGES) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* What a page of the KV cache says to a tile's queries, and the fold of pages into their state.
+/* Computes the part of a page of the KV cache for a tile's queries, and folds parts into their
+ * state.
  *
- * A page that several neighbouring rows of the tile see whole, in one place, is attended to by the
- * queries of all of them in one call: its keys and values are loaded and converted once. A prompt's
- * rows share all pages but the last two; the rows of a batch share the pages of a common prefix.
+ * If several neighbouring rows of the tile see a whole page in one place, one call computes it for
+ * the queries of all of them: its keys and values are loaded and converted once. A prompt's rows
+ * share all pages but the last two; the rows of a batch share the pages of a common prefix.
  *
  *   page      0      1      2      3
  *   row 200   whole  whole  whole  partly   pages 0 to 2: one call for the three rows,
@@ -105,7 +106,7 @@ static seen_range seen_of(const moe_attention_tile *tile, uint32_t r, uint32_t p
     return (seen_range){from > first ? from : first, end < position + 1 ? end : position + 1};
 }
 
-/* Row r sees the whole page, and none of it through a path. */
+/* Whether row r sees the whole page, and none of it through a path. */
 static bool sees_whole(const moe_attention_tile *tile, uint32_t r, uint32_t page)
 {
     const moe_kv_row *kv = row_of(tile, r);
@@ -130,7 +131,7 @@ static uint32_t rows_together(const moe_attention_tile *tile, uint32_t r, uint32
     return n;
 }
 
-/* What rows r .. r + n - 1 see of a page. */
+/* Computes the parts of rows r .. r + n - 1 for a page. */
 static void attend_rows(const moe_attention_tile *tile, uint32_t r, uint32_t n, seen_range seen,
                         moe_attention_part part)
 {

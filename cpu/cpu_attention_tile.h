@@ -15,7 +15,7 @@ typedef struct moe_attention_tile {
     const float *q;               /* [n_rows][n_heads][k_dim] */
 } moe_attention_tile;
 
-/* What some positions say to each query, or the running state of all positions so far: see
+/* The result of some positions for each query, or the running state of all positions so far: see
  * attend_page() and attend_merge() of cpu/kernels/vector_ops.h. */
 typedef struct moe_attention_part {
     float *max, *sum; /* [queries] */
@@ -38,14 +38,14 @@ moe_page_range moe_attention_pages(const moe_attention *a, uint32_t first, uint3
 /* The state before any page: empty, or the heads' sinks. */
 void moe_attention_begin(const moe_attention_tile *tile, moe_query_range queries,
                          moe_attention_part state);
-/* Computes what a page says to all queries of rows that see some of it; other queries' parts are
- * left as they are. */
+/* Computes a page's part for all queries of rows that see some of the page. Leaves other queries'
+ * parts as they are. */
 void moe_attention_page(const moe_attention_tile *tile, uint32_t page, moe_attention_part part);
 /* Folds a page's part into the state, for queries of rows that see some of the page. The pages must
  * come in ascending order. */
 void moe_attention_fold(const moe_attention_tile *tile, moe_query_range queries, uint32_t page,
                         moe_attention_part part, moe_attention_part state);
-/* Divides by the sums: a->out has the results. */
+/* Divides by the sums, which completes the results in a->out. */
 void moe_attention_finish(const moe_attention_tile *tile, moe_query_range queries,
                           moe_attention_part state);
 

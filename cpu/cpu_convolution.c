@@ -10,7 +10,8 @@
 #define CONV_TOKENS 64u
 #define NORM_EPS    1e-6f
 
-/* The n channels from `first` on of token `at` of the sequence; negative: before its first one. */
+/* The n channels from `first` on of token `at` of the sequence; `at` is negative for tokens before
+ * its first. */
 static const float *token_at(const moe_cpu_convolution *c, const moe_delta_sequence *s, int64_t at,
                              uint32_t first)
 {

@@ -28,12 +28,12 @@ typedef struct moe_cpu_channels {
 void moe_cpu_convolve(const moe_cpu_convolution *c, const moe_delta_sequence *s,
                       const moe_cpu_channels *channels, uint32_t begin, uint32_t n_tokens,
                       float *out, size_t out_stride);
-/* Writes these channels' tail to the state that the sequence leaves, if it is wanted. */
+/* Writes these channels' tail to the state that the sequence keeps, if it keeps one. */
 void moe_cpu_keep_tail(const moe_cpu_convolution *c, const moe_delta_sequence *s, uint32_t first,
                        uint32_t n);
 
-/* Of channels that are a head's: all tokens, and the tail. Queries and keys are divided by their
- * length, queries also by the root of their width (delta_ops.h). */
+/* Convolves the channels of a head for all tokens, and keeps the tail. Divides queries and keys by
+ * their length, queries also by the root of their width (delta_ops.h). */
 typedef enum moe_cpu_part { MOE_CPU_QUERY, MOE_CPU_KEY, MOE_CPU_VALUE } moe_cpu_part;
 
 void moe_cpu_convolve_part(const moe_cpu_convolution *c, const moe_delta_sequence *s,

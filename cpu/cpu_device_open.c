@@ -47,7 +47,7 @@ static void cpu_free(moe_device *device, void *memory, size_t bytes)
     munmap(memory, bytes == 0 ? 1 : bytes);
 }
 
-/* A huge page would bring the neighbours' memory back, so the part is taken out of huge pages. */
+/* A huge page would bring the neighbours' memory back, so the part must no longer be in one. */
 static bool cpu_give_up(moe_device *device, void *memory, size_t bytes)
 {
     (void)device;
@@ -192,8 +192,8 @@ static const moe_device_ops cpu_ops = {
     .stream_write = moe_cpu_stream_write,
 };
 
-/* Types whose products with one activation row go to the kernels of 256 bits where weights come
- * from memory. On Zen 4 these read it 1.1 to 1.8 times as fast (cpu/x86/README.md). */
+/* Types whose products with one activation row use the 256-bit kernels if the weights come from
+ * memory. On Zen 4 these kernels read memory 1.1 to 1.8 times as fast (cpu/x86/README.md). */
 static const uint8_t narrow_rows[] = {
     MOE_DTYPE_Q4_0,   MOE_DTYPE_Q4_1,   MOE_DTYPE_Q5_0,    MOE_DTYPE_Q5_1,   MOE_DTYPE_Q8_0,
     MOE_DTYPE_Q3_K,   MOE_DTYPE_Q4_K,   MOE_DTYPE_Q5_K,    MOE_DTYPE_Q6_K,   MOE_DTYPE_IQ4_NL,
@@ -201,8 +201,8 @@ static const uint8_t narrow_rows[] = {
     MOE_DTYPE_IQ4_KS, MOE_DTYPE_IQ5_KS, MOE_DTYPE_IQ4_KSS,
 };
 
-/* Weights of up to twice the size of the caches are mostly read from these: the experts that are
- * used most stay in them. The wider kernels are faster then. */
+/* Weights of up to twice the size of the caches are mostly read from the caches, because the
+ * experts that are used most stay there. The wider kernels are faster then. */
 static bool stays_in_caches(const moe_cpu_device *cpu, uint64_t weight_bytes)
 {
     return weight_bytes > 0 && weight_bytes / 2 <= moe_team_cache_bytes(cpu->team);
@@ -223,7 +223,7 @@ static void init_products(moe_cpu_device *cpu, unsigned cpu_features, uint64_t w
     }
 }
 
-/* What it carries out, whatever the instruction set. */
+/* The forms that it carries out with any instruction set. */
 #define F(form) MOE_FORM_BIT(MOE_FORM_##form)
 static const uint64_t forms =
     F(EMBED) | F(GATHER) | F(RMS_NORM) | F(MEAN_NORM) | F(LINEAR) | F(HEAD_LINEAR) | F(ROPE) |

@@ -75,8 +75,8 @@ static bool is_joined(const moe_expert_work *work)
     return work->gate.data == work->up.data;
 }
 
-/* Lists the products of each work, gate and up or the one that is both, and adds their number to
- * *n_products. Returns the number of inner rows of all works. */
+/* Lists the products of each work (gate and up, or the one matrix that is both), and adds their
+ * number to *n_products. Returns the number of inner rows of all works. */
 static uint32_t list_gate_up(const moe_cpu_device *cpu, const float *x, uint32_t n_in,
                              const moe_q8_rows *x_q8, const moe_expert_work *works,
                              uint32_t n_works, moe_cpu_product *products, uint32_t *n_products)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Norms that take the mean off, and soft caps. */
+/* Norms that subtract the mean, and soft caps. */
 #include "cpu/cpu_internal.h"
 #include "runtime/base/moe_assert.h"
 

@@ -10,7 +10,8 @@
 
 /* The most queries (rows times heads) that attend to a page together. */
 #define MOE_CPU_ATTENTION_TILE 64u
-/* Parts of that size that each worker adds to a round of shared pages (cpu_attention.c). */
+/* How many parts of MOE_CPU_ATTENTION_TILE queries each worker adds to a round of shared pages
+ * (cpu_attention.c). */
 #define MOE_CPU_ATTENTION_PAGES 8u
 
 typedef struct moe_cpu_device {
@@ -28,7 +29,7 @@ typedef struct moe_cpu_device {
     float *ff_gate, *ff_up;      /* [rows][n_ff] */
     float *attention_state;      /* per worker: a tile's output of a page, and its queries */
     size_t attention_state_size; /* floats per worker */
-    float *attention_parts;      /* what pages say to queries, while a round of pages is shared */
+    float *attention_parts;      /* the pages' parts during a round (cpu_attention.c) */
     size_t attention_parts_size; /* floats, of all workers; 0: one thread */
     uint8_t *tile_scratch;       /* MOE_TILE_SCRATCH_BYTES per worker; NULL: no matrix unit */
 } moe_cpu_device;

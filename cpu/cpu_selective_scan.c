@@ -12,7 +12,7 @@ typedef struct scan_job {
     uint32_t n_blocks; /* tasks of a sequence */
 } scan_job;
 
-/* Decays as the kernel reads them: the channels of a state's row side by side. */
+/* Transposes the decays for the kernel, which reads the channels of a state's row side by side. */
 static void turn_decays(const moe_selective_scan *d, uint32_t first, uint32_t n, float *rate)
 {
     for (uint32_t c = 0; c < n; c++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A short convolution of its own: all of a layer, or what a selective scan begins with. A task is
- * some channels of one sequence. */
+/* A short convolution alone: a whole layer, or the first part of a selective scan. A task is some
+ * channels of one sequence. */
 #include "cpu/cpu_convolution.h"
 #include "runtime/base/moe_assert.h"
 

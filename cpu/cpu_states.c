@@ -18,8 +18,8 @@ static void copy_columns(const float *src, size_t src_stride, float *dst, size_t
     }
 }
 
-/* Tokens `first` .. first + n_tokens - 1 of a sequence whose rows begin at first_row, for the
- * columns that begin at `column` of a head. */
+/* Runs tokens `first` .. first + n_tokens - 1 of a sequence whose rows begin at first_row, for the
+ * columns of a head that begin at `column`. */
 static void take_tokens(const moe_cpu_states *d, const moe_delta_sequence *s, const float *row,
                         uint32_t head, uint32_t column, uint32_t first, moe_delta_args *args)
 {

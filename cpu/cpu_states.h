@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Takes states of heads over the tokens of sequences, whatever the rule. A task is some columns of
- * one head of one sequence; it has its part of the state in the first-level cache while it goes
- * through all tokens, so a prompt moves the state from memory once. */
+/* Updates states of heads token by token, for any of the rules. A task is some columns of one head
+ * of one sequence. It has its part of the state in the first-level cache while it goes through all
+ * tokens, so a prompt reads the state from memory once. */
 #ifndef MOE_CPU_STATES_H
 #define MOE_CPU_STATES_H
 
@@ -27,7 +27,8 @@ typedef struct moe_cpu_states {
     moe_delta_columns_fn columns;
     bool decay_of_rows; /* the scratch has decays, one for each row of a head's state */
     moe_cpu_head (*head_at)(const void *rule, uint32_t head);
-    /* Gates of a head for n tokens from `first` on; not the decays if they are of rows. */
+    /* Computes the gates of a head for n tokens from `first` on; without the decays if each row has
+     * its own. */
     void (*gates)(const void *rule, const moe_delta_sequence *s, uint32_t head, uint32_t first,
                   uint32_t n, float *decay, float *beta);
     const void *rule;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The kernel tables: reference C first, then what the processor's instruction sets override. */
+/* The kernel tables: filled by reference C first; then the processor's instruction sets override
+ * entries. */
 #include "cpu/kernels/arch_kernels.h"
 
 void moe_matmul_kernels_init(moe_matmul_kernels *kernels, unsigned cpu_features)

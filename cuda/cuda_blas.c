@@ -4,8 +4,8 @@
  * cuBLAS stores matrices by columns, so it sees a matrix of rows as the transposed matrix. out = x
  * W^T is therefore computed as out^T = W x^T. F32 weights are used in place. F16 and BF16 weights
  * are widened first, by the embeddings' kernel, as many rows at a time as the scratch holds:
- * rounding the activations to their type would cost far more than last bits. The sums begin with
- * the bias. */
+ * rounding the activations to the weights' type would change far more than the last bits. The sums
+ * begin with the bias. */
 #include "cuda/cuda_blas.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* For widened weights: a thousand rows of 8192 floats at a time. */
+/* For widened weights; enough for a thousand rows of 8192 floats at a time. */
 #define SCRATCH_BYTES ((size_t)32 << 20)
 
 /* What cublasCreate() answers when the driver is too old for the library. */
@@ -55,8 +55,8 @@ static int refused(const char *call, int code, moe_error *err)
         code, name_of(code));
 }
 
-/* Loads one cuBLAS after the other until one can be used with this driver: that of CUDA 13 refuses
- * one for CUDA 12. The error is that of the first. */
+/* Loads one cuBLAS after the other until one works with this driver: cuBLAS of CUDA 13 refuses a
+ * driver for CUDA 12. If none does, the error is that of the first. */
 static int load_and_create(moe_cuda_blas *blas, moe_error *err)
 {
     moe_error later = {""};

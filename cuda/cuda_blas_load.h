@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Loading cuBLAS. The build does not need it: its few functions are declared here, by the binary
- * interface that it has kept since CUDA 4. */
+/* Loads cuBLAS at run time. The build does not need it: its few functions are declared here, by the
+ * binary interface that it has kept since CUDA 4. */
 #ifndef MOE_CUDA_BLAS_LOAD_H
 #define MOE_CUDA_BLAS_LOAD_H
 
@@ -22,18 +22,19 @@ typedef struct moe_cuda_blas_api {
     int (*create)(void **handle);
     int (*destroy)(void *handle);
     int (*set_stream)(void *handle, cudaStream_t stream);
-    /* Matrices by columns: c (m x n) = alpha * op(a) (m x k) * op(b) (k x n) + beta * c; alpha and
-     * beta are host memory, read before the call returns. */
+    /* Matrices are stored by columns: c (m x n) = alpha * op(a) (m x k) * op(b) (k x n) + beta * c;
+     * alpha and beta are host memory, read before the call returns. */
     int (*sgemm)(void *handle, int op_a, int op_b, int m, int n, int k, const float *alpha,
                  const float *a, int lda, const float *b, int ldb, const float *beta, float *c,
                  int ldc);
 } moe_cuda_blas_api;
 
-/* Finds and loads a cuBLAS, which stays loaded: the first from number *next on of the files where
- * it may be; *next becomes the number behind it, from which a caller whom it does not serve (the
- * driver may be too old for it) goes on. MOE_ERR_UNSUPPORTED, with a remedy, if there is none. */
+/* Loads the first cuBLAS that it finds among the files where one may be, beginning with file number
+ * *next. The library stays loaded. *next becomes the number of the following file, so that a caller
+ * can go on from there if this cuBLAS does not work (the driver may be too old for it).
+ * MOE_ERR_UNSUPPORTED, with a remedy, if there is none. */
 int moe_cuda_blas_load(moe_cuda_blas_api *out, size_t *next, moe_error *err);
-/* Does so with these files. */
+/* Like moe_cuda_blas_load(), with these n files. */
 int moe_cuda_blas_load_from(moe_cuda_blas_api *out, const char *const *files, size_t n,
                             size_t *next, moe_error *err);
 

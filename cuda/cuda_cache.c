@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The KV cache and attention. The contract has page tables and paths in host memory, the kernels
- * need them in device memory. Consecutive rows with the same table share its copy. */
+/* The KV cache and attention. Callers pass page tables and paths in host memory; the kernels need
+ * them in device memory. Consecutive rows with the same table share its copy. */
 #include "cuda/cuda_internal.h"
 #include "cuda/kernels/norm_launch.h"
 #include "runtime/base/alloc.h"
@@ -31,7 +31,8 @@ uint32_t moe_cuda_pages_of(const moe_kv_row *row)
     return last / MOE_KV_PAGE + 1;
 }
 
-/* The end of the run of rows from `first` on that share a page table; *n_pages: of that table. */
+/* The end of the run of rows from `first` on that share a page table; *n_pages: the table's pages.
+ */
 static uint32_t run_end(const moe_kv_row *rows, uint32_t n_rows, uint32_t first, uint32_t *n_pages)
 {
     uint32_t end = first;
@@ -85,7 +86,7 @@ const moe_cuda_kv_row *moe_cuda_put_rows(moe_cuda_parcel *parcel, const moe_kv_r
     return out;
 }
 
-/* Rows of the step are already on the device. */
+/* Stages rows. Rows of the step are on the device already. */
 static int stage_rows(moe_cuda_device *cuda, const moe_kv_layout *layout, const moe_kv_row *rows,
                       uint32_t n_rows, const moe_cuda_kv_row **out, uint32_t *n_runs,
                       moe_error *err)
@@ -172,8 +173,8 @@ int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *
     return moe_cuda_launched(cuda, "moving positions of the KV cache", err);
 }
 
-/* Rows' scales depend on their positions, so a recording, which has one array for all of its plays,
- * cannot have them. */
+/* Rows' scales depend on their positions. A recording has one array for all replays, so it cannot
+ * have such scales. */
 static int stage_row_scales(moe_cuda_device *cuda, const moe_attention *attention, uint32_t n_rows,
                             const float **out, moe_error *err)
 {
@@ -218,7 +219,7 @@ static bool is_choosing(const moe_attention *attention, uint32_t row)
     return attention->chosen != NULL && attention->rows[row].position >= attention->n_chosen;
 }
 
-/* Rows as stage_rows() has them, but those that have chosen see what they chose. */
+/* Like stage_rows(), but a row that has chosen positions attends to those. */
 static int stage_choosing_rows(moe_cuda_device *cuda, const moe_attention *attention,
                                uint32_t n_rows, const moe_cuda_kv_row **out, moe_error *err)
 {
@@ -240,7 +241,8 @@ static int stage_choosing_rows(moe_cuda_device *cuda, const moe_attention *atten
     return moe_cuda_parcel_send(cuda, &parcel, err);
 }
 
-/* Paths on the device cannot be recorded with the rows of a step. */
+/* Stages the rows for attention. Refuses chosen positions in a recording: the rows of a step cannot
+ * name paths on the device. */
 static int stage_rows_of(moe_cuda_device *cuda, const moe_attention *attention, uint32_t n_rows,
                          const moe_cuda_kv_row **out, uint32_t *n_runs, moe_error *err)
 {
@@ -255,8 +257,8 @@ static int stage_rows_of(moe_cuda_device *cuda, const moe_attention *attention, 
     return stage_choosing_rows(cuda, attention, n_rows, out, err);
 }
 
-/* The positions that any of the rows sees: first .. last. What a recording plays later is not
- * known, so it has all. */
+/* The positions that any of the rows sees: first .. last. A recording will be replayed with other
+ * rows, so it covers all positions. */
 static void find_range(const moe_cuda_device *cuda, const moe_attention *attention, uint32_t n_rows,
                        uint32_t *first, uint32_t *last)
 {

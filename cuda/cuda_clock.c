@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The device's clock: events before and after the operations that the caller wants timed. Nothing
- * is timed until somebody asks. A failure here costs a measurement and nothing else; one of the
- * device itself shows in the next operation. */
+ * is timed until a caller asks. A failure here only loses a measurement; if the device itself has
+ * failed, the next operation reports it. */
 #include "cuda/cuda_internal.h"
 
 static bool has_events(moe_cuda_timing *timing)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Recurrent layers. The contract has the list of sequences in host memory, the kernels in device
- * memory. */
+/* Recurrent layers. Callers pass the list of sequences in host memory; the kernels need it in
+ * device memory. */
 #include "cuda/cuda_internal.h"
 #include "runtime/base/error.h"
 

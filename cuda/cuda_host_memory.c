@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* Host memory that the link copies from and to.
  *
- * Page-locking takes the driver about half a second for a GiB, and large requests at once fail
- * where the same memory in pieces is granted. Blocks are therefore mapped whole and page-locked in
- * pieces, each when it is first copied from: opening does not wait for it, and slots that nobody
- * uses cost nothing. Blocks of at most one piece (activations, logits) are page-locked when they
- * are allocated.
+ * Page-locking takes the driver about half a second for a GiB, and the driver refuses large
+ * requests where it grants the same memory in pieces. Blocks are therefore mapped whole and
+ * page-locked piece by piece, each piece when it is first copied from: opening does not wait for
+ * it, and unused slots cost nothing. Blocks of at most one piece (activations, logits) are
+ * page-locked when they are allocated.
  *
  *    block   | piece 0: pinned | piece 1: untouched | piece 2: refused | ..
  *
- * A piece that the driver refuses is used all the same: its copies go through a small ring of
- * page-locked parts. Transfers never cross the border of two pieces, because each was locked by
- * a call of its own. */
+ * A piece that the driver refuses to lock is still used: its copies go through a small ring of
+ * page-locked parts. Transfers never cross the border of two pieces, because each piece was locked
+ * by its own call. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,8 +58,8 @@ static size_t bytes_of_piece(const moe_cuda_device *cuda, const moe_cuda_host_bl
     return left < cuda->pin_bytes ? left : cuda->pin_bytes;
 }
 
-/* If nobody else has meanwhile: the mover's thread pins what it copies, the other one what kernels
- * are to read in place. */
+/* Locks the piece unless another thread just has: the mover's thread locks memory that it copies,
+ * the owner's thread memory that kernels read in place. */
 static void pin_piece(moe_cuda_device *cuda, moe_cuda_host_block *block, size_t piece)
 {
     pthread_mutex_lock(&cuda->pin_lock);
@@ -71,7 +71,7 @@ static void pin_piece(moe_cuda_device *cuda, moe_cuda_host_block *block, size_t 
     pthread_mutex_unlock(&cuda->pin_lock);
 }
 
-/* The device that has allocated host memory for this one. */
+/* The device that allocates host memory for this one. */
 static moe_cuda_device *owner_of(moe_cuda_device *cuda)
 {
     return cuda->host_owner != NULL ? cuda->host_owner : cuda;
@@ -96,7 +96,7 @@ static moe_cuda_host_block *find_block(moe_cuda_device *cuda, const void *memory
     return b;
 }
 
-/* The same from under the lock of a device that may be another than the owner. */
+/* Like find_block(), called under the lock of a device that may not be the owner. */
 static moe_cuda_host_block *find_shared(moe_cuda_device *cuda, const void *memory, size_t bytes)
 {
     moe_cuda_device *owner = owner_of(cuda);
@@ -165,7 +165,8 @@ static void *map_memory(const moe_cuda_device *cuda, size_t bytes)
     return memory;
 }
 
-/* A block of one piece is locked at once; if that is refused, CUDA may have memory of its own. */
+/* Locks a block of one piece at once. If that is refused, CUDA may still have page-locked memory of
+ * its own. */
 static void lock_small(moe_cuda_device *cuda, moe_cuda_host_block *block)
 {
     void *memory = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Shared by the files of the CUDA device; no other file includes it.
  *
- * Arithmetic is queued on one stream, copies of the link on one for each direction. An operation's
+ * Arithmetic is queued on one stream; the link has one stream for each direction. An operation's
  * host arrays go through a ring of page-locked memory (cuda_staging.c) and are read before the call
  * returns. Operations that return results to the host wait for the stream. */
 #ifndef MOE_CUDA_INTERNAL_H
@@ -69,7 +69,7 @@ typedef struct moe_cuda_block {
     bool is_sent;
 } moe_cuda_block;
 
-/* Where the rows of a step see. Each shape has recordings of its own. */
+/* Which positions the rows of a step see. Each shape has its own recordings. */
 typedef enum moe_cuda_step_shape {
     MOE_CUDA_STEP_TIMELINE, /* one timeline, without paths */
     MOE_CUDA_STEP_TREE,     /* one page table, and paths */
@@ -85,7 +85,7 @@ typedef struct moe_cuda_parcel {
     size_t used;
 } moe_cuda_parcel;
 
-/* The fixed places of inputs for steps of one shape and so many rows (cuda_step.c). Operations of
+/* The fixed places of inputs for steps of one shape and number of rows (cuda_step.c). Operations of
  * such steps are recorded as graphs (cuda_recording.c). */
 typedef struct moe_cuda_steady {
     moe_cuda_block block; /* empty: there are no recordings of such steps */
@@ -121,7 +121,8 @@ typedef struct moe_cuda_recording {
     moe_cuda_parcel scratch; /* the block's, before */
 } moe_cuda_recording;
 
-/* A piece of a host block. Whoever may need it page-locked asks for that first (moe_cuda_pin()). */
+/* The state of a piece of a host block. A caller that needs the piece page-locked calls
+ * moe_cuda_pin() first. */
 typedef enum moe_cuda_pin_state {
     MOE_CUDA_UNTOUCHED, /* nobody has asked */
     MOE_CUDA_PINNED,
@@ -138,7 +139,7 @@ typedef struct moe_cuda_host_block {
     _Atomic uint8_t pieces[]; /* [n_pieces] moe_cuda_pin_state */
 } moe_cuda_host_block;
 
-/* Page-locked memory through which copies go whose source could not be page-locked. */
+/* Page-locked memory for copies whose source could not be page-locked. */
 #define MOE_CUDA_UNPINNED_PARTS 2u
 typedef struct moe_cuda_unpinned {
     uint8_t *parts[MOE_CUDA_UNPINNED_PARTS];
@@ -160,8 +161,8 @@ typedef struct moe_cuda_queue {
     _Atomic uint64_t n_done; /* copies: those with lower tickets are done */
 } moe_cuda_queue;
 
-/* The rows that x_q8_memory holds, as long as neither they nor what they are of can have changed.
- */
+/* The rows that x_q8_memory holds, as long as neither they nor the floats that they were made of
+ * can have changed. */
 typedef struct moe_cuda_quantized {
     const float *x; /* NULL: none */
     uint32_t n_rows;
@@ -236,18 +237,19 @@ static inline moe_cuda_device *moe_cuda_device_of(moe_device *device)
 /* Translates CUDA's code into the library's status, with a message that names the call, its purpose
  * and a remedy. Clears the thread's last error. */
 int moe_cuda_translate(cudaError_t code, const char *call, const char *what, moe_error *err);
-/* Translates likewise, and marks the device as failed for good. */
+/* Like moe_cuda_translate(), and marks the device as failed for good. */
 int moe_cuda_give_up(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
                      moe_error *err);
 /* Makes the device current on this thread; refuses if it has failed. Operations that leave
  * the quantised rows alone begin with it, the others with moe_cuda_begin(). */
 int moe_cuda_enter(moe_cuda_device *cuda, moe_error *err);
-/* Returns MOE_OK, or gives the device up. */
+/* Returns MOE_OK, or the error after moe_cuda_give_up(). */
 int moe_cuda_check(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
                    moe_error *err);
-/* Whether the code concerns recording or lack of memory, not the device itself. */
+/* Whether the code means that recording failed or memory is short, and not that the device failed.
+ */
 bool moe_cuda_refuses_recording(cudaError_t code);
-/* Like check, for kernels that have just been launched; MOE_ERR_UNSUPPORTED if they cannot be
+/* Like moe_cuda_check(), for kernels that were just launched; MOE_ERR_UNSUPPORTED if they cannot be
  * recorded. */
 int moe_cuda_launched(moe_cuda_device *cuda, const char *what, moe_error *err);
 /* Waits for the stream of arithmetic. */
@@ -266,9 +268,9 @@ int moe_cuda_begin(moe_cuda_device *cuda, moe_error *err);
 /* Whether x_q8_memory takes rows of n elements, and that it holds those of x. */
 bool moe_cuda_has_room_for(const moe_cuda_device *cuda, uint32_t n_rows, uint32_t n);
 void moe_cuda_note_rows(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in);
-/* The rows of x_q8_memory are no longer known. */
+/* Notes that the rows of x_q8_memory are no longer known. */
 void moe_cuda_forget_rows(moe_cuda_device *cuda);
-/* Likewise if they are of these floats. */
+/* Notes that these floats were written: if x_q8_memory holds them, its rows are no longer known. */
 void moe_cuda_wrote(moe_cuda_device *cuda, const float *x, size_t n);
 /* Puts rows of x, quantised, into x_q8_memory, if they are not there. */
 void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in,
@@ -280,7 +282,7 @@ int moe_cuda_op_add_norm(moe_device *device, const moe_add_norm *norm, uint32_t 
 
 /* ---- cuda_staging.c ---- */
 
-/* What n elements take in a parcel. */
+/* Bytes that n elements take in a parcel. */
 static inline size_t moe_cuda_parcel_room(size_t n, size_t element_bytes)
 {
     return (n * element_bytes + 63) / 64 * 64;
@@ -291,11 +293,12 @@ static inline size_t moe_cuda_parcel_room(size_t n, size_t element_bytes)
 int moe_cuda_both_alloc(uint8_t **host, uint8_t **device, size_t bytes, const char *what,
                         moe_error *err);
 void moe_cuda_both_free(uint8_t **host, uint8_t **device);
-/* Creates an event without timing; failures are treated likewise. */
+/* Creates an event without timing. A failure does not mark the device as failed. */
 int moe_cuda_event_create(cudaEvent_t *event, const char *what, moe_error *err);
 int moe_cuda_staging_open(moe_cuda_device *cuda, moe_error *err);
-/* Queues a copy between page-locked host memory and device memory, on the stream of arithmetic.
- * Small ones are kernels, and so do not wait for the link's experts. what: its purpose. */
+/* Queues a copy between page-locked host memory and device memory, on the stream of arithmetic. A
+ * kernel makes small copies, so they do not wait behind experts on the link. what: the copy's
+ * purpose. */
 int moe_cuda_transfer_queue(moe_cuda_device *cuda, void *dst, const void *src, size_t bytes,
                             enum cudaMemcpyKind kind, const char *what, moe_error *err);
 void moe_cuda_staging_close(moe_cuda_device *cuda);
@@ -303,7 +306,7 @@ void moe_cuda_staging_close(moe_cuda_device *cuda);
  */
 int moe_cuda_parcel_begin(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
                           moe_error *err);
-/* Memory that operations use in turn, never sent: what one of them needs while it runs. Within a
+/* Memory that one operation uses while it runs, and then the next. It is never sent. Within a
  * recording it lies in the step's steady block. */
 int moe_cuda_scratch_begin(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
                            moe_error *err);
@@ -315,7 +318,7 @@ int moe_cuda_parcel_send(moe_cuda_device *cuda, const moe_cuda_parcel *parcel, m
 /* Puts and sends a single array. */
 int moe_cuda_stage(moe_cuda_device *cuda, const void *src, size_t bytes, void **device,
                    moe_error *err);
-/* Makes results.host and results.device hold at least so many bytes; their contents are lost. */
+/* Makes results.host and results.device at least `bytes` large; their contents are lost. */
 int moe_cuda_results_need(moe_cuda_device *cuda, size_t bytes, moe_error *err);
 
 int moe_cuda_upload(moe_device *device, void *dst, const void *src, size_t bytes, moe_error *err);
@@ -340,7 +343,7 @@ extern const moe_recording_ops moe_cuda_recording_ops;
 
 int moe_cuda_op_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err);
 void moe_cuda_op_free(moe_device *device, void *memory, size_t bytes);
-/* Frees what the device's users have not. */
+/* Frees memory that the device's users have not freed. */
 void moe_cuda_memory_close(moe_cuda_device *cuda);
 
 /* ---- cuda_host_memory.c ---- */
@@ -351,18 +354,20 @@ void moe_cuda_host_memory_close(moe_cuda_device *cuda);
 int moe_cuda_host_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err);
 void moe_cuda_host_free(moe_device *device, void *memory, size_t bytes);
 void moe_cuda_host_share(moe_device *device, moe_device *owner);
-/* Page-locks these bytes where they lie in memory of host_alloc(), piece by piece, if nobody has
- * before. True when all of them are locked. */
+/* Page-locks these bytes, piece by piece, if they lie in memory of host_alloc() and are not locked
+ * yet. True when all of them are locked. */
 bool moe_cuda_pin(moe_cuda_device *cuda, const void *memory, size_t bytes);
-/* Whether a transfer may go straight to or from these bytes: they lie in one piece, which is
- * page-locked now if it was not before. */
+/* Whether a transfer may go straight to or from these bytes: true if they lie in one piece that is
+ * page-locked. Locks the piece first if necessary. */
 bool moe_cuda_has_host_memory(moe_cuda_device *cuda, const void *memory, size_t bytes);
-/* For the device's memory and page-locked memory: parts of either cannot be freed. */
+/* The give_up() of the device's memory and of page-locked memory. Returns false: parts of either
+ * cannot be freed. */
 bool moe_cuda_give_up_part(moe_device *device, void *memory, size_t bytes);
 void moe_cuda_take_back_part(moe_device *device, void *memory, size_t bytes);
 /* Queues the copy of a range on the link's stream, after moe_cuda_pin(). Under the lock. */
 cudaError_t moe_cuda_send_range(moe_cuda_device *cuda, const moe_copy_range *range);
-/* Queues the copy of a range to the host likewise, after moe_cuda_pin() has been true of it. */
+/* Queues the copy of a range to the host on the link's stream, after moe_cuda_pin() has returned
+ * true for it. Under the lock. */
 cudaError_t moe_cuda_receive_range(moe_cuda_device *cuda, const moe_copy_range *range);
 
 /* ---- cuda_link.c ---- */
@@ -370,7 +375,7 @@ cudaError_t moe_cuda_receive_range(moe_cuda_device *cuda, const moe_copy_range *
 int moe_cuda_link_open(moe_cuda_device *cuda, moe_error *err);
 /* Ends the thread after waiting for copies under way. */
 void moe_cuda_link_close(moe_cuda_device *cuda);
-/* Notes that experts() has been queued: later copies over the memory that it reads wait for it. */
+/* Notes that experts() has been queued: later copies into memory that it reads wait for it. */
 int moe_cuda_note_use(moe_cuda_device *cuda, const moe_expert_work *works, uint32_t n_works,
                       moe_error *err);
 extern const moe_link_ops moe_cuda_link_ops;
@@ -410,8 +415,9 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
                                  moe_error *err);
 
 /* cuda_cache.c */
-/* Puts rows with their page tables of so many groups and their paths into a parcel, which has
- * rows_room for them; returns their future place. *n_runs: the number of page tables. */
+/* put_rows() puts rows with the page tables of n_groups groups and their paths into a parcel that
+ * has rows_room() bytes for them, and returns their future place. *n_runs: the number of page
+ * tables. */
 size_t moe_cuda_rows_room(const moe_kv_row *rows, uint32_t n_rows, uint32_t n_groups);
 /* How many pages of a group a row may read. */
 uint32_t moe_cuda_pages_of(const moe_kv_row *row);

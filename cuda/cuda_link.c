@@ -62,7 +62,7 @@ int moe_cuda_note_use(moe_cuda_device *cuda, const moe_expert_work *works, uint3
     cuda->n_uses += written && code == cudaSuccess;
     pthread_mutex_unlock(&cuda->lock);
     if (!written) {
-        /* The call cannot be noted, so it must end now. */
+        /* The call cannot be noted, so wait for its end now. */
         return moe_cuda_wait(cuda, "experts", err);
     }
     return moe_cuda_check(cuda, code, "cudaEventRecord", "experts", err);
@@ -81,9 +81,9 @@ static bool touches(const moe_cuda_use *use, const moe_copy_range *ranges, uint3
     return false;
 }
 
-/* Under the lock. Waiting for a call includes all calls before it. It is therefore enough to wait
- * for the newest that touches the ranges; the oldest noted call stands for those already forgotten.
- */
+/* Under the lock. Waiting for a call includes waiting for all calls before it. So it is enough to
+ * wait for the newest call that touches the ranges; the oldest noted call stands for those already
+ * forgotten. */
 static cudaError_t wait_for_uses(moe_cuda_device *cuda, const moe_copy_range *ranges,
                                  uint32_t n_ranges)
 {
@@ -159,7 +159,7 @@ static int link_copy_begin(moe_device *device, const moe_copy_range *ranges, uin
     return begin(&cuda->to_device, ranges, n_ranges, ticket, err);
 }
 
-/* A copy to memory that is not page-locked would hold up the caller until it is done. */
+/* The caller would have to wait for a copy to memory that is not page-locked. */
 static int link_save_begin(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
                            uint64_t *ticket, moe_error *err)
 {
@@ -228,7 +228,7 @@ static void tell(moe_cuda_device *cuda)
     pthread_mutex_unlock(&cuda->notify_lock);
 }
 
-/* A failed copy counts as done too; whoever waits for it gets the error. */
+/* A failed copy counts as done, too; the caller that waits for it gets the error. */
 static void *queue_main(void *arg)
 {
     moe_cuda_queue *queue = arg;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds the CUDA module: moe_cuda.so, else moe_cuda12.so, the first whose CUDA the driver knows.
- *
- * Looked for, in this order, from the folder of the object that holds this code (the library, or
- * the program that it is linked into): there, in cuda/module/ below it (a build folder), in
- * moe-offload/ below it (beside an installed library), and in the installation's library folder as
- * seen from its folder of programs. Nothing in the environment is looked at, and no other name is
- * tried. */
+ * The loader starts at the folder of the object that holds this code (the library, or the program
+ * that it is linked into) and looks, in this order: there, in cuda/module/ below it (a build
+ * folder), in moe-offload/ below it (beside an installed library), and in the installation's
+ * library folder as seen from its folder of programs. It does not look at the environment and tries
+ * no other name. */
 #ifndef MOE_CUDA_LOADER_H
 #define MOE_CUDA_LOADER_H
 
@@ -20,18 +19,18 @@ typedef struct moe_cuda_module_choice {
 } moe_cuda_module_choice;
 
 /* MOE_ERR_UNSUPPORTED says why there is no module, and a remedy: none found, none can be loaded,
- * one of another build, or a driver too old for each. Without a driver it is the first. A module
- * stays loaded until the process ends, because CUDA's runtime leaves threads and handlers in it;
- * loading it again costs nothing. Any thread. */
+ * one of another build, or a driver too old for each. Without a driver it takes the first module. A
+ * module stays loaded until the process ends, because CUDA's runtime leaves threads and handlers in
+ * it; loading it again costs nothing. Any thread. */
 int moe_cuda_module_load(moe_cuda_module_choice *out, moe_error *err);
-/* Does so from this folder, which ends with a slash. */
+/* Like moe_cuda_module_load(), starting from this folder. Its name ends with a slash. */
 int moe_cuda_module_load_from(moe_cuda_module_choice *out, const char *folder, moe_error *err);
 
 /* Whether the driver shows an NVIDIA GPU, usable or not. */
 bool moe_cuda_gpu_seen(void);
 
-/* "cuda" is 0, "cuda:3" is 3, "cuda:1,0" is 1 and 0: different GPUs, at most so many; false for any
- * other text. */
+/* "cuda" is 0, "cuda:3" is 3, "cuda:1,0" is 1 and 0: different GPUs, at most MOE_MAX_CARDS; false
+ * for any other text. */
 bool moe_cuda_parse_name(const char *text, uint32_t indices[MOE_MAX_CARDS], uint32_t *n);
 
 #endif

@@ -55,8 +55,9 @@ static size_t rounded(size_t bytes)
     return (bytes + ROUNDED_TO - 1) / ROUNDED_TO * ROUNDED_TO;
 }
 
-/* Half as many parts as there are of this size, but at least what one allocation of a part would
- * take in any case; of counts up to that, but not below half, the one that rounding costs least. */
+/* Parts of the next chunk: half as many as there are of this size, but at least as many as fit what
+ * an allocation of one part takes anyway. From that count down to half of it, takes the count that
+ * loses the fewest bytes to rounding. */
 static uint32_t parts_of_next(const moe_cuda_device *cuda, size_t part_bytes)
 {
     size_t n = 0;
@@ -121,7 +122,7 @@ static int take_part(moe_cuda_device *cuda, size_t bytes, void **memory, moe_err
     return MOE_OK;
 }
 
-/* False if the memory is no part. */
+/* False if the memory is not a part of a chunk. */
 static bool free_part(moe_cuda_device *cuda, void *memory)
 {
     moe_cuda_chunk **place = &cuda->chunks;

@@ -14,7 +14,7 @@
 #define MOE_CUDA_MODULE_ABI   16u
 #define MOE_CUDA_MODULE_ENTRY "moe_cuda_module_entry"
 #define MOE_CUDA_MODULE_FILE  "moe_cuda.so"
-/* The same for CUDA 12, whose drivers moe_cuda.so of a CUDA 13 does not run with. */
+/* The module for CUDA 12: with its drivers a moe_cuda.so of CUDA 13 does not run. */
 #define MOE_CUDA12_MODULE_FILE "moe_cuda12.so"
 #define MOE_CUDA_MAX_DEVICES   16u
 
@@ -39,8 +39,8 @@ typedef struct moe_cuda_device_list {
 
 typedef struct moe_cuda_device_options {
     uint32_t index; /* of list() */
-    /* cuBLAS multiplies float weights that many rows share; not exact. MOE_ERR_UNSUPPORTED if it
-     * cannot be loaded. */
+    /* Lets cuBLAS multiply float weights that many rows share; not exact. MOE_ERR_UNSUPPORTED if
+     * cuBLAS cannot be loaded. */
     bool blas_prefill;
 } moe_cuda_device_options;
 
@@ -48,13 +48,13 @@ typedef struct moe_cuda_module {
     uint32_t abi;        /* MOE_CUDA_MODULE_ABI */
     uint32_t ops_bytes;  /* sizeof(moe_device_ops) */
     const char *version; /* MOE_VERSION of <moe/version.h> */
-    /* Of the toolkit that made it, 1000 * major + 10 * minor. The driver must know CUDA of this
-     * major number, of whatever minor. */
+    /* The version of the toolkit that built it, 1000 * major + 10 * minor. The driver must know
+     * CUDA of this major number; the minor number does not matter. */
     uint32_t cuda_version;
     /* The newest CUDA that the driver knows, in the same form; 0: no driver. Any thread. */
     uint32_t (*driver_version)(void);
-    /* MOE_ERR_UNSUPPORTED, with the reason and a remedy, when there is no driver, one too old, or
-     * no device. Fills in the versions that are known. Any thread. */
+    /* Lists the GPUs. MOE_ERR_UNSUPPORTED, with the reason and a remedy, if there is no driver or
+     * no device, or the driver is too old. Fills in the versions that are known. Any thread. */
     int (*list)(moe_cuda_device_list *out, moe_error *err);
     int (*open)(moe_device **out, const moe_cuda_device_options *options, moe_error *err);
 } moe_cuda_module;

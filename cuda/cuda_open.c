@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Opens a CUDA device, and manages its scratch. */
+/* Opens a CUDA device and manages its scratch. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -176,8 +176,9 @@ static const moe_device_ops cuda_ops = {
     .greatest = moe_cuda_op_greatest,
 };
 
-/* Two streams for the link: its directions do not disturb each other. Priorities have no effect on
- * copies, so all streams have the same, and small arrays do not go by copies (cuda_staging.c). */
+/* Two streams for the link, because its directions do not disturb each other. Priorities have no
+ * effect on copies, so all streams have the same, and kernels transfer small arrays
+ * (cuda_staging.c). */
 static int open_streams(moe_cuda_device *cuda, moe_error *err)
 {
     cudaStream_t *const streams[] = {&cuda->stream, &cuda->to_device.stream, &cuda->to_host.stream};
@@ -284,8 +285,8 @@ static int measure_memory(moe_cuda_device *cuda, moe_error *err)
     return MOE_OK;
 }
 
-/* Runs a kernel once and checks its result: what the driver says of a device does not tell whether
- * the module has code for it, or whether it computes. */
+/* Runs a kernel once and checks its result: the driver's description of a device does not show
+ * whether the module has code for it, or whether it computes. */
 static int try_kernel(moe_cuda_device *cuda, moe_error *err)
 {
     float values[TRIED_VALUES];
@@ -315,7 +316,8 @@ static int open_parts(moe_cuda_device *cuda, uint64_t device_bytes, bool blas_pr
     if (code != cudaSuccess) {
         return moe_cuda_translate(code, "cudaSetDevice", "opening the GPU", err);
     }
-    /* An error left by an earlier user of this thread would be taken for a failed launch. */
+    /* Clears an error that earlier code left on this thread, which would look like a failed launch.
+     */
     (void)cudaGetLastError();
     MOE_TRY(open_streams(cuda, err));
     MOE_TRY(moe_cuda_staging_open(cuda, err));

@@ -46,7 +46,7 @@ static int blas_linear(moe_cuda_device *cuda, const moe_linear *linear, const fl
     return moe_cuda_blas_run(cuda->blas, &product, err);
 }
 
-/* How many of the maps cuBLAS takes none of; 1 if it takes the first. */
+/* How many maps from the first on cuBLAS does not take; 1 if it takes the first. */
 static uint32_t run_of_maps(const moe_cuda_device *cuda, const moe_linear *linears, uint32_t n,
                             uint32_t n_rows)
 {
@@ -165,7 +165,7 @@ static int stage_works(moe_cuda_device *cuda, const moe_expert_work *works, uint
     return MOE_OK;
 }
 
-/* Whether this is a dense network: all rows pass through it, in order. */
+/* Whether this is a dense network that cuBLAS takes: all rows pass through it, in order. */
 static bool is_dense_blas(const moe_cuda_device *cuda, const moe_expert_work *works,
                           uint32_t n_works)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Lists the machine's GPUs, and says why there is none. */
+/* Lists the machine's GPUs, or says why there are none. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +49,8 @@ static uint32_t attribute(int device, enum cudaDeviceAttr which)
     return value > 0 ? (uint32_t)value : 0;
 }
 
-/* Reads what sysfs knows of the slot. It names devices in lower case, CUDA in upper case. */
+/* Reads the slot's description in sysfs, which names devices in lower case; CUDA names them in
+ * upper case. */
 static void describe_slot(int device, moe_cuda_device_info *info)
 {
     char speed[40];

@@ -4,8 +4,8 @@
  * If an operation uses an array of the step's inputs, it uses the array's place in their steady
  * block (cuda_step.c), as it does outside of recordings. Parcels (cuda_staging.c) get places behind
  * the inputs and are sent once, when the recording is made, so graphs contain only kernels. The
- * shape of some launches also depends on how many pages rows see: it is chosen for as many as the
- * block has room for. While a recording is under way nothing may wait or allocate. */
+ * shape of some launches also depends on how many pages rows see: those are launched for as many
+ * pages as the block has room for. While a recording is under way no call may wait or allocate. */
 #include <stdlib.h>
 
 #include "cuda/cuda_forms.h"
@@ -67,7 +67,8 @@ static int play(moe_device *device, uint32_t number, bool *played, moe_error *er
     return status;
 }
 
-/* If the device does not offer recording, or lacks the memory, it has not failed. */
+/* Refuses a recording: a device that does not offer recording, or lacks the memory, has not failed.
+ */
 static int refuse(cudaError_t code, const char *call, moe_error *err)
 {
     (void)moe_cuda_translate(code, call, what, err);

@@ -50,7 +50,8 @@ static int place_rows(moe_cuda_device *cuda, const moe_resident_experts *job, ro
     return MOE_OK;
 }
 
-/* Edits chosen and mixed, which begin as the router's. The kernel's counts are not read. */
+/* Lets buddies edit `chosen` and `mixed`, which begin as the router's. The kernel's counts are not
+ * read. */
 static void take_buddies(moe_cuda_device *cuda, const moe_resident_buddies *b,
                          const moe_cuda_route_edit *edit, const routed_rows *row,
                          const uint32_t *picks)

@@ -7,14 +7,14 @@
  *                 ^ used
  *
  * An operation's arrays lie together in a part and are copied to the same place on the device, in
- * stream order. On the device a place is therefore overwritten only after the kernels that read it.
- * On the host the copy must be done first: before a part is reused, the host waits for the event
- * that was recorded when the part was left.
+ * stream order. So on the device a place is overwritten only after the kernels that read it have
+ * ended. On the host, the copy must have ended before a part is reused: the host waits for the
+ * event that it recorded when it left the part.
  *
- * Copy engines take copies in the order in which they were asked for, also those of other streams;
- * priorities do not change that. An array that the next kernel needs would wait behind the experts
- * on the link. Small arrays therefore go by a kernel (transfer.cu), which reads or writes the
- * page-locked memory in place. */
+ * Copy engines take copies of all streams in the order in which they were queued; priorities do not
+ * change that. So an array that the next kernel needs would wait behind experts on the link.
+ * Therefore a kernel (transfer.cu) transfers small arrays: it reads or writes the page-locked
+ * memory in place. */
 #include <string.h>
 
 #include "cuda/cuda_internal.h"
@@ -98,8 +98,8 @@ static int make_results(moe_cuda_results *results, size_t bytes, moe_error *err)
     return status;
 }
 
-/* Whether kernels reach page-locked memory by the host's addresses, as all do that have one address
- * space with the host. */
+/* Whether kernels reach page-locked memory by the host's addresses. They do on all devices that
+ * share one address space with the host. */
 static bool maps_host(const moe_cuda_device *cuda)
 {
     void *seen = NULL;

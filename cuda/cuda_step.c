@@ -75,8 +75,8 @@ int moe_cuda_step_open(moe_cuda_device *cuda, moe_error *err)
     return MOE_OK;
 }
 
-/* Makes the block hold so many bytes, and waits until its last copy is done, because it will be
- * overwritten. */
+/* Makes the block at least `bytes` large, and waits until its last copy has ended, because the
+ * block will be overwritten. */
 static int prepare(moe_cuda_device *cuda, moe_cuda_block *block, size_t bytes, moe_error *err)
 {
     if (bytes > block->bytes) {
@@ -148,8 +148,8 @@ static size_t table_room(const moe_cuda_steady *steady)
     return moe_cuda_parcel_room((size_t)steady->max_pages * steady->n_groups, sizeof(void *));
 }
 
-/* Finds the block's places; pages_at: where those of the first table are. If they move, drops what
- * was recorded. */
+/* Finds the block's places; pages_at: where the pages of the first table are. If the places move,
+ * drops the recordings. */
 static int place_steady(moe_cuda_device *cuda, moe_cuda_steady *steady, uint32_t n_pages,
                         uint32_t n_groups, uint32_t tables, size_t pages_at, moe_error *err)
 {
@@ -167,7 +167,7 @@ static int place_steady(moe_cuda_device *cuda, moe_cuda_steady *steady, uint32_t
     return status;
 }
 
-/* Rows with a path each, and the first of the tables or all. */
+/* Writes rows with a path each, and the first of the page tables or all of them. */
 static const moe_cuda_kv_row *put_rows_apart(const moe_cuda_steady *steady,
                                              moe_cuda_step_shape shape,
                                              const moe_step_inputs *inputs, moe_cuda_parcel *parcel)
@@ -221,7 +221,7 @@ static void fill(moe_cuda_step *step, moe_cuda_step_shape shape, const moe_step_
     }
 }
 
-/* The step's block, which is NULL if it is not of a shape that is recorded, or does not fit. */
+/* Finds the step's block; NULL if steps of its shape are not recorded, or it does not fit. */
 static int find_block(moe_cuda_device *cuda, moe_cuda_step_shape shape,
                       const moe_step_inputs *inputs, size_t rows_at, moe_error *err)
 {

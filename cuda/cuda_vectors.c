@@ -16,7 +16,7 @@ int moe_cuda_op_gather(moe_device *device, const float *x, uint32_t n, const uin
     return moe_cuda_launched(cuda, "gathering rows", err);
 }
 
-/* Rows travel with their numbers, as many at a time as fit a part of the ring. */
+/* Rows are sent together with their numbers, as many at a time as fit a part of the ring. */
 int moe_cuda_op_scatter(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
                         uint32_t n_rows, float *out, moe_error *err)
 {
@@ -168,7 +168,7 @@ static void take_route(const moe_route *route, uint32_t n_rows, const uint8_t *o
     }
 }
 
-/* Brings the outcome to results.host, unless the kernels have written it there. */
+/* Copies the outcome to results.host, unless the kernels have written it there. */
 static int bring_outcome(moe_cuda_device *cuda, const uint8_t *outcome, size_t bytes,
                          moe_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What arch_arm.c puts into the tables, by instruction set. */
+/* The functions that arch_arm.c puts into the kernel tables, by instruction set. */
 #ifndef MOE_ARM_MATMUL_ARM_H
 #define MOE_ARM_MATMUL_ARM_H
 

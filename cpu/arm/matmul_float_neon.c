@@ -30,7 +30,7 @@ MOE_ARM_INLINE float load_weight(moe_dtype type, const uint8_t *row, uint32_t i)
     return type == MOE_DTYPE_F16 ? moe_half_to_float(half) : moe_bfloat_to_float(half);
 }
 
-/* The elements behind the last whole chunk. */
+/* Adds the elements behind the last whole chunk. */
 MOE_ARM_INLINE lanes16 add_rest(lanes16 acc, moe_dtype type, const uint8_t *row, const float *x,
                                 uint32_t from, uint32_t n)
 {

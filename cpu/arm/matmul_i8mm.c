@@ -31,7 +31,7 @@ MOE_ARM_INLINE void interleave(pair_codes *pair, const int8_t *first, const int8
     }
 }
 
-/* sums[i]: four runs of weight row i / 2 with activation row i % 2, a run in each lane. */
+/* Computes sums[i]: four runs of weight row i / 2 with activation row i % 2, a run in each lane. */
 MOE_ARM_INLINE void pair_runs(const pair_codes *w, const pair_codes *x, uint32_t run,
                               uint32_t first, int32x4_t sums[4])
 {
@@ -91,7 +91,8 @@ MOE_ARM_INLINE void unpack_pairs(const moe_matmul_args *args, moe_unpack_fn unpa
 
 enum { TILE_ROWS = 8 };
 
-/* n_pairs pairs of weight rows from o on with n_rows activation rows (even) from `first` on. */
+/* Multiplies n_pairs pairs of weight rows from o on with n_rows (even) activation rows from `first`
+ * on. */
 MOE_ARM_INLINE void multiply_pairs(const moe_matmul_args *args, moe_unpack_fn unpack,
                                    unpack_neon_fn *unpack_neon, uint32_t run, bool has_mins,
                                    uint32_t o, uint32_t n_pairs, uint32_t first, uint32_t n_rows)
@@ -120,7 +121,7 @@ MOE_ARM_INLINE void multiply_pairs(const moe_matmul_args *args, moe_unpack_fn un
     }
 }
 
-/* What smmla leaves: the same product of fewer rows, or of the last output. */
+/* Computes what smmla leaves over: the last activation row or the last output. */
 static void multiply_rest(const moe_matmul_args *args, moe_matmul_fn by_dot, uint32_t first_row,
                           uint32_t first_out, uint32_t n_out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A product for every type of weights, out of the including file's multiply(args, unpack,
- * unpack_neon, run, has_mins): one compiled for each type with an unpacker with vectors, four for
- * all others. Included once, behind multiply(). */
+/* Defines the products for all types of weights from the including file's function multiply(args,
+ * unpack, unpack_neon, run, has_mins): one for each type that has a vector unpacker, four for all
+ * other types together. Include it once, behind multiply(). */
 
 #define DEFINE(dtype, name, run, has_mins, unused)                                                 \
     static void matmul_##name(const moe_matmul_args *args)                                         \

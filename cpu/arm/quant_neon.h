@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Parts of quantised products with NEON: where rows are, sums of runs, and blocks taken apart into
- * the codes' values, which are bytes with a sign as the products want them. Sums of a group of 256
- * elements stand in vectors with a run in each lane, so that each lane of the contract is a lane
- * here. */
+/* Parts of quantised products with NEON: where rows are, sums of runs, and unpackers of blocks into
+ * signed bytes, which the products need. The sums of a group of 256 elements are in vectors with
+ * one run in each lane, so that each lane of the contract is a lane here. */
 #ifndef MOE_ARM_QUANT_NEON_H
 #define MOE_ARM_QUANT_NEON_H
 
@@ -81,7 +80,7 @@ MOE_ARM_INLINE float32x4_t add_runs(float32x4_t acc, int32x4_t sums, const moe_u
     return has_mins ? vfmaq_f32(acc, vld1q_f32(w->min + first), vld1q_f32(x->dsum + first)) : acc;
 }
 
-/* The runs from `first` on of a group that the row's end cuts short, one at a time. */
+/* Adds the runs from `first` on of a group that the row's end cuts short, one at a time. */
 MOE_ARM_INLINE void add_last_runs(lane_sums *acc, const moe_unpacked *w, const x_row *x,
                                   uint32_t run, bool has_mins, uint32_t first, uint32_t n_runs)
 {
@@ -227,8 +226,8 @@ MOE_ARM_INLINE void unpack_q6_k_neon(const uint8_t *blocks, uint32_t n, moe_unpa
     }
 }
 
-/* The types that have an unpacker here; all others take that of reference C. A macro, so that the
- * compiler knows run and minima in each. */
+/* The types that have an unpacker here; all others use that of reference C. It is a macro so that
+ * the compiler knows the run length and whether there are minima. */
 #define MOE_ARM_UNPACKED_TYPES(X, arg)                                                             \
     X(MOE_DTYPE_Q8_0, q8_0, 32, false, arg)                                                        \
     X(MOE_DTYPE_Q4_0, q4_0, 32, false, arg)                                                        \

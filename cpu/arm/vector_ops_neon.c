@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Of the vector kernels those on which a token's time depends: sums, norms, gates, attention over
- * keys and values in F16, F32 and Q8_0. All others run in reference C. */
+/* The vector kernels on which a token's time depends: sums, norms, gates, attention over keys and
+ * values in F16, F32 and Q8_0. All others run in reference C. */
 #include "cpu/arm/matmul_arm.h"
 #include "cpu/arm/vector_neon.h"
 #include "cpu/kernels/block_formats.h"

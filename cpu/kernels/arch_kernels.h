@@ -14,7 +14,7 @@ unsigned moe_cpu_features_detect(void);
 /* Fill in all entries. */
 void moe_matmul_kernels_reference(moe_matmul_kernels *kernels);
 void moe_vector_kernels_reference(moe_vector_kernels *kernels);
-/* Override entries by what the features allow. */
+/* Override the entries for which the features allow a faster kernel. */
 void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_features);
 void moe_vector_kernels_init_arch(moe_vector_kernels *kernels, unsigned cpu_features);
 

@@ -231,8 +231,8 @@ typedef struct moe_block_iq5_ks {
     uint8_t qh[32];
 } moe_block_iq5_ks;
 
-/* Bit 0 of word k is bit k of the run's scale, as IQ4_KS has it. The other bits of the word are
- * those of four codes, each exclusive-ored with the next higher one. */
+/* Bit 0 of word k is bit k of the run's scale, as in IQ4_KS. The other bits of the word are four
+ * codes, each bit exclusive-ored with the next higher one. */
 typedef struct moe_block_iq4_kss {
     uint16_t qs[8][8]; /* of 32 elements: 16 bytes as in the 32-element types */
 } moe_block_iq4_kss;
@@ -244,7 +244,7 @@ typedef struct moe_block_iq4_kss {
 #define MOE_IQ3_CODES   -63, -40, -23, -10, 1, 13, 28, 47
 #define MOE_MXFP4_CODES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 
-/* Of five and of six bits. */
+/* Codebooks of five and of six bits. */
 #define MOE_IQ5_CODES                                                                              \
     -126, -114, -103, -92, -83, -74, -65, -57, -50, -43, -36, -30, -24, -18, -12, -6, -1, 5, 11,   \
         17, 23, 29, 36, 43, 51, 59, 68, 77, 87, 97, 109, 121

@@ -4,7 +4,7 @@
  *
  *  value of element i = scale[i / 16] * (float)code[i] + min[i / run]
  *
- * A type whose rows begin with a scale (moe_dtype_info.head_bytes) has scale[] without it. */
+ * If a type's rows begin with a scale (moe_dtype_info.head_bytes), scale[] does not include it. */
 #ifndef MOE_CPU_BLOCK_UNPACK_H
 #define MOE_CPU_BLOCK_UNPACK_H
 
@@ -19,7 +19,7 @@ typedef struct moe_unpacked {
     float min[MOE_GROUP / 16]; /* one for each run, with the sign it is added by */
 } moe_unpacked;
 
-/* n elements, a multiple of the type's block and at most MOE_GROUP. */
+/* Takes n elements apart, a multiple of the type's block and at most MOE_GROUP. */
 typedef void (*moe_unpack_fn)(const void *blocks, uint32_t n, moe_unpacked *out);
 
 typedef struct moe_block_format {

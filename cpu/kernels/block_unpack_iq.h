@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Unpackers (block_unpack.h) of the types with codebooks of points, of the ternary types and
- * NVFP4, and of those whose codes a bit of each run shifts. */
+/* Unpackers (block_unpack.h) of the types with codebooks of points, the ternary types, NVFP4, and
+ * the types in which a bit of each run shifts the codes. */
 #ifndef MOE_CPU_BLOCK_UNPACK_IQ_H
 #define MOE_CPU_BLOCK_UNPACK_IQ_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The definition of the types whose codes a bit of each run shifts, in plain C. */
+/* The definition, in plain C, of the types in which a bit of each run shifts the codes. */
 #include "cpu/kernels/block_unpack_iq.h"
 
 #include <stddef.h>
@@ -177,7 +177,7 @@ void moe_unpack_iq3_ks(const void *blocks, uint32_t n, moe_unpacked *out)
     }
 }
 
-/* The scale of a byte that also holds the shift. */
+/* Sets the scale from a byte that also holds the shift. */
 static void set_odd_scale(moe_unpacked *out, uint32_t block, uint8_t byte)
 {
     set_scale(out, block, (byte & 254) - 127);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "cpu/kernels/codebooks.h"
 
-/* The points begin on 64 bytes, since vector kernels load whole lines. */
+/* The points begin at a multiple of 64 bytes, because vector kernels load whole cache lines. */
 #define ITSELF(p)       (uint16_t)(p)
 #define ROW_ITSELF(...) MOE_ROW_OF_ITEMS(ITSELF, __VA_ARGS__)
 

@@ -64,7 +64,8 @@ extern const uint16_t moe_iq3_s_points[512];
 #define MOE_ANYWHERE
 #endif
 
-/* Four bytes of seven bits, each with the eighth that makes the number of set bits even. */
+/* Sets the eighth bit of each of four bytes with seven bits, so that the number of set bits is
+ * even. */
 MOE_ANYWHERE static inline uint32_t moe_with_parity(uint32_t seven)
 {
     uint32_t parity = seven ^ seven >> 4;

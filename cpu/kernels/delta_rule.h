@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Columns that the kernels take at once; a block of so many is fastest. */
+/* Columns that the kernels take at once; a block of this size is fastest. */
 #define MOE_DELTA_COLUMNS 64u
 /* Sizes up to these are supported. */
 #define MOE_DELTA_MAX_KEY_DIM   256u
@@ -33,8 +33,8 @@ float moe_softplus(float x);
 typedef void (*moe_row_decays_fn)(const float *f, const float *dt_bias, float rate, float *decay,
                                   uint32_t n);
 void moe_row_decays_c(const float *f, const float *dt_bias, float rate, float *decay, uint32_t n);
-/* With a lower bound of their logarithms, which is negative:
- * decay = exp(bound / (1 + exp(-(rate * x)))). */
+/* Decays whose logarithms have a lower bound, which is negative: decay = exp(bound / (1 +
+ * exp(-(rate * x)))). */
 typedef void (*moe_bounded_decays_fn)(const float *f, const float *dt_bias, float rate, float bound,
                                       float *decay, uint32_t n);
 void moe_bounded_decays_c(const float *f, const float *dt_bias, float rate, float bound,

@@ -34,7 +34,7 @@ float moe_softplus(float x)
     return (float)(exponent * LN2 + two_atanh((m - 1.0) / (m + 1.0)));
 }
 
-/* softplus(x), by the series of decays of rows. */
+/* softplus(x) by the series that decays of rows use. */
 static float short_softplus(float x)
 {
     float u = moe_exp(-(x > -x ? x : -x));

@@ -98,14 +98,14 @@ MOE_INLINE __m512i look_up_256(const uint16_t *book, __m512i at)
     return _mm512_mask_blend_epi16(bit7, low, high);
 }
 
-/* By the lower bits of `at`, of a book of 512. */
+/* Looks up a book of 512 entries by the lower bits of `at`. */
 MOE_INLINE __m512i look_up_512(const uint16_t *book, __m512i at)
 {
     const __mmask32 bit8 = _mm512_test_epi16_mask(at, _mm512_set1_epi16(256));
     return _mm512_mask_blend_epi16(bit8, look_up_256(book, at), look_up_256(book + 256, at));
 }
 
-/* Points c * 8 on by their numbers. */
+/* Loads the eight points whose numbers are at points->at + 8 * c. */
 MOE_INLINE __m512i load_points(const uint64_t *book, const group_points *points, int c)
 {
     const uint16_t *at = points->at + 8 * c;

@@ -118,7 +118,7 @@ static void pack_codes(tile_shape shape, const void *const *q, uint32_t n, int8_
     }
 }
 
-/* The rows from r on; those beyond the last repeat it. */
+/* Packs the rows from r on; places beyond the last row repeat that row. */
 static void pack_rows(tile_shape shape, const moe_matmul_args *args, uint32_t r, x_tile tile)
 {
     const size_t n = padded(args->n_in);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What joins an expert's gate and up: the activations of moe_activation, by vector_ops.h. */
+/* Joins an expert's gate and up: the activations of moe_activation, by vector_ops.h. */
 #ifndef MOE_CUDA_ACTIVATION_CUH
 #define MOE_CUDA_ACTIVATION_CUH
 
@@ -12,7 +12,7 @@ __device__ static inline float moe_device_silu(float g)
     return g / (1.0f + moe_device_exp(-g));
 }
 
-/* To at most limit, and u to at least -limit too. */
+/* The first limits g to at most `limit`; the second limits u to at least -limit, too. */
 __device__ static inline float moe_device_limit_above(float limit, float g)
 {
     return limit < g ? limit : g;

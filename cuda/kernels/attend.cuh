@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by the two halves of attention: the job, and where pages leave their parts. */
+/* Shared by the two halves of attention: the job, and where the results of pages (parts) are
+ * stored. */
 #ifndef MOE_CUDA_ATTEND_CUH
 #define MOE_CUDA_ATTEND_CUH
 
@@ -57,7 +58,7 @@ __device__ static inline float moe_attend_sum_before(const moe_attend_job &job)
     return job.sinks != NULL ? 1.0f : 0.0f;
 }
 
-/* The part of a row, a head and the wave's page number. */
+/* Where the part of a row, a head and the wave's page number is. */
 __device__ static inline size_t moe_attend_part(const moe_attend_job &job, uint32_t row,
                                                 uint32_t head, uint32_t page)
 {

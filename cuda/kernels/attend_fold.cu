@@ -37,8 +37,8 @@ __device__ static inline uint32_t scan_maxima(fold_shared *shared, float own, fl
     return turn;
 }
 
-/* Loads factors and sums of up to THREADS pages from part `first` on, and returns the maximum after
- * them. */
+/* Loads factors and sums of up to THREADS pages from part `first` on, and returns the running
+ * maximum after them. */
 __device__ static inline float load_parts(const moe_attend_job &job, size_t first, uint32_t count,
                                           float before, fold_shared *shared)
 {

@@ -10,10 +10,10 @@
  *    sum, and the factors that fold the page into the pages before it.
  *  - values: a thread has two columns and some of the queries, and goes down the positions.
  *
- * The reduction is over fixed pages in ascending order, so a page's result does not depend on who
- * computes it. With enough blocks (prompts), each block walks through all pages and folds as it
- * goes. Otherwise (few rows with long contexts) each page is a block of its own and leaves a part,
- * and attend_fold.cu folds the parts in order.
+ * The reduction is over fixed pages in ascending order, so a page's result does not depend on which
+ * block computes it. With enough blocks (prompts), each block walks through all pages and folds as
+ * it goes. Otherwise (few rows with long contexts) each page is a block of its own and leaves a
+ * part, and attend_fold.cu folds the parts in order.
  *
  * With windows or chunks, a row's first page is seen from the middle on, and its sums begin there;
  * earlier pages are not touched. A sink is the state before the first page.
@@ -89,8 +89,8 @@ __device__ static inline const uint8_t *place_position(const moe_attend_job &job
         uint32_t part = threadIdx.x % SCORE_THREADS;
         if (part == 0)
             shared->values[threadIdx.x / SCORE_THREADS] = values;
-        /* Few threads read values, and late, so prefetch them now. In MLA they are part of the key.
-         */
+        /* Only a few threads read values, and late, so prefetch the values now. In MLA they are
+         * part of the key. */
         for (uint32_t b = LINE * part; b < job.v_bytes && !layout.v_in_k; b += LINE * SCORE_THREADS)
             MOE_PREFETCH(values + b);
         return base + layout.k_offset + slot * layout.k_row_bytes;
@@ -98,7 +98,7 @@ __device__ static inline const uint8_t *place_position(const moe_attend_job &job
     return NULL;
 }
 
-/* Handles one page for the tile's rows first_row .. end_row. */
+/* Computes one page for the tile's rows first_row .. end_row. */
 template <int TYPE, int QUERIES>
 __device__ static inline void attend_turn(const moe_attend_job &job, const query_tile &tile,
                                           uint32_t page, uint32_t first_row, uint32_t end_row,
@@ -242,7 +242,8 @@ static bool rows_are_wide(const moe_kv_layout *layout)
            0;
 }
 
-/* Chooses the heads and rows of a block: as many as share pages and fit shared memory. */
+/* Chooses how many heads and rows a block takes: those that share pages, as many as fit shared
+ * memory. */
 static void choose_tile(const moe_cuda_attention *attention, moe_attend_job *job)
 {
     uint32_t limit = MAX_QUERIES;
@@ -261,7 +262,8 @@ static uint32_t blocks_a_page(const moe_attend_job *job)
     return (job->n_rows + job->tile_rows - 1) / job->tile_rows * job->layout.n_head_kv * tiles;
 }
 
-/* The pages' parts and the running state share the workspace; a wave has as many pages as fit. */
+/* Divides the workspace between the pages' parts and the running state; a wave has as many pages as
+ * fit. */
 static void place_parts(const moe_cuda_attention *attention, moe_attend_job *job)
 {
     size_t heads = (size_t)job->n_rows * job->n_head;

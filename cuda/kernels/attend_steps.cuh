@@ -8,7 +8,8 @@
 
 #define ATTEND_THREADS 256u
 #define SCORE_THREADS  4u /* of a position */
-/* Floats from one query's weights to the next: padded, or a warp's writes would share banks. */
+/* Floats from one query's weights to the next. They are padded, because a warp's writes would
+ * otherwise meet in the same banks. */
 #define WEIGHT_STRIDE (MOE_KV_PAGE + 8)
 #define MAX_QUERIES   16u
 
@@ -45,7 +46,8 @@ __device__ static inline uint32_t smaller(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Elements 4 * part .. + 4 of each whole run of sixteen, then what is left of the last run. */
+/* Multiplies elements 4 * part .. + 4 of each whole run of sixteen, then the rest of the last run.
+ */
 template <int TYPE, int QUERIES>
 __device__ static inline void score_lanes(const uint8_t *key, const float *q, uint32_t q_stride,
                                           uint32_t dim, uint32_t part, bool wide,
@@ -95,7 +97,7 @@ __device__ static inline void fold_pair(float lanes[][4], int distance, bool upp
     }
 }
 
-/* scores[query * WEIGHT_STRIDE + position] of this thread's position. */
+/* Writes scores[query * WEIGHT_STRIDE + position] of this thread's position. */
 template <int TYPE, int QUERIES>
 __device__ static inline void score_page(const moe_attend_job &job, const attend_shared *shared,
                                          const uint8_t *key, const float *q, float *scores)
@@ -123,7 +125,7 @@ __device__ static inline void score_page(const moe_attend_job &job, const attend
     }
 }
 
-/* Turns scores into weights, and computes the factors of the page and of those before it. */
+/* Turns scores into weights, and computes the factors of this page and of the pages before it. */
 __device__ static inline void weigh_page(const moe_attend_job &job, const query_tile &tile,
                                          uint32_t page, float *weights, attend_shared *shared)
 {
@@ -159,8 +161,8 @@ __device__ static inline void weigh_page(const moe_attend_job &job, const query_
     shared->sum[query] = fmaf(shared->sum[query], shared->keep[query], sum * shared->take[query]);
 }
 
-/* Adds positions from .. to one by one, each for those queries that attend to it. A position that
- * none of them attends to may have no place. */
+/* Adds positions from .. to one by one, each for the queries that attend to it. A position that no
+ * query attends to may have no place in memory. */
 template <int TYPE, int COUNT>
 __device__ static inline void weigh_some(const attend_shared *shared, const float *weights,
                                          uint32_t first, uint32_t column, bool two, uint32_t from,
@@ -208,7 +210,7 @@ __device__ static inline void weigh_values(const moe_attend_job &job, const atte
     constexpr uint32_t RUN = 8; /* positions loaded before the first is used */
     bool two = column + 1 < job.layout.v_dim;
     weights += first * WEIGHT_STRIDE;
-    /* From here on all attend, until `least`: runs of weights are loaded four at a time. */
+    /* From here to `least` all queries attend: loads weights four at a time. */
     low = smaller((low + 3) / 4 * 4, most);
     weigh_some<TYPE, COUNT>(shared, weights, first, column, two, lowest, low, acc);
     uint32_t j = low;

@@ -14,13 +14,13 @@ __host__ __device__ static inline uint32_t inner_of(const moe_channel_rule &d)
     return d.n_head * d.dim;
 }
 
-/* row_decays of cpu/kernels/delta_rule.h. */
+/* As row_decays of cpu/kernels/delta_rule.h. */
 __device__ static inline float decay_of(float x, float rate)
 {
     return moe_device_exp(rate * moe_short_softplus(x));
 }
 
-/* ... and bounded_decays. */
+/* As bounded_decays of cpu/kernels/delta_rule.h. */
 __device__ static inline float bounded_decay_of(float x, float rate, float bound)
 {
     return moe_device_exp(bound / (1.0f + moe_device_exp(-(rate * x))));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What the routers of a few rows have chosen, as products that read each expert once: an expert's
- * rows are one product of each matrix, in place of its first pick. The pass stops here if an expert
- * is in no memory that the device reads. Experts in host memory are given spare slots of the
- * device, by one thread, in the order of the picks: slots of experts that this pass is through
- * with first, since the policy's order was made before it. */
+/* Turns the experts that the routers of a few rows chose into a list of products that reads each
+ * expert once: all rows of an expert are one product of each matrix, at the place of its first
+ * pick. The pass stops here if the device can read an expert nowhere. One thread gives spare slots
+ * of the device to experts in host memory, in the order of the picks. It takes slots of layers that
+ * this pass has finished first, because the policy chose the order before the pass. */
 #include "cuda/kernels/product_launch.h"
 #include "cuda/kernels/route.cuh"
 
@@ -11,7 +11,8 @@
 #define MOST        (MOE_CUDA_CHOSEN_ROWS * MOE_ROUTER_MAX_USED)
 #define NOT_FETCHED 0xffffu
 
-/* A spare: used, or of a layer that is too far ahead; can be had; can be had after those. */
+/* A spare slot: SHUT, used or of a layer that is too far ahead; OPEN, free to take; OPEN_LATER,
+ * free to take after those. */
 enum { SHUT, OPEN, OPEN_LATER };
 
 typedef struct picks {
@@ -29,7 +30,7 @@ typedef struct picks {
     uint32_t n_over_link;           /* picks */
 } picks;
 
-/* Decides by the number of missing picks. One thread. */
+/* Decides by the number of missing picks whether the pass stops. One thread. */
 __device__ static inline void stop_or_go_on(const moe_resident_stop &stop, picks *p)
 {
     bool before = stop.stopped != NULL && !stop.begins && *stop.stopped != 0;
@@ -40,8 +41,8 @@ __device__ static inline void stop_or_go_on(const moe_resident_stop &stop, picks
         *stop.stopped = before || stops;
 }
 
-/* The products of pick i's expert, if it is its first; it has rows at..at + n_rows - 1 among all
- * picks in the order of their experts. */
+/* Writes the products of pick i's expert, if i is its first pick. Its rows are at .. at + n_rows -
+ * 1 in the list of all picks ordered by expert. */
 __device__ static inline void put_products(const moe_cuda_chosen_experts &experts, uint32_t i,
                                            uint32_t n, uint32_t expert, uint32_t at,
                                            uint32_t n_rows)
@@ -75,7 +76,7 @@ __device__ static inline bool is_chosen(const picks *p, uint32_t n, uint64_t exp
     return is;
 }
 
-/* Notes which spares can be had, and which picks are over the link. */
+/* Notes which spare slots can be taken, and which picks are read over the link. */
 __device__ static inline void note_spares(const moe_cuda_chosen_experts &experts, picks *p,
                                           uint32_t n, const moe_spare_range &range)
 {
@@ -103,7 +104,7 @@ __device__ static inline void note_spares(const moe_cuda_chosen_experts &experts
     }
 }
 
-/* Puts the spares that can be had in their order. */
+/* Lists the spare slots that can be taken, in their order. */
 __device__ static inline void order_spares(picks *p, uint32_t n_spares)
 {
     for (uint32_t i = threadIdx.x; i < n_spares; i += THREADS) {
@@ -155,7 +156,7 @@ __device__ static inline void list_fetches(const moe_cuda_chosen_experts &expert
     }
 }
 
-/* All threads of the block. */
+/* All threads of the block call it. */
 __device__ static inline void keep_chosen(const moe_cuda_chosen_experts &experts, picks *p,
                                           uint32_t n)
 {
@@ -177,7 +178,7 @@ __device__ static inline void keep_chosen(const moe_cuda_chosen_experts &experts
     __syncthreads();
 }
 
-/* By one block. */
+/* One block runs it. */
 __device__ static inline void list_picks(const moe_cuda_chosen_experts &experts, picks &p)
 {
     const uint32_t n = experts.n_rows * experts.n_used;
@@ -227,8 +228,8 @@ __global__ __launch_bounds__(THREADS) void moe_list_chosen(moe_cuda_chosen_exper
     list_picks(experts, p);
 }
 
-/* The router of one row first. Rows would follow one another in a block, so several have a kernel
- * of a block each in front of the list. */
+/* Routes one row first. A block would route several rows one after the other, so for those another
+ * kernel, with a block for each row, comes before the list. */
 __global__ __launch_bounds__(THREADS) void moe_route_and_list(route_args args,
                                                               moe_cuda_chosen_experts experts)
 {

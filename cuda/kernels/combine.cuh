@@ -6,7 +6,7 @@
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
 
-/* Element i of row `row`; outs, weights: of all rows. */
+/* Computes element i of row `row`; outs and weights are those of all rows. */
 __device__ static inline float moe_device_combine(const float *outs, const float *weights,
                                                   uint32_t n_ranks, uint32_t n, size_t row,
                                                   uint32_t i)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The gated delta rule of recurrent layers, and layers that are a short convolution alone.
  *
- * The rule takes two launches. In the first a block takes one token and one head's queries, keys or
- * values, and also keeps what later calls need of the tokens before the convolution; the second
- * takes the states over the tokens (recurrent_states.cuh). */
+ * The rule takes two launches. In the first launch a block computes the queries, keys or values of
+ * one token and head, and keeps the tokens before the convolution that later calls need. The second
+ * launch updates the states token by token (recurrent_states.cuh). */
 #include "cuda/kernels/recurrent_conv.cuh"
 #include "cuda/kernels/recurrent_states.cuh"
 #include "cuda/kernels/softplus.cuh"

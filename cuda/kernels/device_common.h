@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What every kernel source begins with: the language of kernels, their launch, and bits.
- *
- * The same sources also compile for the host under tests/cuda/emulation, whose headers then stand
- * in for CUDA's. A source therefore launches by MOE_LAUNCH, has its variable shared memory by
- * MOE_DYNAMIC_SHARED, and uses no more of CUDA than those headers offer. */
+/* Every kernel source includes this first: macros to write and launch kernels, and conversions of
+ * bits. The same sources also compile for the host with the headers of tests/cuda/emulation in
+ * place of CUDA's. So a source launches with MOE_LAUNCH, declares variable shared memory with
+ * MOE_DYNAMIC_SHARED, and uses only what those headers offer of CUDA. */
 #ifndef MOE_CUDA_DEVICE_COMMON_H
 #define MOE_CUDA_DEVICE_COMMON_H
 
@@ -13,12 +12,12 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-/* Not under the emulation, which has launches of its own. */
+/* The emulation defines its own launches. */
 #ifndef MOE_LAUNCH
-/* A kernel of several template arguments stands in parentheses. */
+/* Put a kernel with several template arguments in parentheses. */
 #define MOE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
     kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
-/* With up to 99 KiB of shared memory, for more than 48 of which a kernel has to ask. */
+/* Launches with up to 99 KiB of shared memory. A kernel must ask for more than 48 KiB. */
 #define MOE_LAUNCH_LARGE(kernel, grid, block, shared_bytes, stream, ...)                           \
     do {                                                                                           \
         if ((shared_bytes) > 48u << 10)                                                            \
@@ -26,9 +25,9 @@
                                  (int)(shared_bytes));                                             \
         MOE_LAUNCH(kernel, grid, block, shared_bytes, stream, __VA_ARGS__);                        \
     } while (0)
-/* The block's variable shared memory as an array of `type`. Once a kernel. */
+/* Declares the block's variable shared memory as an array of `type`. Once in a kernel. */
 #define MOE_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
-/* Has the line at `address` brought from memory to the second-level cache. */
+/* Prefetches the line at `address` from memory to the second-level cache. */
 #define MOE_PREFETCH(address) asm volatile("prefetch.global.L2 [%0];" ::"l"(address))
 #endif
 
@@ -50,7 +49,7 @@ __device__ static inline uint32_t moe_device_bits_of(float value)
     return __float_as_uint(value);
 }
 
-/* Both as the F16C instructions do, but for the payload of a NaN. */
+/* Both convert as the F16C instructions do, except for the payload of a NaN. */
 __device__ static inline float moe_device_half_to_float(uint16_t bits)
 {
     return __half2float(__ushort_as_half(bits));

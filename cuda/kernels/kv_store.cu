@@ -2,8 +2,8 @@
 /* Writes the KV cache: stores new rows of keys and values in the cache's type (kv_store of
  * vector_ops.h), and moves rows to other places.
  *
- * A warp stores 32 elements of one head. For Q8_0 these are a block, whose scale comes from a
- * maximum by shuffles. */
+ * A warp stores 32 elements of one head. For Q8_0 these are a block; its scale comes from a maximum
+ * that shuffles find. */
 #include "cuda/kernels/kv_cells.cuh"
 #include "cuda/kernels/norm_launch.h"
 #include "cuda/kernels/vector_math.cuh"
@@ -41,7 +41,7 @@ __device__ static inline void store_q8(uint8_t *block, float x, uint32_t lane)
     block[2 + lane] = damaged ? 0 : (uint8_t)(int8_t)q;
 }
 
-/* 32 elements of a row from element `first` on, n in all. */
+/* Stores 32 elements of a row from element `first` on. The row has n. */
 __device__ static inline void store_piece(int type, uint8_t *row, const float *x, uint32_t first,
                                           uint32_t n)
 {
@@ -55,7 +55,7 @@ __device__ static inline void store_piece(int type, uint8_t *row, const float *x
         ((uint16_t *)row)[i] = moe_device_float_to_half(x[i]);
 }
 
-/* Stores a head of the row that is the block's. */
+/* Stores a head of the block's row. */
 __device__ static inline void store_head(const store_args &args, uint32_t head)
 {
     const moe_kv_layout &layout = args.layout;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Norms with a mean, by layer_norm of vector_ops.h: a block for each row. Both sums have sixteen
- * lanes, which are sixteen threads; the others only help to write. Few models have such norms, and
- * few rows of theirs pass at once, so the sums read memory themselves. */
+/* Norms with a mean, by layer_norm of vector_ops.h: one block for each row. Sixteen threads are the
+ * sixteen lanes of both sums and read the row directly, without the staging of rms_norm.cu: few
+ * models have such norms, and a pass has few rows of them. The other threads only help to write. */
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
 

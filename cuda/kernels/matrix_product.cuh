@@ -29,7 +29,7 @@
 #include "cuda/kernels/matrix_tile.cuh"
 #include "cuda/kernels/matrix_units.cuh"
 
-/* A thread's lanes of the tile: for each run those of an instruction's outputs. */
+/* A thread's lanes of the tile: for each run, the lanes of an instruction's outputs. */
 template <int TYPE, int COLUMNS> struct matrix_sums {
     typedef matrix_shape<TYPE, COLUMNS> shape;
     float acc[shape::runs][shape::tiles][shape::column_tiles][4];
@@ -97,7 +97,8 @@ template <int TYPE> struct matrix_scales {
     float min[weight_slice<TYPE>::runs];
 };
 
-/* How far behind a piece's start a row's group begins. row_step: how much each row adds. */
+/* How many bytes behind the start of a piece a row's group begins. row_step: what each row adds to
+ * that. */
 __device__ static inline uint32_t skew_of(uint32_t skew, uint32_t row_step, uint32_t row)
 {
     return (skew + row * row_step) & (PIECE_BYTES - 1);
@@ -152,7 +153,7 @@ template <int TYPE> struct matrix_scales_of<TYPE, false> {
     }
 };
 
-/* Run j's sums of 16 x 8 outputs, as floats. */
+/* Computes run j's sums of 16 x 8 outputs, as floats. */
 template <int TYPE>
 __device__ static inline void multiply_run(const uint32_t *a, const uint32_t *b, uint32_t j,
                                            float *sums)
@@ -168,7 +169,7 @@ __device__ static inline void multiply_run(const uint32_t *a, const uint32_t *b,
         sums[i] = __int_as_float(out[i]) - moe_device_float_of(zero);
 }
 
-/* 16 weight rows with all columns. scales: of the thread's two rows. */
+/* Multiplies 16 weight rows with all columns. scales: of the thread's two rows. */
 template <int TYPE, int COLUMNS>
 __device__ static inline void add_rows(const uint32_t *a, const matrix_scales<TYPE> *scales,
                                        const matrix_columns<TYPE, COLUMNS> &columns, uint32_t tile,
@@ -177,7 +178,7 @@ __device__ static inline void add_rows(const uint32_t *a, const matrix_scales<TY
     typedef matrix_shape<TYPE, COLUMNS> shape;
 #pragma unroll
     for (uint32_t at = 0; at < shape::runs * shape::column_tiles; at++) {
-        /* In the order that needs fewer registers. */
+        /* This order needs fewer registers. */
         uint32_t j = shape::lean ? at % shape::runs : at / shape::column_tiles;
         uint32_t n = shape::lean ? at / shape::runs : at % shape::column_tiles;
         product_factors<2> factor[shape::planes];
@@ -199,7 +200,7 @@ __device__ static inline void add_rows(const uint32_t *a, const matrix_scales<TY
     }
 }
 
-/* The warp's slice of a group. skew: of the tile's first row in this group. */
+/* Multiplies the warp's slice of a group. skew: of the tile's first row in this group. */
 template <int TYPE, int COLUMNS>
 __device__ static inline void add_slice(const uint8_t *stage, uint32_t skew, uint32_t row_step,
                                         const matrix_place &place, uint8_t *shared,
@@ -234,7 +235,8 @@ __device__ static inline void add_slice(const uint8_t *stage, uint32_t skew, uin
     }
 }
 
-/* The contract's tree: adds 2 LEFT lanes to LEFT lanes, down to lane[0]. */
+/* Adds the lanes up in the order of the kernels' contract: a tree that makes LEFT sums of 2 LEFT,
+ * down to one. */
 template <int LANES, int LEFT>
 __device__ static inline float add_lanes(const float *lane, uint32_t stride)
 {
@@ -324,7 +326,7 @@ __global__ __launch_bounds__(MATRIX_THREADS,
         skew += shape::slice::group_bytes % PIECE_BYTES;
         stage = shape::stage - stage;
     }
-    /* Read again, since its registers serve the loop. */
+    /* Read the product again, because its registers serve the loop. */
     store_tile<TYPE, COLUMNS>(job, product_of(job, blockIdx.z), first_out, first_row,
                               (float *)memory, sums);
 }
@@ -353,7 +355,7 @@ static void launch_matrix_type(moe_cuda_stream stream, const moe_cuda_products &
         launch_matrix_tiles<TYPE, 64>(stream, job, max_rows[2]);
 }
 
-/* One function for each source of instances; false: another source has the type. */
+/* One function for each source file with instances; false: another file has the type. */
 bool moe_cuda_matrix_blocks32(moe_cuda_stream stream, const moe_cuda_products &job,
                               const uint32_t *max_rows);
 bool moe_cuda_matrix_blocks256(moe_cuda_stream stream, const moe_cuda_products &job,

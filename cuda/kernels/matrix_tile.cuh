@@ -11,7 +11,7 @@
 #define MATRIX_THREADS (MATRIX_WARPS * MOE_WARP)
 #define MATRIX_STAGES  2u
 
-/* Where data lies in a stage, and behind the stages the scales that a warp's threads share. In
+/* Where data lies in a stage; the scales that a warp's threads share lie behind the stages. In
  * bytes. COLUMNS: activation rows of a tile. */
 template <int TYPE, int COLUMNS> struct matrix_shape {
     typedef weight_slice<TYPE> slice;
@@ -32,7 +32,7 @@ template <int TYPE, int COLUMNS> struct matrix_shape {
     static constexpr uint32_t codes = outs * pitch;
     static constexpr uint32_t factors = codes + COLUMNS * MOE_GROUP;
     static constexpr uint32_t stage = factors + planes * plane;
-    /* Formats with packed scales: unpacked once for the four threads of a row. */
+    /* Packed scales are unpacked once for the four threads of a row. */
     static constexpr bool shared_scales = slice::format::elems == MOE_GROUP;
     /* Registers are scarce: factors are loaded where they are used. */
     static constexpr bool lean =
@@ -40,7 +40,7 @@ template <int TYPE, int COLUMNS> struct matrix_shape {
     static constexpr uint32_t row_scales = runs * (slice::has_mins ? 2 : 1);
     static constexpr uint32_t scales = MATRIX_STAGES * stage;
     static constexpr uint32_t warp_scales = shared_scales ? outs * row_scales * sizeof(float) : 0;
-    /* The lanes of this many rows at a time are added, in the same memory. */
+    /* Lanes are added for this many rows at a time, in the same memory. */
     static constexpr uint32_t lanes = MATRIX_WARPS * runs;
     static constexpr uint32_t sum_outs = 32 / runs;
     static constexpr uint32_t sum_pitch = sum_outs + 4; /* in floats */
@@ -58,8 +58,8 @@ __host__ __device__ static inline uint32_t wide_rows_of(const moe_cuda_products 
     return n_rows >= job.wide_from ? (n_rows + 64 - job.wide_rest) / 64 * 64 : 0;
 }
 
-/* What a thread copies next, and where to: of a weight row every row_threads-th piece of the group,
- * of an activation row every column_threads-th piece and slice. */
+/* What a thread copies next, and where to: every row_threads-th piece of a weight row's group, and
+ * every column_threads-th piece and slice of an activation row. */
 typedef struct matrix_source {
     const uint8_t *weights; /* where the row's first piece begins; NULL: no row */
     uint32_t at;            /* offset of the group from there, and of the row's end: below 4 GiB */

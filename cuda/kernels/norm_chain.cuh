@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The sum of squares of a long row, by rms_norm of vector_ops.h: sixteen chains of fmaf that
- * nothing may shorten. A block brings the row into shared memory by pieces, and sixteen threads
- * add. */
+/* The sum of squares of a long row, by rms_norm of vector_ops.h: sixteen chains of fmaf, which must
+ * keep their order and length. A block brings the row into shared memory piece by piece, and
+ * sixteen threads add. */
 #ifndef MOE_CUDA_NORM_CHAIN_CUH
 #define MOE_CUDA_NORM_CHAIN_CUH
 
@@ -9,7 +9,7 @@
 
 #define NORM_PIECE 4096u /* floats; a multiple of MOE_LANES and of a block's threads */
 
-/* What the thread's chain is after a piece. The block's first warp calls it, after a barrier. */
+/* Continues the thread's chain over a piece. The block's first warp calls it, after a barrier. */
 __device__ static inline float moe_norm_chain(const float *piece, uint32_t count, float chain)
 {
 #pragma unroll 8

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What precedes a weight product, or attention, as one kernel. The bits are those of the single
- * operations. Rules for pointers and threads: product_launch.h. */
+/* Kernels that fuse the operations before a weight product or before attention. They give the bits
+ * of the single operations. Rules for pointers and threads: product_launch.h. */
 #ifndef MOE_CUDA_NORM_LAUNCH_H
 #define MOE_CUDA_NORM_LAUNCH_H
 
@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/* added = the experts' sum; sum = x + added; y = norm(sum) * weight, and that quantised too. Rows
- * of n, a multiple of MOE_Q8_BLOCK, without gaps. */
+/* added = the experts' sum; sum = x + added; y = norm(sum) * weight, also quantised. Rows of n, a
+ * multiple of MOE_Q8_BLOCK, without gaps. */
 typedef struct moe_cuda_fused_norm {
     const float *x;
     const float *added;  /* NULL: the norm is of x, and there is no sum */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Positions that an indexer chooses: moe_position_choice of runtime/device/device.h.
  *
- * Two launches. In the first a block takes a page of 64 positions for one row: their index keys in
- * shared memory, a thread its position, four heads at a time. A product is that of linear() with a
- * matrix of floats, sixteen lanes in the order of cpu/kernels/matmul.h. In the second a block takes
- * a row: it finds the lowest score that is chosen byte by byte, from the highest, by counting; then
- * each warp writes the chosen ones of its stretch of positions, in order. */
+ * Two launches. In the first launch a block takes a page of 64 positions for one row, with their
+ * index keys in shared memory: each thread takes one position, four heads at a time. A product is
+ * that of linear() with a matrix of floats: sixteen lanes in the order of cpu/kernels/matmul.h. In
+ * the second launch a block takes a row. It finds the lowest chosen score byte by byte, from the
+ * highest byte down, by counting; then each warp writes the chosen positions of its stretch, in
+ * order. */
 #include "cuda/kernels/kv_cells.cuh"
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
@@ -138,7 +139,7 @@ __device__ static inline uint32_t order_of(float score)
     return x != x ? 0 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-/* Adds the next byte to shared->lowest. */
+/* Finds the next byte of shared->lowest. */
 __device__ static inline void find_byte(const float *scores, uint32_t n, int shift,
                                         choose_shared *shared)
 {
@@ -174,7 +175,7 @@ __device__ static inline void find_byte(const float *scores, uint32_t n, int shi
     __syncthreads();
 }
 
-/* The sum over the lanes before this one; *all: over all of the warp. */
+/* The sum over the lanes before this one; *all: the sum over the whole warp. */
 __device__ static inline uint32_t sum_before(uint32_t value, uint32_t *all)
 {
     uint32_t before = 0;
@@ -187,8 +188,8 @@ __device__ static inline uint32_t sum_before(uint32_t value, uint32_t *all)
     return before;
 }
 
-/* The warp's positions begin .. end - 1: how many scores are above the lowest that is chosen, and
- * how many equal it. */
+/* Counts among the warp's positions begin .. end - 1 the scores above the lowest chosen score, and
+ * those equal to it. */
 __device__ static inline void count_stretch(const float *scores, uint32_t begin, uint32_t end,
                                             choose_shared *shared)
 {
@@ -245,7 +246,7 @@ __device__ static inline void write_stretch(const moe_cuda_kv_row &row, const fl
     }
 }
 
-/* A row for each block. */
+/* Block: a row. */
 __global__ __launch_bounds__(CHOOSE_THREADS) void moe_choose_highest(const moe_cuda_kv_row *rows,
                                                                      const float *scores,
                                                                      uint32_t n_positions,

@@ -46,9 +46,9 @@ template <int N> struct alignas(4 * N) product_factors {
     float v[N];
 };
 
-/* How a type's rows are cut. A segment is long enough to be a multiple of 16 bytes where that is
- * not too long: short segments cost thread time, long ones shared memory. The number of pieces for
- * each row is odd, so that a warp's eight rows lie in different banks. */
+/* How a type's rows are cut. A segment is a multiple of 16 bytes unless that would be too long:
+ * short segments cost thread time, long ones shared memory. The number of pieces for each row is
+ * odd, so that a warp's eight rows lie in different banks. */
 template <int TYPE> struct product_shape {
     typedef weight_format<TYPE> format;
     static constexpr uint32_t group_bytes = 256 / format::elems * format::bytes;
@@ -106,7 +106,7 @@ __host__ __device__ static inline uint32_t blocks_of_outs(uint32_t n_out, uint32
     return (n_out + rows_a_block - 1) / rows_a_block;
 }
 
-/* Blocks of a launch are those of the first map, then those of the second, .. */
+/* A launch has the blocks of the first map, then those of the second, .. */
 __device__ static inline product_outs find_outs(const moe_cuda_products &job,
                                                 moe_cuda_product *product)
 {
@@ -125,7 +125,7 @@ __device__ static inline product_outs find_outs(const moe_cuda_products &job,
     return outs;
 }
 
-/* A weight row, from the aligned piece in which it begins. */
+/* A weight row. It is read from the aligned piece in which it begins. */
 typedef struct product_row {
     const uint8_t *pieces; /* NULL for threads without a row */
     uint32_t skew;         /* offsets in the pieces of the row's begin and end: below 4 GiB */
@@ -251,8 +251,8 @@ __device__ static inline void add_floats(const moe_cuda_products &job, const flo
     }
 }
 
-/* The tree of lanes N t + i, N = 4 of sixteen or 2 of eight: thread t + 2, thread t + 1, then those
- * of the thread. */
+/* Adds the lanes N t + i (N = 4 of sixteen, or 2 of eight) as a tree: first thread t + 2, then
+ * thread t + 1, then the thread's own lanes. */
 template <int N> __device__ static inline float reduce_lanes(float *acc)
 {
 #pragma unroll
@@ -284,8 +284,8 @@ template <> struct product_add<true> {
     }
 };
 
-/* All segments of a weight row, copied ahead through the stages. `start`: NULL for threads without
- * a row. */
+/* Multiplies all segments of a weight row, which are copied ahead through the stages. `start`: NULL
+ * for threads without a row. */
 template <int TYPE, int ROWS>
 __device__ static inline void sum_row(const moe_cuda_products &job, const moe_cuda_product &product,
                                       const uint8_t *start, uint8_t *stages, const uint32_t *rows,
@@ -316,13 +316,13 @@ __device__ static inline void sum_row(const moe_cuda_products &job, const moe_cu
     __syncwarp();
 }
 
-/* Which launch a product's rows belong to. */
+/* The class of launch that a product's rows belong to. */
 __host__ __device__ static inline uint32_t tile_rows_of(uint32_t n_rows)
 {
     return n_rows <= 2 ? n_rows : n_rows <= 4 ? 4 : MAX_TILE_ROWS;
 }
 
-/* Of a list that the host does not know, products of several rows share a launch. */
+/* The same for a list that the host does not know: its products of several rows share a launch. */
 __device__ static inline uint32_t tile_rows_in(const moe_cuda_products &job, uint32_t n_rows)
 {
     bool shares = n_rows > 1 && job.list != NULL && job.host_list == NULL;
@@ -402,7 +402,7 @@ static void launch_product_type(moe_cuda_stream stream, const moe_cuda_products 
         launch_product_class<TYPE, 8>(stream, job, warps, max_rows[3]);
 }
 
-/* One function for each source of instances; false: another source has the type. */
+/* One function for each source file with instances; false: another file has the type. */
 bool moe_cuda_product_floats(moe_cuda_stream stream, const moe_cuda_products &job, uint32_t warps,
                              const uint32_t *max_rows);
 bool moe_cuda_product_blocks32(moe_cuda_stream stream, const moe_cuda_products &job, uint32_t warps,

@@ -31,18 +31,19 @@ typedef struct moe_cuda_product {
     uint32_t n_rows;
 } moe_cuda_product;
 
-/* The host lists them, the kernels read them: one layout for both compilers. */
+/* The host writes these structs and the kernels read them: both compilers must use one layout. */
 static_assert(sizeof(moe_cuda_product) == 56 && offsetof(moe_cuda_product, out) == 16 &&
                   offsetof(moe_cuda_product, out_index) == 40 &&
                   offsetof(moe_cuda_product, n_rows) == 52,
               "lists of products");
 
-/* From so many activation rows on, products with quantised weights are for the matrix units: where
- * the rows are more than product.cuh multiplies in one pass. */
+/* From this many activation rows on, the matrix units compute products with quantised weights:
+ * product.cuh multiplies fewer rows in one pass. */
 #define MOE_CUDA_MATRIX_ROWS 9u
 #define MOE_CUDA_NEVER       UINT32_MAX
 
-/* A linear map of the same rows as the first, of the same type and length of rows. */
+/* A further linear map of the rows that the first map multiplies, of the same type and length of
+ * rows. */
 #define MOE_CUDA_MORE_MAPS 3u
 typedef struct moe_cuda_more_map {
     const void *weights;
@@ -62,9 +63,9 @@ typedef struct moe_cuda_products {
     size_t x_stride;  /* in floats, as the others */
     size_t out_stride;
     uint32_t n_products; /* at most 65535 */
-    /* [n_products] in device memory and the same on the host; or of device memory alone: none has
-     * more rows than `first`, and those of more than one row are of its class; or both NULL:
-     * product p is `first` with its weights, x, out and first_row p steps further. */
+    /* [n_products] in device memory, and the same list on the host. If only the device has it: no
+     * product has more rows than `first`, and those with more than one row are of its class. If
+     * both are NULL: product p is `first` with weights, x, out and first_row p steps further. */
     const moe_cuda_product *list;
     const moe_cuda_product *host_list;
     moe_cuda_product first;
@@ -72,13 +73,14 @@ typedef struct moe_cuda_products {
     size_t x_step;       /* floats */
     size_t out_step;     /* floats */
     uint32_t row_step;
-    /* Of one product alone, without a list, of fewer rows than are for the matrix units: maps that
-     * become part of its launch. */
+    /* For a single product without a list and with too few rows for the matrix units: further maps
+     * in its launch. */
     uint32_t n_more;
     moe_cuda_more_map more[MOE_CUDA_MORE_MAPS];
-    /* From how many rows on products are for the matrix units; for tiles of 64 rows; from how many
-     * that are left over, 1 .. 64, these have such a tile too, and up to how many they have tiles
-     * of 16 in place of 32. 0: as is best; others for tests and measurements. Bits are the same. */
+    /* Thresholds in rows: from which number on a product goes to the matrix units; from which on it
+     * has tiles of 64 rows; from which on the rows left over, 1 .. 64, get such a tile, too; and up
+     * to which they get tiles of 16 instead of 32. 0: the best value; others are for tests and
+     * measurements. The bits are the same. */
     uint32_t matrix_from;
     uint32_t wide_from;
     uint32_t wide_rest;
@@ -86,7 +88,7 @@ typedef struct moe_cuda_products {
     uint32_t n_multiprocessors; /* of the GPU, for what is best; 0: 132. Bits are the same */
 } moe_cuda_products;
 
-/* What moe_cuda_matmul() launches for a job. Tests look at it. */
+/* What moe_cuda_matmul() launches for a job; for tests. */
 typedef struct moe_cuda_product_plan {
     moe_cuda_products job; /* with what the caller left open */
     uint32_t warps_a_block;
@@ -96,8 +98,8 @@ moe_cuda_product_plan moe_cuda_plan_products(const moe_cuda_products *products);
 
 void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products);
 
-/* Rows first_row .. of `out`, padding too. Row r is at x + r / n_inner * outer_stride +
- * r % n_inner * x_stride, in floats; n_inner 0: at x + r * x_stride. */
+/* Writes rows first_row .. of `out`, padding too. Row r is read at x + r / n_inner * outer_stride +
+ * r % n_inner * x_stride, in floats; if n_inner is 0, at x + r * x_stride. */
 typedef struct moe_cuda_quantize {
     const float *x;
     const float *up; /* not NULL: what the activation makes of x and up is quantised; up lies like
@@ -119,9 +121,9 @@ void moe_cuda_quantize_rows(moe_cuda_stream stream, const moe_cuda_quantize *qua
 void moe_cuda_embed(moe_cuda_stream stream, const moe_weight *table, const int32_t *tokens,
                     uint32_t n_rows, float scale, float *out);
 
-/* moe_device_ops.linear for up to 32 maps of the same rows. Those of one type are one launch, four
- * of them at most, where the rows are too few for the matrix units. x_q8: of the rows, for
- * quantised weights. Here and below n_multiprocessors is that of moe_cuda_products. */
+/* moe_device_ops.linear for up to 32 maps of the same rows. If the rows are too few for the matrix
+ * units, up to four maps of one type share a launch. x_q8: the quantised rows, for quantised
+ * weights. Here and below n_multiprocessors is that of moe_cuda_products. */
 void moe_cuda_linears(moe_cuda_stream stream, uint32_t n_multiprocessors, const moe_linear *linears,
                       uint32_t n_linears, const float *x, const moe_q8_rows *x_q8, uint32_t n_rows);
 
@@ -151,7 +153,7 @@ typedef struct moe_cuda_experts {
 void moe_cuda_experts_list(const moe_cuda_experts *experts);
 void moe_cuda_experts_run(moe_cuda_stream stream, const moe_cuda_experts *experts);
 
-/* moe_cuda_route() of one row, in front of the list of what it chooses. */
+/* moe_cuda_route() of one row, before the list of the experts that it chooses. */
 typedef struct moe_cuda_chosen_router {
     const moe_router_gate *gate; /* host */
     const float *logits;
@@ -161,8 +163,8 @@ typedef struct moe_cuda_chosen_router {
     float *probs; /* or NULL */
 } moe_cuda_chosen_router;
 
-/* The chosen experts of a few rows, which the host does not know: each by its address in a table. A
- * rank without an expert (MOE_CUDA_EXPERT_NONE) leaves its row of `out` as it is. */
+/* Computes the chosen experts of a few rows. The host does not know them: a table gives the address
+ * of each. A rank without an expert (MOE_CUDA_EXPERT_NONE) leaves its row of `out` as it is. */
 #define MOE_CUDA_CHOSEN_ROWS 8u
 typedef struct moe_cuda_chosen_experts {
     const moe_cuda_chosen_router *router; /* host; only with one row. NULL: `chosen` is there */
@@ -173,8 +175,8 @@ typedef struct moe_cuda_chosen_experts {
     uint32_t n_used;
     uint32_t n_rows;           /* up to MOE_CUDA_CHOSEN_ROWS */
     moe_weight gate, up, down; /* of all; data of no meaning */
-    /* Each [n_expert][n_out of its matrix], bias_stride[..] floats from expert to expert; or NULL.
-     */
+    /* Biases: [n_expert][n_out of the matrix] for each matrix, bias_stride[..] floats from expert
+     * to expert; or NULL. */
     const float *biases[3];
     size_t bias_stride[3];
     moe_activation activation;
@@ -193,8 +195,8 @@ typedef struct moe_cuda_chosen_experts {
     uint32_t n_multiprocessors;
 } moe_cuda_chosen_experts;
 
-/* The first step of the next function alone: routes, fills `list`, n_missing, what stops the pass,
- * and which experts are fetched, for moe_cuda_fetch_experts() to carry out. */
+/* Only the first step of the next function: routes, fills `list`, n_missing and the flag that stops
+ * the pass, and lists the experts that moe_cuda_fetch_experts() then fetches. */
 void moe_cuda_list_chosen(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts);
 void moe_cuda_chosen_experts_run(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts);
 

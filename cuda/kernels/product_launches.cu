@@ -11,7 +11,7 @@
 #define MAX_PRODUCTS 65535u /* the limit of a grid's third dimension */
 #define WIDE_ROWS    33u
 #define NARROW_ROWS  16u
-/* Of a GPU whose multiprocessors nobody has counted. */
+/* Assumed if the caller does not give the GPU's number of multiprocessors. */
 #define USUAL_MULTIPROCESSORS 132u
 
 enum { TILE16_CLASS = 4, TILE32_CLASS, TILE64_CLASS, N_CLASSES };
@@ -57,8 +57,8 @@ template <int... TYPES> static bool reads_words(moe_dtype type)
     return ((type == TYPES && weight_slice<TYPES>::aligned) || ...);
 }
 
-/* matrix_product.cuh reads blocks of whole words as words, which alignment must allow, and numbers
- * activations by 32 bits. */
+/* Whether matrix_product.cuh can compute it: it reads blocks of whole words as words, so they must
+ * be aligned, and numbers activations with 32 bits. */
 static bool suits_matrix_units(const moe_cuda_products &job)
 {
     if (is_float(job.type) || (job.list != NULL && job.host_list == NULL) ||
@@ -77,7 +77,7 @@ static bool suits_matrix_units(const moe_cuda_products &job)
     return addresses % 4 == 0;
 }
 
-/* From which numbers on there is enough for a GPU's multiprocessors. */
+/* The numbers from which on there is enough work for a GPU's multiprocessors. */
 typedef struct thresholds {
     uint64_t warps;       /* with fewer, blocks of four warps leave multiprocessors idle */
     uint64_t blocks;      /* with fewer, so many idle that twice as many blocks with half the rows
@@ -91,7 +91,7 @@ static thresholds thresholds_of(const moe_cuda_products &job)
     return {8 * n, n / 2, 4 * n};
 }
 
-/* Decides what the caller left open. */
+/* Sets the thresholds that the caller left at 0. */
 static void choose_classes(moe_cuda_products *job, const thresholds &enough)
 {
     if (!suits_matrix_units(*job))
@@ -263,7 +263,7 @@ void moe_cuda_experts_list(const moe_cuda_experts *experts)
     }
 }
 
-/* Matrix i of the two first steps, or of the last. */
+/* Matrix i of the first two steps, or of the last. */
 static const moe_weight *weight_of(const moe_cuda_experts *experts, uint32_t i)
 {
     const moe_expert_work *work = &experts->works[i % experts->n_works];
@@ -295,7 +295,7 @@ static void run_list(moe_cuda_stream stream, const moe_cuda_experts *experts,
     }
 }
 
-/* Activates: gives floats for float down matrices, in place of the gate; quantised rows for the
+/* Activates. Writes floats over the gate's output for float down matrices, quantised rows for the
  * others. */
 static void activate(moe_cuda_stream stream, const moe_cuda_experts *experts, uint32_t n_inner,
                      uint32_t n_ff, const moe_q8_rows *h_q8)
@@ -341,7 +341,7 @@ void moe_cuda_experts_run(moe_cuda_stream stream, const moe_cuda_experts *expert
 
 /* ---- Experts that the device has chosen ---- */
 
-/* n products from number `first` of the list on. */
+/* Runs n products from number `first` of the list on. */
 static void run_chosen(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts,
                        uint32_t first, uint32_t n, const moe_weight *weight,
                        const moe_q8_rows *x_q8)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Quantising a block of 32 activations by quant_rows.h: a warp has the block, a thread an element.
- * Maxima and integer sums are the same in any order. */
+/* Quantises a block of 32 activations by quant_rows.h: one warp for the block, one thread for each
+ * element. Maxima and integer sums are the same in any order. */
 #ifndef MOE_CUDA_QUANTIZE_BLOCK_CUH
 #define MOE_CUDA_QUANTIZE_BLOCK_CUH
 
@@ -13,7 +13,7 @@ __device__ static inline int moe_device_add_across(int value, int mask)
 }
 
 /* Stores element i of a row, 0 in the padding. All threads of a warp call it, thread 0 with a
- * multiple of 32, the others with those that follow. */
+ * multiple of 32, the others with the following numbers. */
 __device__ static inline void moe_device_quantize(const moe_q8_rows &out, size_t row, uint32_t i,
                                                   float x)
 {

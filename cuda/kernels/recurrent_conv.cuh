@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The short convolution that recurrent layers begin with, and the tail of it that a state keeps: by
- * cpu/kernels/delta_rule.h and runtime/device/delta_ops.h. */
+/* The short convolution that recurrent layers begin with, and its tail, the last tokens that a
+ * state keeps: by cpu/kernels/delta_rule.h and runtime/device/delta_ops.h. */
 #ifndef MOE_CUDA_RECURRENT_CONV_CUH
 #define MOE_CUDA_RECURRENT_CONV_CUH
 
@@ -9,7 +9,7 @@
 
 #define MOE_CONV_NORM_EPS 1e-6f
 
-/* The sequence that has row `row` of all tokens, and which of its tokens that is. */
+/* Finds the sequence of row `row` of all tokens, and which token of the sequence that row is. */
 __device__ static inline const moe_delta_sequence &moe_sequence_of(const moe_delta_sequence *s,
                                                                    uint32_t row, uint32_t *token)
 {
@@ -26,7 +26,7 @@ typedef struct moe_conv_shape {
     size_t tail_at;
 } moe_conv_shape;
 
-/* One channel before the convolution, of token `at`, which may be one before the sequence's first.
+/* One channel of token `at` before the convolution. The token may lie before the sequence's first.
  */
 __device__ static inline float moe_channel_at(const moe_conv_shape &c, const moe_delta_sequence &s,
                                               int at, uint32_t channel)
@@ -38,7 +38,7 @@ __device__ static inline float moe_channel_at(const moe_conv_shape &c, const moe
     return s.from[c.tail_at + (c.kernel - 1 + at) * (size_t)c.channels + channel];
 }
 
-/* weights: the channel's, [kernel]; value: its bias, or 0. */
+/* Convolves a channel. weights: the channel's, [kernel]; value: its bias, or 0. */
 __device__ static inline float moe_convolve(const moe_conv_shape &c, const moe_delta_sequence &s,
                                             uint32_t token, uint32_t channel, const float *weights,
                                             float value)
@@ -50,8 +50,8 @@ __device__ static inline float moe_convolve(const moe_conv_shape &c, const moe_d
     return value;
 }
 
-/* The tail after the sequence is its last kernel - 1 tokens. A token's block writes its own; the
- * first token's also what is left of those before the sequence. */
+/* The tail after the sequence is its last kernel - 1 tokens. The block of a token writes that
+ * token; the block of the first token also keeps the older tokens that remain in the tail. */
 __device__ static inline void moe_keep_tail(const moe_conv_shape &c, const moe_delta_sequence &s,
                                             uint32_t token, uint32_t channel)
 {
@@ -66,7 +66,7 @@ __device__ static inline void moe_keep_tail(const moe_conv_shape &c, const moe_d
     }
 }
 
-/* What a block takes together: a head's queries, keys or values. */
+/* What a block computes together: a head's queries, keys or values. */
 typedef enum moe_conv_part { MOE_CONV_QUERY, MOE_CONV_KEY, MOE_CONV_VALUE } moe_conv_part;
 
 typedef struct moe_part_shared {
@@ -74,9 +74,9 @@ typedef struct moe_part_shared {
     float factor;
 } moe_part_shared;
 
-/* Channels first .. first + n - 1 of one token, a thread each: convolved, through SiLU, queries and
- * keys divided by their length, and the tail kept. weights: of the first channel. All threads of
- * the block call it; the result is valid in those with a channel. */
+/* Computes channels first .. first + n - 1 of one token, one thread each: convolves, applies SiLU,
+ * divides queries and keys by their length, and keeps the tail. weights: of the first channel. All
+ * threads of the block call it; the result is valid in threads with a channel. */
 __device__ static inline float moe_convolve_part(const moe_conv_shape &c,
                                                  const moe_delta_sequence &s, uint32_t token,
                                                  uint32_t first, uint32_t n, const float *weights,
@@ -108,7 +108,7 @@ __device__ static inline float moe_convolve_part(const moe_conv_shape &c,
     return shared->factor * value;
 }
 
-/* Threads of a block that has a channel each. */
+/* Threads of a block with one channel for each thread. */
 static inline uint32_t moe_part_threads(uint32_t n)
 {
     return (n + MOE_WARP - 1) / MOE_WARP * MOE_WARP;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Takes states of heads over the tokens of sequences, whatever the rule (cpu/kernels/delta_rule.h).
- *
- * A block of one warp takes 32 columns of one head of one sequence, has them in shared memory and
- * goes through all tokens in order: each thread has a column, which meets no other column, so the
- * state is read and written once a call. A token is one or two chains of key_dim fmaf, which
- * nothing may shorten. */
+/* Updates states of heads token by token, for any of the rules (cpu/kernels/delta_rule.h). A block
+ * of one warp takes 32 columns of one head of one sequence, has them in shared memory and goes
+ * through all tokens in order. Each thread has a column, which is independent of the others, so the
+ * state is read and written once a call. A token is one or two chains of key_dim fmaf, which must
+ * keep their order and length. */
 #ifndef MOE_CUDA_RECURRENT_STATES_CUH
 #define MOE_CUDA_RECURRENT_STATES_CUH
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Editing what the routers chose by what is in the device's memory, without asking the host: the
- * draft that may use only resident experts (SpecMoE, section 4) and, lossy, buddies in place of
- * missing experts (BuddyMoE, section 4). Results are those of runtime/draft/draft_route.h and
- * buddy.h, which say what the rules are.
+/* Changes the routers' choices according to which experts are in the device's memory, without
+ * asking the host: drafts that use only resident experts (SpecMoE, section 4) and, lossy, buddies
+ * in place of missing experts (BuddyMoE, section 4). The results are those of
+ * runtime/draft/draft_route.h and buddy.h, which state the rules.
  *
- * A block is a row. Ranks are served one after the other, because each takes what those before have
- * left; the search for one rank's expert, the first of a list that is resident and free, is shared
- * by the threads of a warp. Who is taken is a set of bits in shared memory. */
+ * A block is a row. Ranks are served one after the other, because each takes from what the ranks
+ * before have left. The threads of a warp share the search for a rank's expert: the first of a list
+ * that is resident and free. A set of bits in shared memory marks the experts that are taken. */
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
 
@@ -74,7 +74,7 @@ __device__ static inline void end_row(const moe_cuda_route_edit &edit, const row
     }
 }
 
-/* The first of n experts in a list that is resident and does not serve the row, or none. All
+/* The first of n experts in a list that is resident and does not serve the row yet, or none. All
  * threads of the first warp call it, and all get the result. */
 __device__ static inline uint32_t first_free(const moe_cuda_route_edit &edit, const row_shared *row,
                                              const uint16_t *list, uint32_t n)
@@ -143,15 +143,15 @@ __device__ static inline void put_in_order(const moe_cuda_route_edit &edit, row_
     }
 }
 
-/* Keeps resident picks, and fills the row with the best other resident experts by the routers'
- * ranking. Drops ranks that are left over. */
+/* Keeps resident picks, and fills the row with the best other resident experts by the router's
+ * ranking. Drops ranks that stay empty. */
 __device__ static inline void choose_again(const moe_cuda_route_edit &edit, row_shared *row)
 {
     const float *probs = edit.probs + (size_t)blockIdx.x * edit.n_expert;
     for (uint32_t e = threadIdx.x; e < edit.n_expert; e += THREADS) {
         float merit = edit.bias != NULL ? probs[e] + edit.bias[e] : probs[e];
         row->merit[e] = merit == merit ? merit : -MOE_INFINITY;
-        /* NaN: no candidate, and never compared. */
+        /* NaN: not a candidate; it is never compared. */
         bool candidate = edit.resident[e] && !has(row->taken, e);
         row->candidate[e] = candidate ? row->merit[e] : MOE_NAN;
     }
@@ -176,8 +176,8 @@ __device__ static inline void choose_again(const moe_cuda_route_edit &edit, row_
     }
 }
 
-/* Resident picks keep their ranks; the other ranks get stand-ins in rank order. By the first warp.
- */
+/* Gives stand-ins to ranks whose picks are not resident, in rank order. Resident picks keep their
+ * ranks. The first warp runs it. */
 __device__ static inline void stand_in(const moe_cuda_route_edit &edit,
                                        const moe_cuda_draft_routing &routing, row_shared *row)
 {
@@ -280,9 +280,8 @@ __device__ static inline bool is_gated(const moe_cuda_route_edit &edit,
     return margin_of(edit, row, probs) >= options.margin_threshold;
 }
 
-/* Replaces missing experts in rank order, each by the first of its buddies that is free. By the
- * first warp.
- */
+/* Replaces missing experts in rank order, each by the first of its buddies that is free. The first
+ * warp runs it. */
 __device__ static inline void take_buddies(const moe_cuda_route_edit &edit,
                                            const moe_cuda_buddy_options &options, row_shared *row)
 {
@@ -325,8 +324,8 @@ typedef struct census {
     uint32_t n_distinct_missing;
 } census;
 
-/* Counts the whole layer before any row changes, and decides by the number of distinct experts
- * (those that would move) whether to leave the layer alone. One block. */
+/* Counts the whole layer before any row changes. Decides by the number of distinct experts, because
+ * each would be moved once, whether to leave the layer alone. One block. */
 __global__ __launch_bounds__(THREADS) void moe_buddy_census(moe_cuda_route_edit edit,
                                                             moe_cuda_buddy_options options)
 {

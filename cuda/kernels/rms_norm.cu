@@ -8,7 +8,8 @@
 #include "cuda/kernels/vector_launch.h"
 
 #define THREADS 256u
-/* Rows up to this length are short: their chains take no longer than a turn of the block would. */
+/* Rows up to this length are short: their chains take no longer than one piece of the block would.
+ */
 #define SHORT_ROW    512u
 #define ROWS_A_BLOCK (THREADS / MOE_LANES)
 
@@ -26,7 +27,7 @@ __global__ __launch_bounds__(THREADS) void moe_rms_norm_short(norm_args args)
 {
     uint32_t lane = threadIdx.x % MOE_LANES;
     uint32_t row = blockIdx.x * ROWS_A_BLOCK + threadIdx.x / MOE_LANES;
-    /* Threads without a row run too, because the others of their warp need them. */
+    /* Threads without a row run too, because the other threads of their warp need them. */
     uint32_t n = row < args.n_rows ? args.n : 0;
     const float *x = args.x + row * args.stride;
     float *y = args.y + row * args.stride;

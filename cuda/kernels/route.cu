@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Routers' choices alone; chosen_list.cu has those of one row with what follows. */
+/* Routes, and nothing else; chosen_list.cu routes one row and goes on. */
 #include "cuda/kernels/route.cuh"
 
 __global__ __launch_bounds__(ROUTE_THREADS) void moe_route_rows(route_args args)

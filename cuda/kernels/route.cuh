@@ -27,7 +27,8 @@ typedef struct route_args {
 
 typedef struct route_shared {
     float p[MOE_ROUTER_MAX_EXPERTS];
-    /* The value that is ranked; NaN for an expert of an excluded group, which never compares. */
+    /* The value that is ranked; NaN, which compares with nothing, for an expert of an excluded
+     * group. */
     float ranking[MOE_ROUTER_MAX_EXPERTS];
     float scores[MOE_ROUTER_MAX_EXPERTS];    /* of groups */
     uint32_t groups[MOE_ROUTER_MAX_EXPERTS]; /* the best so far */
@@ -66,7 +67,7 @@ __device__ static inline float group_score(const moe_router_gate &gate, const fl
     return gate.group_score == MOE_ROUTER_GROUP_TOP2_SUM && n > 1 ? best + second : best;
 }
 
-/* The n_group_used best scores; equals in ascending order. */
+/* Chooses the n_group_used best scores; equal ones in ascending order. */
 __device__ static inline void choose_groups(const moe_router_gate &gate, route_shared *shared)
 {
     uint32_t count = 0;
@@ -143,8 +144,8 @@ __device__ static inline void select_experts(const route_args &args, const float
     __syncthreads();
 }
 
-/* SPARSE_MIXER's weight of rank k: the sum over experts that no earlier rank has taken, in order.
- */
+/* SPARSE_MIXER's weight of rank k. Its sum is over the experts that no earlier rank has taken, in
+ * order. */
 __device__ static inline float mixer_weight(const moe_router_gate &gate, const float *logits,
                                             const uint32_t *ids, uint32_t k)
 {
@@ -162,7 +163,7 @@ __device__ static inline float mixer_weight(const moe_router_gate &gate, const f
     return moe_device_exp(best - best) / sum;
 }
 
-/* Weights of shared->ids, in their order. */
+/* Computes the weights of shared->ids, in their order. */
 __device__ static inline void weigh_experts(const moe_router_gate &gate, const float *logits,
                                             route_shared *shared)
 {
@@ -188,7 +189,7 @@ __device__ static inline void weigh_experts(const moe_router_gate &gate, const f
     __syncthreads();
 }
 
-/* Row `row`, by ROUTE_THREADS threads. */
+/* Routes row `row` with ROUTE_THREADS threads. */
 __device__ static inline void route_row(const route_args &args, size_t row, route_shared *shared)
 {
     const moe_router_gate &gate = args.gate;

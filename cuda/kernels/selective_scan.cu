@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Mamba-1's selective scan, by moe_selective_scan. A block of one warp takes 32 channels of one
- * sequence through all tokens: each thread has a channel, its state in shared memory. Its decays
- * are a row of its own, which the first-level cache keeps; all threads of a block read the same k
- * and q. */
+ * sequence through all tokens: each thread has a channel, its state in shared memory. Each channel
+ * has its own row of decays, which the first-level cache keeps; all threads of a block read the
+ * same k and q. */
 #include "cpu/kernels/delta_rule.h"
 #include "cuda/kernels/short_softplus.cuh"
 #include "cuda/kernels/vector_launch.h"

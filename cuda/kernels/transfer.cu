@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
-/* Small arrays between page-locked memory of the host and the device's. A copy engine takes its
- * copies in the order in which they were asked for, whatever their stream: a few hundred bytes that
- * the next kernel needs would wait behind megabytes of experts. A kernel waits for nothing but its
- * own stream.
+/* Copies small arrays between page-locked memory of the host and device memory. A copy engine takes
+ * the copies of all streams in the order in which they were queued: a few hundred bytes that the
+ * next kernel needs would wait behind megabytes of experts. A kernel waits only for its own stream.
  *
- * Experts that a pass reads over the link go to slots of the device in the same way: which ones,
- * only the device knows, and the kernels that follow need them.
+ * Experts that a pass reads over the link go to slots of the device in the same way, because only
+ * the device knows which ones, and the following kernels need them.
  *
- * What counts is how many bytes are on their way at once, since the link answers after a
- * microsecond or more: a thread asks for all of its units before it stores the first. */
+ * The link answers after a microsecond or more, so its speed depends on how many bytes are
+ * requested at once: a thread loads all of its units before it stores the first. */
 #include "cuda/kernels/transfer_launch.h"
 #include "cuda/kernels/device_common.h"
 

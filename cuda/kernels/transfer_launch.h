@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Copies of small arrays by a kernel: in their stream's order, and in no queue of the link. */
+/* A kernel copies small arrays: in their stream's order, outside the link's queues. */
 #ifndef MOE_CUDA_TRANSFER_LAUNCH_H
 #define MOE_CUDA_TRANSFER_LAUNCH_H
 
@@ -9,11 +9,12 @@
 extern "C" {
 #endif
 
-/* Up to here a kernel copies as soon as a copy engine would, or sooner. */
+/* Up to this size a kernel's copy ends no later than a copy engine's. */
 #define MOE_CUDA_TRANSFER_MOST ((size_t)1 << 20)
 
-/* Both are device memory, or memory of the host that is page-locked and has one address for both.
- * Any alignment; 16 is fastest. The host sees the bytes when it has waited for the stream. */
+/* Source and target are each device memory, or host memory that is page-locked and has one address
+ * for host and device. Any alignment; 16 is fastest. The host sees the bytes after it has waited
+ * for the stream. */
 void moe_cuda_transfer(moe_cuda_stream stream, void *dst, const void *src, size_t bytes);
 
 /* An expert on its way from host memory to a slot of the device. */
@@ -21,7 +22,7 @@ typedef struct moe_cuda_fetch {
     moe_expert_address from, to;
 } moe_cuda_fetch;
 
-/* Those of a layer, in device memory. */
+/* The fetches of a layer, in device memory. */
 typedef struct moe_cuda_fetches {
     moe_cuda_fetch *list;
     uint32_t *n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Kernels for everything of a pass that is not a weight product, as functions that put them on a
+/* Kernels for all operations of a pass except weight products, as functions that put them on a
  * stream. Arithmetic is that of cpu/kernels/vector_ops.h and router_select.h, to the bit.
  *
  * Every pointer is to device memory unless it says host. Calls return at once and may be made from
@@ -34,8 +34,8 @@ void moe_cuda_clamp(moe_cuda_stream stream, float limit, float *x, size_t n);
 void moe_cuda_scale(moe_cuda_stream stream, float factor, float *x, size_t n);
 /* y may be a or b. */
 void moe_cuda_add(moe_cuda_stream stream, const float *a, const float *b, float *y, size_t n);
-/* Rows of n: what the activation makes of scales[row] * g and scales[row] * u. scales: [n_rows] or
- * NULL; y may be g or u. */
+/* y = activation(scales[row] * g, scales[row] * u), rows of n. scales: [n_rows] or NULL; y may be g
+ * or u. */
 void moe_cuda_activate(moe_cuda_stream stream, const moe_activation *activation,
                        const float *scales, const float *g, const float *u, float *y,
                        uint32_t n_rows, uint32_t n);
@@ -57,7 +57,7 @@ void moe_cuda_gather(moe_cuda_stream stream, const float *x, uint32_t n, const u
 /* Row i of x becomes row rows[i] of out. */
 void moe_cuda_scatter(moe_cuda_stream stream, const float *x, uint32_t n, const uint32_t *rows,
                       uint32_t n_rows, float *out);
-/* n_rows runs of n floats, a stride (in floats) apart on either side. */
+/* Copies n_rows runs of n floats; source and target have a stride each, in floats. */
 void moe_cuda_copy_rows(moe_cuda_stream stream, const float *src, size_t src_stride, float *dst,
                         size_t dst_stride, uint32_t n, size_t n_rows);
 /* As moe_device_ops.combine, but the weights are in device memory. */
@@ -113,15 +113,17 @@ typedef struct moe_cuda_attention {
     const float *sinks;
     const float *row_scales;
     float *out; /* [n_rows][n_head][v_dim] */
-    /* For pages computed side by side, of moe_cuda_attention_workspace() bytes. NULL: never. */
+    /* Memory for pages that are computed side by side, of moe_cuda_attention_workspace() bytes.
+     * NULL: pages are never computed so. */
     void *workspace;
     uint32_t n_multiprocessors;
     moe_q8_rows out_q8; /* of out, or empty; v_dim is a multiple of MOE_Q8_BLOCK */
 } moe_cuda_attention;
 
-/* Bytes for rows of any number and length, on a device of so many multiprocessors. */
+/* Bytes for rows of any number and length, on a device with n_multiprocessors. */
 size_t moe_cuda_attention_workspace(uint32_t n_multiprocessors, uint32_t v_dim);
-/* Whether out_q8 has been filled: by the kernel that merges the parts of pages, if there is one. */
+/* Returns whether out_q8 has been filled, which the kernel that merges the parts of pages does, if
+ * it runs. */
 bool moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention);
 
 /* As moe_device_ops.choose. choice: host; rows: device; n_positions: the most that a row sees, at
@@ -129,10 +131,11 @@ bool moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention
 void moe_cuda_choose(moe_cuda_stream stream, const moe_position_choice *choice,
                      const moe_cuda_kv_row *rows, uint32_t n_rows, uint32_t n_positions);
 
-/* As moe_device_ops.delta_rule, the list of sequences in device memory. n_tokens: of all of them;
- * a sequence without tokens keeps no tail. */
+/* As moe_device_ops.delta_rule, with the list of sequences in device memory. n_tokens: of all
+ * sequences together; a sequence without tokens keeps no tail. */
 void moe_cuda_delta_rule(moe_cuda_stream stream, const moe_delta_rule *rule, uint32_t n_tokens);
-/* As moe_device_ops.short_conv, state_space, channel_rule and selective_scan, likewise. */
+/* As moe_device_ops.short_conv, state_space, channel_rule and selective_scan, with the list of
+ * sequences in device memory. */
 void moe_cuda_short_conv(moe_cuda_stream stream, const moe_short_conv *conv, uint32_t n_tokens);
 void moe_cuda_state_space(moe_cuda_stream stream, const moe_state_space *space, uint32_t n_tokens);
 void moe_cuda_channel_rule(moe_cuda_stream stream, const moe_channel_rule *rule, uint32_t n_tokens);
@@ -161,12 +164,12 @@ typedef struct moe_cuda_draft_routing {
     uint32_t *n_missing;      /* out: [n_rows] of the picks, how many are not resident; or NULL */
 } moe_cuda_draft_routing;
 
-/* As moe_draft_route() of runtime/draft/draft_route.h, whose random fill is the host's alone.
- */
+/* As moe_draft_route() of runtime/draft/draft_route.h, without its random fill, which only the host
+ * has. */
 void moe_cuda_draft_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
                           const moe_cuda_draft_routing *routing);
 
-/* They grow; zeroed by the caller. leave_alone is the kernels' own. */
+/* Counts that grow; the caller zeroes them. Only the kernels use leave_alone. */
 typedef struct moe_cuda_buddy_stats {
     uint32_t n_requested;
     uint32_t n_missing;
@@ -194,13 +197,13 @@ typedef struct moe_cuda_buddy_options {
     moe_cuda_buddy_stats *stats;
 } moe_cuda_buddy_options;
 
-/* Lossy. As moe_buddy_apply() of runtime/lossy/buddy.h without novelty and without the random
- * baseline, which are the host's alone. Entropies are doubles of the device's log and pow: one
- * that is within their last bits of the threshold may be decided otherwise than on the host. */
+/* Lossy. As moe_buddy_apply() of runtime/lossy/buddy.h without novelty and the random baseline,
+ * which only the host has. Entropies are doubles from the device's log and pow: if one differs from
+ * the threshold only in its last bits, host and device may decide differently. */
 void moe_cuda_buddy_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
                           const moe_cuda_buddy_options *options);
 
-/* The host fills these, the kernels read them: one layout for both compilers. */
+/* The host writes these structs and the kernels read them: both compilers must use one layout. */
 static_assert(sizeof(moe_cuda_kv_row) == 32 && offsetof(moe_cuda_kv_row, path) == 8 &&
                   offsetof(moe_cuda_kv_row, path_first) == 16 &&
                   offsetof(moe_cuda_kv_row, stored) == 24,

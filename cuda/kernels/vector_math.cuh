@@ -66,7 +66,7 @@ __device__ static inline float moe_greater(float x, float max)
     return x > max ? x : max;
 }
 
-/* All threads of the warp call these; a result belongs to the caller's sixteen threads. */
+/* All threads of the warp call these; each half of sixteen threads gets its own result. */
 __device__ static inline float moe_lanes_sum(float lane)
 {
     for (int half = 8; half > 0; half /= 2)
@@ -110,7 +110,7 @@ __device__ static inline void moe_block_softmax(float *x, uint32_t n, float *scr
         x[i] = moe_device_exp(x[i] - max);
     __syncthreads();
     if (threadIdx.x < MOE_WARP) {
-        /* Both halves of the warp compute the same, because the fold needs the whole warp. */
+        /* Both halves of the warp compute the same sum, because the fold needs the whole warp. */
         float lane = 0.0f;
         for (uint32_t i = threadIdx.x % MOE_LANES; i < n; i += MOE_LANES)
             lane += x[i];

@@ -39,7 +39,7 @@ template <int N> __device__ static inline void words_at(const uint8_t *bytes, ui
     }
 }
 
-/* At an even address. */
+/* Reads 16 bits at an even address. */
 __device__ static inline uint32_t half_bits_at(const uint8_t *bytes)
 {
     return *(const uint16_t *)bytes;
@@ -50,8 +50,8 @@ __device__ static inline float half_at(const uint8_t *bytes)
     return moe_device_half_to_float((uint16_t)half_bits_at(bytes));
 }
 
-/* Eight words, read 16 bytes at once if they are aligned: for blocks whose size is a multiple of 16
- * this holds everywhere in a matrix or nowhere. */
+/* Eight words, read 16 bytes at a time if they are aligned. In blocks whose size is a multiple of
+ * 16, either all of a matrix's words are aligned so, or none. */
 struct alignas(16) weight_words {
     uint32_t v[4];
 };
@@ -88,8 +88,8 @@ __device__ static inline uint32_t codes_of(int a, int b, int c, int d)
     return (a & 255u) | (b & 255u) << 8 | (c & 255u) << 16 | (d & 255u) << 24;
 }
 
-/* Looks eight nibbles up in a table of 16 signed bytes: those of four bytes' low halves, and those
- * of the high halves. The lower three bits choose in either half of the table, then the upper bit
+/* Looks up the eight nibbles of four bytes, the low ones and the high ones, in a table of 16 signed
+ * bytes. A nibble's lower three bits choose an entry in each half of the table, then its upper bit
  * chooses between the two. */
 __device__ static inline void look_up(uint32_t nibbles, const uint32_t *book, uint32_t *low,
                                       uint32_t *high)
@@ -134,7 +134,7 @@ __device__ static inline void nibbles_at(const uint8_t *bytes, uint32_t *code)
 
 template <int TYPE> struct weight_format;
 
-/* Two blocks of 32. */
+/* Unpacks two blocks of 32, the second if `whole`. */
 template <typename FORMAT>
 __device__ static inline void unpack_blocks(const uint8_t *group, uint32_t t, bool whole,
                                             weight_part *part)
@@ -199,8 +199,8 @@ MOE_FORMAT_32(MOE_DTYPE_Q4_1, moe_block_q4_1, true, 0)
     nibbles_at(block + 4, code);
 }
 
-/* Puts each of word i's four fifth bits (of 32) into bit `to` of its byte (a power of two); the
- * other bits are undefined. */
+/* `bits` has the fifth bits of 32 codes. Puts the four that belong to word i into its bytes, each
+ * at the bit whose value is `to`. The other bits are undefined. */
 __device__ static inline uint32_t fifth_bits(uint32_t bits, int i, uint32_t to)
 {
     return (bits >> 4 * i & 15) * (0x00204081u * to);
@@ -302,8 +302,8 @@ MOE_FORMAT_256(MOE_DTYPE_Q3_K, moe_block_q3_k, 4, false, 5, 5)
     }
 }
 
-/* Scales and minima of two neighbouring runs of the eight that Q4_K and Q5_K pack in the same way.
- */
+/* Scales and minima of two neighbouring runs of a block's eight, which Q4_K and Q5_K pack in the
+ * same way. */
 __device__ static inline void scales_k(const uint8_t *group, uint32_t t, weight_part *part)
 {
     const uint8_t *packed = group + 4 + t % 2 * 2;

@@ -46,7 +46,7 @@ __device__ static inline void signed_point(const uint64_t *book, uint32_t at, ui
     code[1] = signed_word(half_point(book, at, 1), signs >> 4);
 }
 
-/* Of IQ1, in eighths: bytes are eight times the values, plus eight. */
+/* Values of IQ1 in eighths: bytes are eight times the values, plus eight. */
 __device__ static inline uint32_t eighths(uint32_t bytes, bool minus)
 {
     return (bytes + (minus ? 0x77777777u : 0x79797979u)) ^ 0x80808080u;
@@ -177,8 +177,8 @@ __device__ static inline uint32_t base_3_digits(uint32_t word, uint32_t i)
     return (even * 3 >> 8 & 0x00ff00ffu) | (odd * 3 & 0xff00ff00u);
 }
 
-/* For word i of a group of 64 words, four neighbours: the word of the block that they come from,
- * and 16 times the digit of its bytes that they are. */
+/* For word i of a group of 64 words, four neighbouring elements: the word of the block that they
+ * are packed in, and 16 times the number of their digit in its bytes. */
 __device__ static inline uint32_t place_tq1_0(uint32_t i)
 {
     if (i < 40)

@@ -209,7 +209,7 @@ MOE_SLICE_CODES(MOE_DTYPE_Q4_K)
     *high = word(at, first + 4) >> w % 2 * 4 & 0x0f0f0f0fu;
 }
 
-/* One scale and minimum of the eight that Q4_K and Q5_K pack in the same way. */
+/* One scale and minimum of a block's eight, which Q4_K and Q5_K pack in the same way. */
 __device__ static inline void slice_scale_k(const uint8_t *group, uint32_t w, float *scale,
                                             float *min)
 {
