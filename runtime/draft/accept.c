@@ -31,7 +31,7 @@ static int by_token(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* target <- max(p - q, 0), both taken as normalised. Sorts both by token first, so that a whole
+/* target <- max(p - q, 0), as if both were normalised. Sorts both by token first, so that a whole
  * vocabulary does not take quadratic time. */
 static void subtract(moe_distribution *target, moe_distribution *draft)
 {
@@ -59,7 +59,7 @@ static void forget(moe_distribution *d, int32_t token)
     }
 }
 
-/* One candidate: accepted with min(1, p / q). */
+/* Accepts one candidate with probability min(1, p / q). */
 static bool accept_one(const moe_distribution *target, const moe_distribution *draft, int32_t token,
                        moe_random *random)
 {

@@ -44,7 +44,8 @@ size_t moe_draft_eagle_features(const moe_draft_eagle *eagle)
     return (size_t)MOE_EAGLE_TAPS * eagle->config.n_embd_target;
 }
 
-/* Of the layers' inputs; what the last layer puts out is still where the pass left it. */
+/* Bytes that keep the layers' inputs. The output of the last layer needs none: it is still where
+ * the pass left it. */
 static size_t tapped_bytes(const moe_draft_eagle *eagle, uint32_t max_rows)
 {
     return moe_draft_eagle_features(eagle) * max_rows * sizeof(float);
@@ -59,7 +60,7 @@ uint64_t moe_draft_eagle_bytes(const moe_draft_eagle *eagle, uint32_t max_rows)
            (n_tokens + n_states + e->config.n_rot / 2) * sizeof(float);
 }
 
-/* Each of the head's tokens must be another one of the model's. */
+/* Checks and stores the model's token of each of the head's tokens. No two may be the same. */
 static int check_tokens(const moe_draft_eagle *eagle, const int64_t *tokens, const char *path,
                         moe_error *err)
 {
@@ -109,7 +110,7 @@ static int load_tokens(moe_draft_eagle *eagle, const moe_model_reader_options *r
     return status;
 }
 
-/* The stream of the model's end is read where the pass leaves it, and needs no tap. */
+/* Reads the stream at the model's end where the pass leaves it; this needs no tap. */
 static int open_taps(moe_draft_eagle *eagle, moe_runner *trunk, moe_error *err)
 {
     void *memory = NULL;

@@ -9,8 +9,8 @@
  *   state of p ---------------> norm -+                              |
  *                                                           norm -> head -> tokens of its own
  *
- * From the state of p + 1, before the norm, it goes on. Its tokens may be some of the model's: the
- * others have no probability then. */
+ * The next step goes on from the state of p + 1 before the norm. The head may know only some of the
+ * model's tokens: the others then have no probability. */
 #ifndef MOE_DRAFT_DRAFT_EAGLE_H
 #define MOE_DRAFT_DRAFT_EAGLE_H
 
@@ -18,13 +18,14 @@
 #include "runtime/model/tensor_map.h"
 #include "runtime/pass/runner.h"
 
-#define MOE_HEAD_ROWS 64u /* of a pass of a drafting layer */
+#define MOE_HEAD_ROWS 64u /* rows of a drafting layer's pass, at most */
 
 typedef struct moe_draft_eagle {
     moe_eagle_config config;
-    moe_runner *runner;      /* the drafting layer's that it belongs to, once it is loaded */
+    moe_runner *runner;      /* of the drafting layer that it belongs to, once it is loaded */
     float *rope_frequencies; /* [n_rot / 2] */
-    int32_t *tokens;         /* [n_vocab]: the model's of each of the head's; NULL: the same */
+    int32_t *tokens;         /* [n_vocab]: the model's token for each of the head's; NULL: the
+                              * same */
     float *logits;           /* [n_vocab_target]: of the model's tokens; NULL likewise */
     float *states;           /* [MOE_LOGIT_ROWS][n_embd]: of the last pass's logit rows */
     moe_layer_taps taps;     /* the stream before layers a, b, c, unless it is the model's end */
@@ -38,9 +39,8 @@ int moe_draft_eagle_open(moe_draft_eagle **out, const moe_model_config *trunk, c
 void moe_draft_eagle_close(moe_draft_eagle **eagle, moe_device *device);
 /* Floats of a row's features. */
 size_t moe_draft_eagle_features(const moe_draft_eagle *eagle);
-/* What it takes apart from weights and the passes' buffers, if the model's passes have so many
- * rows.
- */
+/* Bytes that it takes besides weights and the passes' buffers, if the model's passes have up to
+ * max_rows rows. */
 uint64_t moe_draft_eagle_bytes(const moe_draft_eagle *eagle, uint32_t max_rows);
 /* After the weights: reads the tokens, and taps the trunk. */
 int moe_draft_eagle_load(moe_draft_eagle *eagle, moe_runner *runner, moe_runner *trunk,
@@ -51,9 +51,10 @@ int moe_draft_eagle_fetch(moe_draft_eagle *eagle, moe_runner *trunk, const uint3
                           uint32_t n, float *states, moe_error *err);
 /* Keeps the states of the pass's n logit rows. */
 int moe_draft_eagle_keep(moe_draft_eagle *eagle, const uint32_t *rows, uint32_t n, moe_error *err);
-/* Logits of the model's tokens, valid until the next call. */
+/* Turns logits of the head's tokens into logits of the model's tokens, valid until the next call.
+ */
 const float *moe_draft_eagle_spread(const moe_draft_eagle *eagle, const float *logits);
-/* The model's token of one of the head's. */
+/* The model's token for one of the head's tokens. */
 static inline uint32_t moe_draft_eagle_token(const moe_draft_eagle *eagle, uint32_t token)
 {
     return eagle->tokens != NULL ? (uint32_t)eagle->tokens[token] : token;

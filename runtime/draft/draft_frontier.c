@@ -4,22 +4,24 @@
  * A chain adds one token for each level. At temperature 0 it is the likeliest. Above, it is the
  * token that the session's sampler would choose with its next random number: a draft with the right
  * distribution then names the right token, and the text is what plain decoding writes with that
- * seed. With acceptance by rejection the token is drawn with numbers of the draft's own, and its
- * distribution is kept. A branching tree adds the likeliest tokens of every node of the frontier
- * (picked, not drawn), continues from those whose paths the draft is surest of, and ends with the
- * surest nodes that fit.
+ * seed. With acceptance by rejection the draft draws the token with its own random numbers, and
+ * keeps the distribution.
  *
- * A drawn token must be verified, whatever it is. If it were dropped for being unlikely, or for
- * what came after it, the remaining tokens would no longer be distributed as q, and the emitted
- * ones no longer as p. So decisions to end a drawn chain are made before the next token is drawn
- * (extend_frontier), and no cut looks back on it. */
+ * A branching tree adds the likeliest tokens of every node of the frontier (picked, not drawn),
+ * continues from the nodes whose paths the draft is surest of, and ends with the surest nodes that
+ * fit.
+ *
+ * Every drawn token must be verified. If it were dropped because it or what follows it is unlikely,
+ * the remaining tokens would no longer be distributed as q, and the emitted ones no longer as p. So
+ * the decision to end a drawn chain is made before the next token is drawn (extend_frontier), and
+ * no later cut depends on drawn tokens. */
 #include <math.h>
 
 #include "runtime/base/error.h"
 #include "runtime/draft/drafters.h"
 #include "runtime/pass/runner.h"
 
-/* Of a node of a branching tree. */
+/* The most children of a node of a branching tree. */
 #define MOST_CHILDREN 8u
 
 void moe_draft_begin_frontier(moe_session_draft *d)
@@ -28,7 +30,7 @@ void moe_draft_begin_frontier(moe_session_draft *d)
     d->n_frontier = d->active && d->max_nodes > 1 && d->max_depth > 0;
 }
 
-/* ln(sum exp(logit - greatest)) and the greatest. */
+/* Computes ln(sum exp(logit - greatest)) and the greatest logit. */
 static double log_sum(const float *logits, uint32_t n, float *greatest)
 {
     float max = -INFINITY;
@@ -68,8 +70,9 @@ static void extend_frontier(const moe_speculation *s, moe_session_draft *d, uint
 
 /* ---- Chains ---- */
 
-/* What the session's sampler would choose after `depth` drafted tokens, each of which will have
- * used one of its numbers, if the draft's distribution were the model's. */
+/* The token that the session's sampler would choose after `depth` drafted tokens if the draft's
+ * distribution were the model's. Each drafted token will have used one of the sampler's random
+ * numbers. */
 static int32_t predict_token(moe_sampler *sampler, uint32_t depth, const moe_distribution *draft)
 {
     const moe_random now = sampler->random;
@@ -81,8 +84,8 @@ static int32_t predict_token(moe_sampler *sampler, uint32_t depth, const moe_dis
     return token;
 }
 
-/* What a draft's logits say of the token after a node at `depth`: the distribution that the
- * session's sampler makes of them, and what turns a logit into its probability. */
+/* A draft's logits for the token after a node at `depth`: the distribution that the session's
+ * sampler makes of them, and the numbers that turn a logit into its probability. */
 typedef struct drafted_logits {
     const float *logits;
     moe_distribution distribution;
@@ -232,7 +235,7 @@ int moe_draft_expand(const moe_speculation *s, moe_session_draft *d, uint32_t no
 
 /* ---- What is worth its row ---- */
 
-/* Moves what is known of the nodes along after a renumbering (never upwards). */
+/* Moves the data of nodes after a renumbering, which never raises a number. */
 static void renumber(moe_session_draft *d, const uint32_t *moved, uint32_t n_before)
 {
     for (uint32_t i = 0; i < n_before; i++) {
@@ -256,7 +259,7 @@ uint32_t moe_draft_cut_depth(moe_session_draft *d, uint32_t depth)
     return before - d->tree.n;
 }
 
-/* Of a branching tree: nodes that are not worth their rows. */
+/* Cuts nodes of a branching tree that are not worth their rows. */
 static void cut_branches(const moe_length_control *control, moe_session_draft *d)
 {
     bool keep[MOE_TREE_MAX_NODES] = {true};
@@ -295,7 +298,8 @@ void moe_draft_cut(const moe_speculation *s, moe_session_draft *d, const double 
     cut_one(s, d, fetch_cost, 0);
 }
 
-/* Each round that drops a session's draft makes the rows of the others dearer. */
+/* If a round drops a session's draft, the rows of the other sessions cost more, so another round
+ * follows. */
 void moe_draft_cut_together(const moe_speculation *s, moe_session_draft *const *drafts, size_t n)
 {
     uint32_t before = 0, now = 0;

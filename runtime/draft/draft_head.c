@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The drafting layer itself: what it is made of, its memory, and a pass of it. */
+/* The drafting layer itself: its program and weights, its memory, and its passes. */
 #include "runtime/draft/draft_head.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/program_run.h"
 
-/* Of the expert slots, which hold all experts of the layer: none is ever evicted. */
+/* The policy of the expert slots. They hold all experts of the layer, so it never evicts one. */
 #define POLICY "lru"
 
 static int read_layer(moe_draft_head *head, const moe_model_config *trunk, const char *path,
@@ -104,7 +104,7 @@ uint64_t moe_draft_head_scratch_bytes(const moe_draft_head *head, uint32_t max_r
            (uint64_t)MOE_HEAD_ROWS * c->n_embd * sizeof(float);
 }
 
-/* With a page at either end that is not full, and the entries of a draft. */
+/* Includes a page at either end that is not full, and the entries of a draft. */
 uint64_t moe_draft_head_session_bytes(const moe_draft_head *head)
 {
     uint64_t n_pages = 2 + MOE_MOST_DRAFT / MOE_KV_PAGE;
@@ -135,7 +135,7 @@ void moe_draft_head_limits(const moe_draft_head *head, moe_device_limits *limits
     }
 }
 
-/* What the layer does not bring is the model's. */
+/* Uses the model's weights where the drafting layer does not bring its own. */
 static void borrow_weights(moe_draft_head *head, const moe_weights *trunk)
 {
     moe_weights *w = &head->weights;

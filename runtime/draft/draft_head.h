@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* A drafting layer ("nextn", multi-token prediction): a layer that was trained with the model. It
  * joins the model's last hidden state at a position with the next token, and predicts the token
- * after that one; from its own hidden state it goes on, a token a time.
+ * after that. From its own hidden state it goes on, one token at a time.
  *
  *   hidden state of p (after the output norm) -> norm -+
  *                                                      +- join -> layer -> norm -> the model's head
  *   embedding of token p + 1 ------------------> norm -+                   |
  *                                                                     hidden state of p + 1
  *
- * It runs as a model of one layer, on a runner of its own: weights, keys and values, experts, all
- * of them in memory. A session's entries are kept in a moe_head_line:
+ * It runs as a model of one layer on its own runner, with weights, keys and values, and experts,
+ * all in memory. A session's entries are in a moe_head_line:
  *
  *   positions   base ................ n_entries ............ first + n_hidden = evaluated
  *               keys and values of   | hidden states wait for |
  *               the layer            | the next token         | a draft's entries, provisional
  *
  * Entry p needs token p + 1. Hidden states wait until a draft begins, or until there are
- * MOE_HEAD_ROWS of them. Then a pass of the layer makes their entries if drafts go on; while they
- * do not, which should cost nothing, the line forgets all but the latest and begins anew with
- * those: the layer then sees no text before base, which it counts as position 0. The last state
- * stays, for the case that its next token is taken back.
+ * MOE_HEAD_ROWS of them. Then, if the session drafts, a pass of the layer makes their entries. If
+ * it does not draft, that should cost nothing: the line forgets all but the latest states and
+ * starts again with those. The layer then sees no text before base, which it counts as position 0.
+ * The last state stays in case its next token is taken back.
  *
  * An EAGLE-3 head (draft_eagle.h) is such a layer, too: it differs in where a hidden state comes
  * from, in how its layer reads it, and in its tokens. */
@@ -45,7 +45,7 @@ struct moe_draft_head {
     bool is_open; /* its memory */
     uint64_t
         layer_bytes; /* that a row uses: weights without embedding and output matrix, experts */
-    /* Of a pass. */
+    /* Buffers of a pass. */
     float *rows_hidden; /* [MOE_HEAD_ROWS][n_embd] */
     int32_t tokens[MOE_HEAD_ROWS];
     moe_kv_row rows[MOE_HEAD_ROWS];
@@ -64,30 +64,30 @@ struct moe_head_line {
     uint32_t n_pages, capacity;
 };
 
-/* Reads what a drafting layer in gguf, or an EAGLE-3 head, is made of. The trunk is the model that
- * it belongs to. path: of the gguf, for messages. */
+/* Reads the description of a drafting layer, or an EAGLE-3 head, in gguf. The trunk is the model
+ * that it belongs to. path: of the gguf, for messages. */
 int moe_draft_head_open(moe_draft_head **out, const moe_model_config *trunk, const moe_gguf *gguf,
                         const char *path, moe_error *err);
 void moe_draft_head_close(moe_draft_head **head);
-/* The layout of its keys and values: before the plan. */
+/* Computes the layout of its keys and values; call it before the plan. */
 int moe_draft_head_layout(moe_draft_head *head, moe_device *device, moe_kv_type type,
                           moe_error *err);
-/* What it takes: weights and expert slots; buffers, if the model's passes have so many rows; for
- * each session; for each token of one. */
+/* The bytes that it takes: weights and expert slots; buffers, if the model's passes have up to this
+ * many rows; for each session; for each token of a session. */
 int moe_draft_head_resident_bytes(const moe_draft_head *head, uint64_t *bytes, moe_error *err);
 uint64_t moe_draft_head_scratch_bytes(const moe_draft_head *head, uint32_t max_rows);
 uint64_t moe_draft_head_session_bytes(const moe_draft_head *head);
 uint64_t moe_draft_head_token_bytes(const moe_draft_head *head);
 /* Raises the limits to what its passes need. */
 void moe_draft_head_limits(const moe_draft_head *head, moe_device_limits *limits);
-/* Loads it. trunk: complete, with its weights; it must outlive the head. An EAGLE-3 head taps it.
- * experts, tensors: checksums by the layer's map, and of the gguf's tensors; they outlive it, too.
- */
+/* Loads it. trunk: complete, with its weights; an EAGLE-3 head taps it. experts, tensors: checksums
+ * by the layer's map, and of the gguf's tensors. All of them must outlive the head. */
 int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
                         const moe_model_reader_options *reading, moe_weight_sums *experts,
                         moe_weight_sums *tensors, moe_error *err);
 
-/* One pass over n rows: rows_hidden, tokens and rows are set; pass has logit rows and receivers. */
+/* Runs one pass over n rows. The caller has set rows_hidden, tokens and rows; pass has logit rows
+ * and receivers. */
 int moe_head_pass(moe_draft_head *head, moe_pass *pass, uint32_t n, moe_error *err);
 /* The layer's hidden states of the i-th of n logit rows of the last pass. */
 const float *moe_head_states(const moe_draft_head *head, uint32_t n, uint32_t i);
@@ -96,14 +96,14 @@ const float *moe_head_states(const moe_draft_head *head, uint32_t n, uint32_t i)
 
 int moe_head_line_create(moe_head_line **out, moe_draft_head *head, moe_error *err);
 void moe_head_line_free(moe_head_line **line);
-/* Takes over the hidden states of rows of a pass, which has just run on the trunk: tokens from
- * draft->line.n_evaluated on. Runs the layer when many wait. */
+/* Keeps the hidden states of rows of the pass that has just run on the trunk: tokens from
+ * draft->line.n_evaluated on. Runs the layer when many states wait. */
 int moe_head_line_keep(moe_speculation *speculation, moe_session_draft *draft, const uint32_t *rows,
                        uint32_t n, moe_error *err);
 /* Makes room for entries before `end`. */
 int moe_head_line_reserve(moe_head_line *line, uint32_t end, moe_error *err);
-/* The timeline is cut to n tokens, n_evaluated of which stay evaluated. Returns how many of them
- * may stay so: a token whose hidden state is needed again has to be evaluated again. */
+/* Cuts the line when the timeline is cut to n tokens, n_evaluated of them evaluated. Returns how
+ * many may stay evaluated: a token whose hidden state is needed again must be evaluated again. */
 uint32_t moe_head_line_cut(moe_head_line *line, uint32_t n, uint32_t n_evaluated);
 /* Makes `to`, of a new session, equal to `from`. */
 int moe_head_line_copy(moe_head_line *to, const moe_head_line *from, moe_error *err);

@@ -59,7 +59,7 @@ static uint64_t n_distinct(moe_speculation *s, const uint32_t *experts, uint32_t
     return found;
 }
 
-/* Foresight gets the natural choices before they are replaced. */
+/* Foresight gets the routers' own choices before they are replaced. */
 static void edit_draft(moe_speculation *s, moe_runner *runner, const moe_pass *pass, uint32_t layer)
 {
     const moe_model_config *c = runner->config;
@@ -115,7 +115,7 @@ static int after_routing(void *context, moe_runner *runner, const moe_pass *pass
     return MOE_OK;
 }
 
-/* Random picks come from the experts that the layer uses, so no byte moves for them either. */
+/* Random picks come from the experts that the layer uses, so no expert moves for them either. */
 static void score_experts(moe_speculation *s, const moe_layer_request *request, uint32_t n_expert)
 {
     memset(s->score, 0, n_expert * sizeof *s->score);
@@ -131,7 +131,7 @@ static void score_experts(moe_speculation *s, const moe_layer_request *request, 
     }
 }
 
-/* Fills request->keep: which experts of the layer stay for the next draft. */
+/* Fills request->keep with the experts of the layer that stay for the next draft. */
 static void choose_kept(void *context, moe_runner *runner, moe_layer_request *request)
 {
     moe_speculation *s = context;

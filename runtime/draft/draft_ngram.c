@@ -23,7 +23,7 @@ static void propose(const moe_speculation *s, moe_session_draft *d, uint32_t max
     (void)moe_suffix_propose(d->suffix, &options, 0, &d->tree);
 }
 
-/* What is expected of all drafts together. */
+/* Reports the expected result of all drafts together. */
 static void note_expected(const moe_speculation *s, moe_session_draft *const *drafts, size_t n)
 {
     double n_tokens = 0;

@@ -6,7 +6,7 @@
 #include "runtime/base/random.h"
 #include "runtime/pass/route_edit.h"
 
-/* What replaces a pick that is not resident. */
+/* The expert that replaces a pick that is not resident. */
 typedef enum moe_draft_fill {
     MOE_DRAFT_FILL_AFFINITY, /* its nearest unused resident expert, by the table */
     MOE_DRAFT_FILL_ROUTER,   /* the top-k of the router among the resident */
@@ -22,10 +22,11 @@ typedef struct moe_draft_routing {
 
 /* edit->resident: the experts that the draft may use. A row whose picks are all resident keeps its
  * bits. In other rows resident picks keep their ranks, and the other ranks get, in order, experts
- * that the row does not have yet; a stand-in takes the weight of the rank it serves. If there are
- * n_used resident experts or fewer, all are used in the router's order (algorithms, 1.2), and ranks
- * left over are dropped. In this case and with ROUTER, the weights are the model's rule over the
- * row's experts. MOE_DRAFT_FILL_NONE always drops; the other ranks' weights stay. */
+ * that the row does not have yet; such a stand-in takes the weight of its rank. If there are n_used
+ * resident experts or fewer, the row uses all of them in the router's order (algorithms, 1.2) and
+ * drops the ranks left over. In this case, and with ROUTER, the model's rule computes the weights
+ * from the row's experts. MOE_DRAFT_FILL_NONE always drops ranks without a resident pick; the other
+ * ranks keep their weights. */
 void moe_draft_route(const moe_draft_routing *routing, moe_route_edit *edit);
 
 /* The n experts with the greatest score, ties to the lower id, greatest first; returns how many. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The self-assisted draft (SpecMoE): the model itself, restricted to resident experts. All sessions
  * draft together: every level is one pass over the frontiers of all of them. The keys and values
- * that it leaves are provisional: verification overwrites them, and cuts off what it does not
+ * that it writes are provisional: verification overwrites them and cuts off those that it does not
  * accept. */
 #include <string.h>
 
@@ -143,9 +143,9 @@ static void count_missing(const moe_speculation *s, uint32_t max_depth, uint32_t
 }
 
 /* The number of drafted tokens whose verification stays within verify_bytes. The last token of a
- * draft has not been through the draft's routers, so it is assumed to need what the token before it
- * added. Whether a token stays depends only on those before it: a drawn token must not be judged by
- * what it is. */
+ * draft has not been through the draft's routers, so it is assumed to need as much as the token
+ * before it added. Whether a token stays depends only on the tokens before it: a drawn token must
+ * not be judged by its value. */
 static uint32_t affordable(const moe_speculation *s, const uint32_t *missing, uint32_t n)
 {
     for (uint32_t i = 0; i < n && s->verify_bytes > 0; i++) {
@@ -186,7 +186,7 @@ static uint32_t cut_drafts(moe_speculation *s, moe_session_draft *const *drafts,
     return deepest;
 }
 
-/* Moves by demand or prediction, without those of foresight. */
+/* The number of moves by demand or prediction, without those of foresight. */
 static uint64_t n_moves(const moe_speculation *s)
 {
     moe_expert_store_stats stats;

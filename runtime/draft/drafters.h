@@ -16,19 +16,19 @@ static inline bool moe_draft_is_end(const moe_speculation *speculation, int32_t 
     return tokenizer != NULL && moe_tokenizer_is_end(tokenizer, token);
 }
 
-/* Drafts up to d->max_depth, or nothing with length 0. What was drafted is also kept as a silent
- * draft, whose tokens are compared with those that then come, so that the length controller knows
- * what drafts are worth that are not verified. */
+/* Drafts up to d->max_depth, or nothing with length 0. Also keeps the tokens as a silent draft:
+ * they are compared with the tokens that are then written, so the length controller learns what
+ * unverified drafts are worth. */
 int moe_draft_ngram(const moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
                     uint32_t length, moe_error *err);
-/* speculation->is_silent: its passes are all that it costs, and it foresees nothing. */
+/* If speculation->is_silent, it costs only its own passes and foresees nothing. */
 int moe_draft_self(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
                    moe_error *err);
-/* Whether tokens of a silent draft have still to come. */
+/* Whether a silent draft has tokens that are not compared yet. */
 bool moe_silent_is_pending(const moe_silent_draft *silent, const moe_draft_line *line);
 /* Copies the session's tree to its silent draft. */
 void moe_silent_note(moe_session_draft *draft, moe_drafter drafter);
-/* Likewise; of the tree the root alone remains. */
+/* Moves the session's tree to its silent draft; the tree keeps only its root. */
 void moe_silent_keep(moe_session_draft *draft, moe_drafter drafter);
 /* Compares the timeline's token at `position` with the silent drafts. */
 void moe_silent_note_token(const moe_speculation *speculation, moe_session_draft *draft,
@@ -42,12 +42,12 @@ void moe_speculation_place(moe_session_draft *draft);
 int32_t moe_draft_predict_token(const moe_speculation *speculation, const moe_session_draft *draft,
                                 uint32_t depth, const float *logits, float *confidence);
 
-/* Call with the draft's logits after a node, from whatever model: adds the node's children, and
- * puts those that are worth continuing from on the frontier. */
+/* Call with a draft's logits after a node, from any model. Adds the node's children, and puts the
+ * children that are worth continuing from on the frontier. */
 int moe_draft_expand(const moe_speculation *speculation, moe_session_draft *draft, uint32_t node,
                      const float *logits, moe_error *err);
-/* True if expanding the session's nodes only needs the greatest logit, which may then be passed in
- * place of the logits. Its share is summed in floats, the probabilities of logits in doubles. */
+/* True if expanding the session's nodes needs only the greatest logit; the caller may then pass
+ * that alone. Its probability is summed in floats, those of all logits in doubles. */
 bool moe_draft_takes_greatest(const moe_speculation *speculation, const moe_session_draft *draft);
 void moe_draft_expand_greatest(const moe_speculation *speculation, moe_session_draft *draft,
                                uint32_t node, const moe_greatest *greatest);
@@ -61,7 +61,8 @@ uint32_t moe_draft_cut_depth(moe_session_draft *draft, uint32_t depth);
  * fetch_cost (may be NULL): [depth + 1], of chains. */
 void moe_draft_cut(const moe_speculation *speculation, moe_session_draft *draft,
                    const double *fetch_cost);
-/* Likewise for drafts whose number of sequences is known only now: the fewer, the dearer a row. */
+/* Like moe_draft_cut() for drafts whose number of sequences is known only now: the fewer sequences,
+ * the more a row costs. */
 void moe_draft_cut_together(const moe_speculation *speculation, moe_session_draft *const *drafts,
                             size_t n);
 

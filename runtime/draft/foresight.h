@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What a draft learns from the routers: which experts its rows would have chosen without the
- * restriction. Verification of the same tokens will need most of them, so reads begin while the
- * draft still runs. An expert is remembered with the depth at which it was first chosen. When a
+/* What a draft learns from the routers: the experts that its rows would have chosen without the
+ * restriction. Verification of the same tokens will need most of them, so their reads begin while
+ * the draft still runs. An expert is remembered with the depth at which it was first chosen. When a
  * draft is cut short, requests that only later tokens wanted are cancelled. */
 #ifndef MOE_DRAFT_FORESIGHT_H
 #define MOE_DRAFT_FORESIGHT_H

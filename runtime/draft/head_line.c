@@ -11,9 +11,9 @@
 #include "runtime/draft/length_controller.h"
 #include "runtime/pass/program_run.h"
 
-/* Hidden states that stay when a line begins anew: what a first draft sees of the text. */
+/* Hidden states that stay when a line starts again: the text that a first draft sees. */
 #define KEPT_RESTING 32u
-/* ... and of all sequences of a batch together, whose first draft is paid for at once. */
+/* The same for all sequences of a batch together, because their first drafts are made at once. */
 #define KEPT_BATCH 128u
 #define KEPT_LEAST 4u
 
@@ -105,7 +105,7 @@ uint32_t moe_head_line_cut(moe_head_line *line, uint32_t n, uint32_t n_evaluated
         begin_anew(line, n_evaluated, 0);
         return n_evaluated;
     }
-    /* Hidden states of the tokens from n_entries on are needed again. */
+    /* The hidden states of the tokens from n_entries on are needed again. */
     bool has = line->first <= line->n_entries && end >= n_evaluated;
     uint32_t stays = has || line->n_entries == n_evaluated ? n_evaluated : line->n_entries;
     line->n_hidden = has ? stays - line->first : 0;
@@ -152,7 +152,7 @@ static uint32_t put_waiting(moe_session_draft *d, uint32_t at)
     return n;
 }
 
-/* After n more entries: keeps the hidden states that still wait, and the last one. */
+/* Notes n more entries: keeps the hidden states that still wait, and the last one. */
 static void note_entries(moe_head_line *line, uint32_t n)
 {
     size_t n_embd = n_embd_of(line);
@@ -167,7 +167,7 @@ static void note_entries(moe_head_line *line, uint32_t n)
     }
 }
 
-/* Computes the entries that waiting hidden states make. */
+/* Computes the entries of waiting hidden states. */
 static int make_entries(moe_speculation *s, moe_session_draft *d, moe_error *err)
 {
     moe_head_line *line = d->head;
@@ -376,7 +376,8 @@ static int prepare(moe_session_draft *d, moe_speculation *s, moe_error *err)
         line->first == line->base && line->n_hidden > kept) {
         begin_anew(line, d->line.n_evaluated, kept);
     }
-    /* Draft again from the last state, if its entry was made for a draft that came to nothing. */
+    /* Draft again from the last state, if its entry was made for a draft of which no token was
+     * accepted. */
     if (line->n_entries == d->line.n_evaluated) {
         line->n_entries--;
     }

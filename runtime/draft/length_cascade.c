@@ -194,12 +194,13 @@ static uint32_t cascade_begin(moe_length_control *control)
     cascade_state *s = control->state;
     moe_length_base *base = control->base;
     if (control->n_sequences_changed) {
-        /* A trial with another number of sequences says nothing about this one. */
+        /* Drops the trial if the number of sequences changes: it says nothing about the new number.
+         */
         part_begin(s, s->phase, s->draft_length);
         base->sum = base->n_sum = 0;
     }
     bool stale = base->cost <= 0 || base->age >= control->options.refresh_iterations;
-    /* A set phase at K = 0 measures as it runs; half a measurement is not kept. */
+    /* A set phase at K = 0 measures as it runs. Drops a measurement that is not complete. */
     bool idle = s->phase == CASCADE_SET && s->draft_length == 0 && base->cost > 0;
     s->measuring_base = !idle && stale;
     if (!idle && !stale) {

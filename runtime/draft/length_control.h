@@ -22,7 +22,8 @@
 
 typedef struct moe_length_control moe_length_control;
 
-/* What drafts have lost, and what plain decoding would have cost so far. All zero at first. */
+/* The cost that drafts have lost so far, and the cost of plain decoding so far. All zero at first.
+ */
 typedef struct moe_length_account {
     double plain, lost;
 } moe_length_account;
@@ -30,14 +31,14 @@ typedef struct moe_length_account {
 typedef struct moe_length_options {
     moe_length_kind kind;
     uint32_t max_draft; /* K's ceiling (of a tree: its depth); static: K itself */
-    /* survival: cost of a draft pass until one was measured, over what a plain pass computes. 0:
-     * drafts need no passes. */
+    /* survival: the assumed cost of a draft pass until one was measured, as a share of a plain
+     * pass's computing. 0: drafts need no passes. */
     double draft_pass;
     /* survival: what earlier runs learnt of this drafter, or NULL; only read at creation. */
     const moe_draft_habit *habit;
     moe_draft_tier tier;
-    /* survival: what may be lost, shared by all drafters' controllers, which it must outlive; NULL:
-     * an account of its own. */
+    /* survival: the account of losses, shared by the controllers of all drafters; it must outlive
+     * them. NULL: the controller has its own. */
     moe_length_account *account;
     /* Cascade's constants; 0 means the paper's value. For the ablations. */
     uint32_t trial_iterations;    /* t: 4 */
@@ -60,24 +61,25 @@ uint32_t moe_length_begin(moe_length_control *control, uint32_t n_sequences);
  * drafter's `confidence` in [0, 1], is accepted, given that its parent is. */
 double moe_length_survival(const moe_length_control *control, uint32_t depth, float confidence);
 /* Whether one more token, after a path of `depth` tokens (0: the root) that survives with this
- * probability, is worth its draft and its row in the verification. Never beyond K. static and
- * cascade: until K. n_sharing: sequences whose drafts share the pass; 0: drafting takes none. */
+ * probability, is worth its draft and its row in the verification. False beyond K. static and
+ * cascade: true up to K. n_sharing: the sequences whose drafts share the pass; 0: drafting takes no
+ * pass. */
 bool moe_length_continues(const moe_length_control *control, uint32_t depth, double path_survival,
                           uint32_t n_sharing);
-/* What this iteration's draft is expected to win, plain decoding being 1; 0: not known, or nothing
- * is to be drafted. Of drafts that take no passes: after moe_length_note_drafts(). */
+/* The expected gain of this iteration's draft; plain decoding has 1. 0: not known, or nothing is to
+ * be drafted. For drafts that take no passes, call moe_length_note_drafts() first. */
 double moe_length_promise(const moe_length_control *control);
-/* Drafts that took no passes, of all sequences together: the tokens of which so many are expected
- * to be accepted, in so many rows. */
+/* Reports drafts that took no passes, of all sequences together: the number of tokens expected to
+ * be accepted, and of rows. */
 void moe_length_note_drafts(moe_length_control *control, double n_tokens, uint32_t n_rows);
 /* Whether a node of a branching tree, whose path survives with this probability, is worth its row
- * in the verification, with the experts that a row usually asks for. What holds for a node holds
- * for its parent. static and cascade: always. */
+ * in the verification and the experts that a row usually needs. If it is, so is its parent. static
+ * and cascade: always. */
 bool moe_length_keeps(const moe_length_control *control, double path_survival);
 /* How many tokens of a drafted chain to verify. survival[i]: probability of the path to token i +
- * 1. fetch_cost (may be NULL): [n + 1] expected cost of the misses of verifying the first i tokens,
- * in the unit of fetch_cost below. Prices one sequence, as if n_sharing of them in all drafted as
- * much, or all sequences (0). At most K; static and cascade: n up to K. */
+ * 1. fetch_cost (may be NULL): [n + 1] expected cost of the misses when the first i tokens are
+ * verified, in the unit of fetch_cost below. Prices one sequence as if n_sharing sequences (0: all)
+ * drafted the same length. At most K; static and cascade: n up to K. */
 uint32_t moe_length_cut(const moe_length_control *control, const double *survival,
                         const double *fetch_cost, uint32_t n, uint32_t n_sharing);
 
@@ -85,17 +87,17 @@ uint32_t moe_length_cut(const moe_length_control *control, const double *surviva
 void moe_length_note_token(moe_length_control *control, uint32_t depth, float confidence,
                            bool accepted);
 
-/* Whether moe_length_note_token() should also report silent drafts: drafts that were not verified,
- * but compared with what was then written. */
+/* Whether to report silent drafts to moe_length_note_token(), too: drafts that were not verified
+ * but compared with the tokens that were then written. */
 bool moe_length_hears_silent_drafts(const moe_length_control *control);
 
-/* Call when nothing is to be drafted: how many tokens to draft silently with passes of a model, so
- * that their acceptance is known before rows are paid for; 0: none. In batches alone.
- * Until the iteration ends moe_length_continues() holds up to this many. */
+/* Call when nothing is to be drafted. Returns how many tokens to draft silently with passes of a
+ * model, so that their acceptance is known before a verification pays for rows; 0: none. Only in
+ * batches. Until the iteration ends, moe_length_continues() is true up to this many. */
 uint32_t moe_length_listen(moe_length_control *control);
 /* Whether the next iterations are certain to draft nothing. */
 bool moe_length_rests(const moe_length_control *control);
-/* Whether the iteration has to be plain, for no drafter's draft, to measure the baseline. */
+/* Whether the iteration must be plain, without a draft of any drafter, to measure the baseline. */
 bool moe_length_wants_plain(const moe_length_control *control);
 
 typedef struct moe_length_iteration {
@@ -108,23 +110,24 @@ typedef struct moe_length_iteration {
     double verify_cost; /* verification, acceptance and sampling; without drafts the whole iteration
                          */
     double fetch_cost;  /* the part of verify_cost spent waiting for experts */
-    /* If misses are modelled (else the rest is 0): what this pass, and the plain passes that would
-     * have written the same tokens, would each have waited for experts. */
+    /* If misses are modelled (else the following fields are 0): the time that this pass waits for
+     * experts, and the time for the plain passes that would have written the same tokens. */
     bool models_misses;
     bool is_booked; /* another controller that shares the account has booked it */
     double modelled_fetch, plain_fetch;
-    /* Likewise: of these plain passes' misses, the share that the plain pass before had neither
-     * asked for nor evicted, 0 to 1; below 0: not known. */
+    /* The share of these plain passes' misses that the plain pass before had neither asked for nor
+     * evicted, 0 to 1; below 0: not known. */
     double fresh;
-    /* Of the experts that these plain passes' rows chose, the share in memory, 0 to 1: what a draft
-     * restricted to them depends on. Below 0: not known, or no such draft. */
+    /* The share in memory of the experts that these plain passes' rows chose, 0 to 1. A draft that
+     * is restricted to experts in memory depends on it. Below 0: not known, or there is no such
+     * draft. */
     double resident_share;
 } moe_length_iteration;
 
 void moe_length_end(moe_length_control *control, const moe_length_iteration *iteration);
 
-/* Adds what was learnt so far to *habit, which may hold what earlier runs have left. False: nothing
- * was. */
+/* Adds what this controller has learnt to *habit, which may hold counts of earlier runs. False: it
+ * has learnt nothing. */
 bool moe_length_get_habit(const moe_length_control *control, moe_draft_habit *habit);
 
 typedef struct moe_length_report {

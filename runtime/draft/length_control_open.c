@@ -5,8 +5,8 @@
  *
  *  begin --K--> [continues, survival, cut]* --> verification --> note_token* --> end
  *
- * Utility is tokens * t_base / cost. With t_base the plain cost of one sequence's token this is ETR
- * / (t_spec / t_base) of the Cascade paper, for any number of sequences. */
+ * Utility is tokens * t_base / cost. If t_base is the plain cost of one sequence's token, this is
+ * ETR / (t_spec / t_base) of the Cascade paper, for any number of sequences. */
 #include "runtime/draft/length_control.h"
 
 #include <stdlib.h>
@@ -190,7 +190,7 @@ static void report_add(moe_length_control *control, const moe_length_iteration *
     moe_length_sum *slot = &control->recent[report->n_iterations % MOE_LENGTH_WINDOW];
     double base = control->base->cost;
     double cost = iteration->draft_cost + iteration->verify_cost;
-    /* Until there is a baseline an iteration counts as its own cost: utility 1. */
+    /* Until there is a baseline, an iteration's own cost serves as one: utility 1. */
     *slot = (moe_length_sum){.tokens = iteration->n_emitted,
                              .cost = base > 0 ? cost / base : iteration->n_emitted};
     report->n_iterations++;

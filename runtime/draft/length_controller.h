@@ -61,7 +61,7 @@ struct moe_length_control {
     /* Baselines, by the number of sequences modulo the slots: a collision forgets the older one. */
     moe_length_base bases[MOE_LENGTH_BASE_SLOTS];
     moe_length_base *base; /* of n_sequences */
-    /* For the report and the trace. */
+    /* These fields serve the report and the trace. */
     moe_length_sum recent[MOE_LENGTH_WINDOW]; /* ring by iteration; costs in base costs */
     moe_length_report report;
     double inverse_utility_sum;

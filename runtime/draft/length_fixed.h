@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Answers, while drafting, of the controllers that set K for an iteration and price nothing. */
+/* The answers, while drafting, of controllers that set K for an iteration and use no costs. */
 #ifndef MOE_DRAFT_LENGTH_FIXED_H
 #define MOE_DRAFT_LENGTH_FIXED_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Always K. Also the answers, while drafting, of a controller without prices. */
+/* Always drafts K tokens. Also has the answers, while drafting, of controllers that use no costs.
+ */
 #include "runtime/draft/length_fixed.h"
 
 uint32_t moe_length_fixed_cut(const moe_length_control *control, const double *survival,

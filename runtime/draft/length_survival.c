@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Drafts what is expected to win, and only what may be lost: a conservative bandit over {off,
- * chains of 1, 2, ... tokens} (Wu, Shariff, Lattimore and Szepesvari, Conservative Bandits, 2016).
+/* Drafts when a gain is expected and a budget covers the possible loss: a conservative bandit over
+ * {off, chains of 1, 2, ... tokens} (Wu, Shariff, Lattimore and Szepesvari, Conservative Bandits,
+ * 2016).
  *
  * Arms. A chain of K tokens writes 1 + a_1 + a_1 a_2 + ... tokens, a_d being the acceptance at
  * depth d (length_odds.h), and costs 1 + h(K) + K * pass, where a plain pass costs 1. Its gain is
- * the quotient; off has 1. A draft tells of all shorter ones, and silent drafts tell while nothing
- * is verified. So nothing is played to learn of it: the arm of the greatest expected gain is, if
- * that is PAYS at least. A batch guesses the first acceptance of a self draft: the share of the
- * experts that plain rows choose which is in memory.
+ * the quotient; off has 1. A draft also shows what all shorter ones would have won, and silent
+ * drafts show it while nothing is verified. So no arm is played only to learn about it: the arm
+ * with the greatest expected gain is played if that gain is at least PAYS. In a batch, the first
+ * guess of a self draft's acceptance is the share in memory of the experts that plain rows choose.
  *
  * Budget. A chain is drafted only while
  *     lost so far + what it would lose  <=  SHARE * cost of plain decoding so far
@@ -29,7 +30,7 @@
 #include "runtime/draft/length_controller.h"
 #include "runtime/draft/length_odds.h"
 
-/* What may be lost. */
+/* The budget of losses. */
 #define SHARE     0.006
 #define LENT      0.25 /* plain passes, to 8 sequences and more */
 #define LENT_TO   8.0
@@ -78,7 +79,7 @@ static bool is_batch(const moe_length_control *c)
     return c->n_sequences >= MOE_LENGTH_BATCH;
 }
 
-/* Drafting takes no pass. */
+/* True if drafting takes no pass. */
 static bool is_free(const moe_length_control *c)
 {
     return c->options.draft_pass <= 0;
@@ -92,14 +93,14 @@ static void mean_add(mean *m, double value)
 
 /* ---- Costs, in plain passes ---- */
 
-/* Of a plain pass: what it waits for experts. */
+/* The share of a plain pass's cost that is waiting for experts. */
 static double fetch_share(const moe_length_control *c)
 {
     const survival_state *s = c->state;
     return c->base->cost > 0 ? s->fetch / c->base->cost : 0;
 }
 
-/* Of a row more of every sequence, before one was verified. */
+/* The cost that one more row of every sequence adds, before any was verified. */
 static double first_row(const moe_length_control *c)
 {
     const survival_state *s = c->state;
@@ -113,7 +114,7 @@ static double shape(const moe_length_control *c, double rows)
     return first_row(c) * (is_batch(c) ? pow(rows, POWER) : rows);
 }
 
-/* What so many rows more of every sequence add. */
+/* The cost that this many more rows of every sequence add. */
 static double added(const moe_length_control *c, double rows)
 {
     const survival_state *s = c->state;
@@ -121,8 +122,8 @@ static double added(const moe_length_control *c, double rows)
     return shape(c, rows) * (s->extra + prior) / (s->expected + prior);
 }
 
-/* What they add if they are rejected: of a single sequence they then belong to another text, and
- * miss more than a plain token does. */
+/* The cost that they add if they are rejected. For a single sequence they then belong to another
+ * text, and miss more experts than a plain token does. */
 static double at_risk(const moe_length_control *c, double rows)
 {
     double usual = added(c, rows), fetch = fetch_share(c);
@@ -139,9 +140,8 @@ static double pass_cost(const moe_length_control *c)
     return s->pass.n > 0 ? s->pass.value : c->options.draft_pass * compute * used;
 }
 
-/* What it is worth trying for: of a single sequence one pass may show that it costs next to
- * nothing.
- */
+/* The cost of a draft pass when deciding whether to try one. With a single sequence it is 0 until
+ * measured, because one pass may show that it costs almost nothing. */
 static double hoped_pass(const moe_length_control *c)
 {
     const survival_state *s = c->state;
@@ -157,7 +157,7 @@ static double first_odds(const moe_length_control *c)
     return guesses ? s->resident.value : is_batch(c) || is_free(c) ? 0.5 : HOPED_FOR;
 }
 
-/* Whether anything is known of drafts that take passes. */
+/* Whether anything is known about drafts that take passes. */
 static bool is_known(const moe_length_control *c)
 {
     const survival_state *s = c->state;
@@ -170,13 +170,13 @@ static double odds_at(const moe_length_control *c, uint32_t depth)
     return moe_length_odds_at(&s->odds, depth, first_odds(c));
 }
 
-/* The number of tokens that are accepted of a chain. */
+/* The expected number of accepted tokens of a chain, and its spread. */
 typedef struct luck {
     double path, tokens, squares;
 } luck;
 
-/* Adds a token at this depth. Returns how few may be accepted by bad luck: a deviation below what
- * is expected, by the chance of so few chains and by how little was seen of them. */
+/* Adds a token at this depth. Returns how few tokens may be accepted by bad luck: the expectation
+ * less one deviation, which grows when there are few chains and when few were seen. */
 static double luck_add(const moe_length_control *c, luck *l, double p, uint32_t depth,
                        uint32_t n_chains)
 {
@@ -192,7 +192,7 @@ static double luck_add(const moe_length_control *c, luck *l, double p, uint32_t 
 static double survival_of(const moe_length_control *c, uint32_t depth, float confidence)
 {
     const survival_state *s = c->state;
-    /* Of a sampled token of the model's own draft the confidence says little. */
+    /* The confidence says little about a sampled token of the model's own draft. */
     bool guesses = !is_free(c) && is_batch(c);
     double prior = guesses ? odds_at(c, depth) : 0.05 + 0.85 * (double)confidence;
     return moe_length_odds_of(&s->odds, depth, confidence, prior);
@@ -206,7 +206,7 @@ static void survival_note(moe_length_control *c, uint32_t depth, float confidenc
 
 /* ---- What may be lost, and what is won ---- */
 
-/* In plain passes of all sequences. */
+/* The budget that is left, in plain passes of all sequences. */
 static double left(const moe_length_control *c)
 {
     const survival_state *s = c->state;
@@ -225,14 +225,15 @@ static void book(survival_state *s, double plain, double cost, double unit)
     a->lost = a->lost < -MOST * unit ? -MOST * unit : a->lost;
 }
 
-/* Tokens a plain pass of late, or 1 if that is less: what a draft's time could have won. */
+/* Tokens for the cost of a plain pass in recent iterations, but at least 1: what the time of a
+ * draft could have won. */
 static double rate(const moe_length_control *c)
 {
     const survival_state *s = c->state;
     return s->cost > 0 && s->tokens > s->cost ? s->tokens / s->cost : 1;
 }
 
-/* The chain of the greatest gain, and that gain. */
+/* Finds the chain with the greatest gain, and that gain. */
 static uint32_t best_chain(const moe_length_control *c, double *gain)
 {
     uint32_t best = 0;
@@ -256,7 +257,7 @@ static uint32_t reach(const moe_length_control *c)
     return most < c->options.max_draft ? most : c->options.max_draft;
 }
 
-/* The longest chain up to this length that may be lost. */
+/* The longest chain up to this length whose loss the budget covers. */
 static uint32_t affordable(const moe_length_control *c, uint32_t most)
 {
     const survival_state *s = c->state;
@@ -294,7 +295,8 @@ static uint32_t survival_begin(moe_length_control *c)
     return gain < PAYS ? 0 : is_free(c) ? reach(c) : affordable(c, best);
 }
 
-/* Whether one token more, or as many as may follow, are worth their rows and passes. */
+/* Whether one more token, or some number of tokens that may follow, are worth their rows and
+ * passes. */
 static bool survival_continues(const moe_length_control *c, uint32_t depth, double path,
                                uint32_t n_sharing)
 {
@@ -315,7 +317,7 @@ static bool survival_keeps(const moe_length_control *c, double path)
     return path > rate(c) * added(c, 1);
 }
 
-/* Of a chain that is drafted: the length of the greatest value, if that may be lost. */
+/* For a drafted chain: the length with the greatest value, if the budget covers its loss. */
 static uint32_t survival_cut(const moe_length_control *c, const double *survival,
                              const double *fetch_cost, uint32_t n, uint32_t n_sharing)
 {
@@ -442,7 +444,8 @@ static void survival_end(moe_length_control *c, const moe_length_iteration *it)
     if (it->resident_share >= 0) {
         mean_add(&s->resident, it->resident_share);
     }
-    /* What plain decoding of these tokens would have cost, and of one token of each sequence. */
+    /* The cost that plain decoding would have had for these tokens, and for one token of each
+     * sequence. */
     double value = s->compute * tokens + (it->models_misses ? it->plain_fetch : s->fetch * tokens);
     double unit = value * n / tokens, cost = it->verify_cost + it->draft_cost;
     if (plain) { /* has lost what earlier drafts evicted */

@@ -24,10 +24,10 @@
 #include "runtime/pass/runner.h"
 
 #define MOE_MOST_AHEAD 15u
-/* Room for so many lines in the log of recurrent layers: a line's rows move along in it as the text
- * goes on, and at its end back to the beginning. */
+/* The log of recurrent layers has room for this many lines: a line's rows move forward in it as the
+ * text goes on, and from its end back to the beginning. */
 #define MOE_AHEAD_LOG_LINES 2u
-/* Rows of a draft that runs in pieces; of more sessions some wait for the next one. */
+/* Rows of a draft that runs in pieces. With more sessions, some wait for the next draft. */
 #define MOE_AHEAD_PIECE_ROWS 4u
 
 /* A drafted token, and the experts that its row would have used. */
@@ -91,7 +91,7 @@ struct moe_lookahead {
     size_t n_uses, capacity;
 };
 
-/* options.lookahead > 0. */
+/* Call only if options.lookahead > 0. */
 int moe_lookahead_open(moe_lookahead **out, moe_speculation *speculation,
                        const moe_engine_options *options, moe_error *err);
 void moe_lookahead_close(moe_lookahead **lookahead, moe_device *device);
@@ -105,16 +105,16 @@ int moe_lookahead_run(moe_speculation *speculation, moe_session_draft *const *dr
 
 int moe_ahead_line_create(moe_ahead_line **out, const moe_model_config *config, moe_error *err);
 void moe_ahead_line_free(moe_ahead_line **line);
-/* Whether the session has one row in the coming pass: a token that was sampled last, or fed alone.
- */
+/* Whether the session has exactly one row in the coming pass: the token that was sampled last, or
+ * one that was fed alone. */
 bool moe_ahead_looks(const moe_draft_line *line);
 /* Makes the line begin at the token that has its row in the coming pass, and keeps the tokens that
  * were right. */
 void moe_ahead_follow_text(moe_speculation *speculation, moe_session_draft *draft);
 /* Makes the places of the line's rows writable. */
 int moe_ahead_reserve(moe_speculation *speculation, moe_session_draft *draft, moe_error *err);
-/* Collects, into the arrays for draft passes, a row of each line that can go on: the token after
- * its last. */
+/* Collects a row of each line that can go on, for the token after its last, into the arrays for
+ * draft passes. */
 uint32_t moe_ahead_collect(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
                            uint32_t most);
 /* Fills in where row r of the draft pass is stored. */
@@ -141,12 +141,12 @@ void moe_lookahead_name(moe_speculation *speculation, uint32_t layer, uint32_t r
                         const uint32_t *experts);
 /* Passes the forecasts for a pass of the text to the caches. Call before its layers. */
 void moe_lookahead_tell(moe_speculation *speculation);
-/* Does so again if experts were named since. */
+/* Passes them again if experts were named since. */
 void moe_lookahead_tell_news(moe_speculation *speculation);
-/* Asks for the experts that this pass and the next will use after this layer, and that are not in
- * memory, to be read while the disk has nothing else to do. Only if prefetch is on, not auto. */
+/* Requests experts that are not in memory and that this pass will use after this layer, or the next
+ * pass. They are read while the disk has nothing else to do. Only if prefetch is on, not auto. */
 void moe_lookahead_read(moe_speculation *speculation, uint32_t layer);
-/* Scores the draft against what the routers chose for a layer. */
+/* Compares the draft's names with the experts that the routers chose for a layer. */
 void moe_lookahead_score(moe_speculation *speculation, const moe_pass *pass, uint32_t layer);
 
 #endif

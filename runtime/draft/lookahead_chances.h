@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Learns how often a draft that looks ahead is right: whether its next token was the text's, by its
- * confidence, and whether the experts that its routers ranked r-th were used, separately for right
- * and for wrong tokens. */
+/* Learns how often a draft that looks ahead is right: how often its next token was the text's, by
+ * its confidence, and how often the experts that its routers ranked r-th were used, separately for
+ * right and wrong tokens. */
 #ifndef MOE_DRAFT_LOOKAHEAD_CHANCES_H
 #define MOE_DRAFT_LOOKAHEAD_CHANCES_H
 
@@ -25,7 +25,8 @@ typedef struct moe_lookahead_chances {
 int moe_lookahead_chances_init(moe_lookahead_chances *chances, uint32_t n_ranks, moe_error *err);
 void moe_lookahead_chances_free(moe_lookahead_chances *chances);
 
-/* confidence: probability that the draft gave its token, in [0, 1]. */
+/* The chance that a drafted token is the text's. confidence: the probability that the draft gave
+ * the token, in [0, 1]. */
 double moe_lookahead_stands(const moe_lookahead_chances *chances, float confidence);
 void moe_lookahead_note_token(moe_lookahead_chances *chances, float confidence, bool stood);
 

@@ -63,8 +63,8 @@ static void drop_first(moe_ahead_line *line)
     line->n--;
 }
 
-/* Compares the line's first token with the text's. A wrong one ends the line, and is kept for
- * scoring. */
+/* Compares the line's first token with the text's. If it is wrong, the line ends, and the token is
+ * kept for scoring. */
 static bool first_stands(moe_speculation *s, moe_ahead_line *line, int32_t token)
 {
     moe_ahead_token *first = &line->tokens[0];
@@ -209,7 +209,7 @@ uint32_t moe_ahead_collect(moe_speculation *s, moe_session_draft *const *drafts,
         token->token = line->next;
         token->confidence = line->next_confidence;
         token->is_known = line->n == 0;
-        /* So that the next token's penalties see it. */
+        /* The next token's penalties must see it. */
         d->line.tokens[line->first + line->n] = token->token;
         s->ahead->rows[n_rows] = (moe_ahead_row){d, line->n};
         s->pass_tokens[n_rows] = token->token;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Runs lookahead's draft passes in pieces, a layer each, while passes of the text wait for experts.
- * A piece is begun only if the wait is expected to last longer, so drafting costs next to no time,
- * and where nothing waits nothing is drafted.
+ * A piece begins only if the wait is expected to last longer. So drafting costs almost no time, and
+ * passes that do not wait get no draft.
  *
  *    pass   | compute | wait ............ | compute | wait ......... | compute |
  *    draft            | layer 3 | layer 4 |         | layer 5 | head |
  *
- * The pieces run on the pass's thread, on a runner of their own that shares all with the engine's
- * but buffers and hooks. They read what is resident at that time, and never move an expert. */
+ * The pieces run on the pass's thread, on a second runner that shares everything with the engine's
+ * except buffers and hooks. They use the experts that are resident at that time, and never move an
+ * expert. */
 #include <string.h>
 
 #include <moe/moe.h>
@@ -19,12 +20,12 @@
 #include "runtime/pass/program_run.h"
 
 #define WEIGHT 0.2 /* of the newest piece in the average of their times */
-/* While the average is too long for any wait, no piece runs that could correct it. Each refusal
- * therefore shortens it by this factor: it may have come from an outlier. */
+/* The average time of a piece may come from an outlier. While it is longer than every wait, no
+ * piece runs that could correct it. So each refusal shortens it by this factor. */
 #define FORGET 0.995
 #define CLIP   3.0
-/* Nothing is drafted where an expert arrives within the time of so many layers: the processors
- * that draft then slow down the reads, and waits are too short. */
+/* Nothing is drafted if an expert arrives within the time of this many layers: waits are then too
+ * short, and the processors that draft slow down the reads. */
 #define LAYERS_PER_READ 1.0
 
 int moe_ahead_pieces_attach(moe_speculation *s, const moe_pass_hook *hook, moe_error *err)
@@ -136,7 +137,7 @@ static int finish(moe_speculation *s, moe_error *err)
     return status;
 }
 
-/* A failed draft is dropped: if what failed it concerns the text, the text's pass will fail. */
+/* Drops a failed draft. If the failure concerns the text, the text's pass will fail, too. */
 static void drop(moe_speculation *s)
 {
     moe_lookahead *a = s->ahead;

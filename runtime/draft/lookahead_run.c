@@ -9,8 +9,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
-/* What is read ahead, if prefetch is asked for: experts that are as likely as this, so many at
- * once. On a saturated disk it loses, so prefetch's auto leaves it (bench/results/refuted.md). */
+/* If prefetch is on, experts at least this likely are read ahead, and at most this many at once. On
+ * a saturated disk that loses, so prefetch's auto does not do it (bench/results/refuted.md). */
 #define LEAST_READ_CHANCE 0.75f
 #define MOST_READS        8u
 
@@ -149,7 +149,8 @@ static int forecast_token(moe_speculation *s, const moe_ahead_token *token, uint
     return status;
 }
 
-/* Forecasts what a line names; the token that runs in pieces has names for its first layers. */
+/* Forecasts the experts that a line names. The token that runs in pieces has names for its first
+ * layers only. */
 static int forecast_line(moe_speculation *s, const moe_ahead_line *line, moe_error *err)
 {
     moe_lookahead *a = s->ahead;

@@ -13,7 +13,7 @@ struct moe_miss_model {
     const moe_tensor_map *map;
     uint32_t n_expert, n_used, max_rows;
     uint16_t *routes; /* [max_rows][n_layer][n_used] of the last pass */
-    /* Accepted rows that no plain pass has had yet, the oldest first. */
+    /* Accepted rows that are in no modelled plain pass yet, the oldest first. */
     uint16_t *waiting; /* [capacity][n_layer][n_used] */
     uint32_t *owners;  /* [capacity] the place in the batch whose row it is */
     bool *taken;       /* [capacity] by the pass under way */
@@ -149,7 +149,7 @@ static void note_row(moe_miss_model *m, const uint16_t *row, uint32_t layer)
     }
 }
 
-/* Asks for the experts of the rows that were noted. */
+/* Models one layer of a plain pass: requests the experts of its rows. */
 static void plain_layer(moe_miss_model *m, uint32_t layer)
 {
     moe_policy_access access = {.pass = m->n_plain_passes, .layer = layer};
@@ -182,7 +182,7 @@ void moe_miss_model_plain(moe_miss_model *m, const uint32_t *rows, uint32_t n)
     end_plain_pass(m, n);
 }
 
-/* Chooses n waiting rows: the oldest of each place, and then the oldest of what is left. */
+/* Chooses n waiting rows: the oldest of each place in the batch, then the oldest of the others. */
 static void take_waiting(moe_miss_model *m, uint32_t n)
 {
     uint32_t n_taken = 0;
@@ -229,7 +229,7 @@ static void plain_of_waiting(moe_miss_model *m, uint32_t n)
     drop_taken(m);
 }
 
-/* Room for n rows in all that wait. */
+/* Makes room for n waiting rows in all. */
 static bool make_room(moe_miss_model *m, uint32_t n)
 {
     if (n <= m->capacity) {

@@ -9,7 +9,7 @@
 #include "runtime/draft/lookahead.h"
 #include "runtime/pass/runner.h"
 
-/* So that drawing and accepting drafts use different numbers. */
+/* Makes drawing and accepting drafts use different random numbers. */
 #define DRAFT_SEED 0xd4a3c0de5eedull
 
 void moe_session_draft_seed(moe_session_draft *draft, const moe_random *sampler)

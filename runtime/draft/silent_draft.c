@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Silent drafts: kept, and compared with the tokens that then come, so that length control knows
- * what a drafter's tokens are worth before any row was paid for. */
+/* Silent drafts are not verified but kept, and compared with the tokens that are then written. So
+ * length control knows what a drafter's tokens are worth before a verification pays for rows. */
 #include "runtime/draft/drafters.h"
 
 bool moe_silent_is_pending(const moe_silent_draft *silent, const moe_draft_line *line)

@@ -62,8 +62,8 @@ typedef struct moe_draft_line {
     uint32_t left; /* tokens that the context has room for */
 } moe_draft_line;
 
-/* A silent draft: a chain after `at` tokens of the timeline that is not verified, but compared with
- * what is then written. */
+/* A silent draft: a chain after `at` tokens of the timeline that is not verified but compared with
+ * the tokens that are then written. */
 typedef struct moe_silent_draft {
     int32_t tokens[MOE_SILENT_DRAFT];
     float confidence[MOE_SILENT_DRAFT];
@@ -72,7 +72,7 @@ typedef struct moe_silent_draft {
 
 /* A session's part of speculation. */
 typedef struct moe_session_draft {
-    /* The session's. line: set by the engine before moe_speculation_draft(), anew in each step. */
+    /* Belong to the session. The engine sets `line` before moe_speculation_draft() in each step. */
     moe_draft_line line;
     moe_sampler *sampler;
     moe_kv_table *kv;
@@ -118,7 +118,7 @@ typedef struct moe_draft_row {
 
 typedef struct moe_speculation moe_speculation;
 
-/* What speculation works on; all of it must outlive speculation. */
+/* The parts of the engine that speculation uses; all of them must outlive it. */
 typedef struct moe_draft_parts {
     moe_runner *runner; /* with its config and plan at open, complete at moe_speculation_attach() */
     const moe_tensor_map *map;
@@ -179,7 +179,7 @@ struct moe_speculation {
     uint32_t n_recorded_passes; /* of those, passes that the device routed by itself */
     uint32_t *accepted_rows;    /* [max_rows] rows that plain decoding would have had */
     uint32_t *accepted_of;      /* [max_rows] the place of each one's session in the step */
-    /* Of a draft pass, [max_rows]. */
+    /* Arrays of a draft pass, [max_rows]. */
     moe_draft_row *rows;
     int32_t *pass_tokens;
     uint32_t *pass_depths;
@@ -198,13 +198,13 @@ int moe_speculation_open(moe_speculation **out, const moe_draft_parts *parts,
 /* Adds its hook to the runner, which is now complete. rules must outlive it. */
 int moe_speculation_attach(moe_speculation *speculation, const moe_route_rules *rules,
                            moe_error *err);
-/* No pass may run any more. */
+/* Call it when no pass runs any more. */
 void moe_speculation_close(moe_speculation **speculation);
-/* speculation NULL: *stats is unchanged. */
+/* If speculation is NULL, leaves *stats unchanged. */
 void moe_speculation_get_stats(const moe_speculation *speculation,
                                const moe_expert_store_stats *experts, moe_speculation_stats *stats);
-/* What its drafters have shown, with what earlier runs had left of the others. False: nothing, as
- * without speculation (NULL). */
+/* Gets what is known of all drafters: from this run for those that drafted, from earlier runs for
+ * the others. False: nothing is known, for instance because speculation is NULL. */
 bool moe_speculation_get_habits(const moe_speculation *speculation, moe_draft_habits *habits);
 /* Checks only the options: names and combinations. */
 int moe_speculation_check(const moe_engine_options *options, moe_error *err);
@@ -217,32 +217,32 @@ int moe_speculation_check_policy(const moe_engine_options *options, const moe_po
  * foresight) are then off unless named in the options, so that residency, drafts and their lengths
  * are the same in every run. */
 bool moe_speculation_by_bytes(const moe_engine_options *options);
-/* Rows of lookahead's draft that runs while passes wait; 0: none does. Without being asked for it
- * does not if the run is to be repeatable: what the draft knows depends on how long experts take to
- * arrive. */
+/* Rows of lookahead's draft that runs while passes wait; 0: no draft runs so. If the run is to be
+ * repeatable, it only does when the options name it, because the draft depends on how long experts
+ * take to arrive. */
 uint32_t moe_speculation_piece_rows(const moe_engine_options *options, const moe_device *device);
 /* Rows that a session's chain may have in a pass, including the root; 0: no drafts. */
 uint32_t moe_speculation_chain_rows(const moe_engine_options *options);
 /* Rows of a session's log of recurrent layers: the chain's, and behind them lookahead's. */
 uint32_t moe_speculation_log_rows(const moe_engine_options *options);
-/* Whether these options may lead to a self draft, and to one with a table of affinities. */
+/* Whether these options may lead to a self draft; and whether to one with a table of affinities. */
 bool moe_speculation_may_self(const moe_engine_options *options, bool *has_affinity);
-/* How many experts of each layer stay from the beginning on: those of draft pin hot-global; else 0.
+/* How many experts of each layer are kept from the beginning on, for draft pin hot-global; else 0.
  */
 uint32_t moe_speculation_kept_experts(const moe_engine_options *options);
 
 /* Uses the sampler, kv, states and cancelled of `session`, which outlive it. */
 int moe_session_draft_create(moe_session_draft **out, const moe_speculation *speculation,
                              const moe_session_draft *session, moe_error *err);
-/* Restarts the random numbers of drafts from the state of the session's sampler, whenever that is
- * created, seeded anew or loaded. A number that the timeline already depends on must never be used
- * again. */
+/* Restarts the random numbers of drafts from the state of the session's sampler. Call it whenever
+ * the sampler is created, gets a new seed or is loaded. A random number that the timeline already
+ * depends on must never be used again. */
 void moe_session_draft_seed(moe_session_draft *draft, const moe_random *sampler);
 void moe_session_draft_free(moe_session_draft **draft);
 
 /* ---- One step, in this order ---- */
 
-/* The room that the timeline's array must have behind its end before the step. */
+/* How many tokens of room the timeline's array must have behind its end before the step. */
 uint32_t moe_speculation_room(const moe_speculation *speculation, const moe_draft_line *line);
 /* Drafts for the sessions that write; n_busy of all n have rows in the pass. Afterwards
  * draft->active says which have a tree. */
@@ -254,16 +254,17 @@ moe_kv_row moe_speculation_row(const moe_session_draft *draft, uint32_t node);
  * through the node. */
 bool moe_speculation_visit(moe_speculation *speculation, moe_session_draft *draft, uint32_t node,
                            const float *logits);
-/* After the walks, before they are committed: tells the miss model which rows of the pass were
- * accepted. */
+/* Tells the miss model which rows of the pass were accepted. Call it after the walks and before
+ * they are committed. */
 void moe_speculation_note_accepted(moe_speculation *speculation, moe_session_draft *const *drafts,
                                    size_t n, const uint32_t *first_row, const uint32_t *n_rows_of);
-/* Around a chunk of a panel, which says nothing about decoding: the miss model sees it. */
+/* Call these around a chunk of a panel. The miss model gets its experts, but the chunk says nothing
+ * about decoding. */
 void moe_speculation_begin_chunk(moe_speculation *speculation, uint32_t layer);
 void moe_speculation_end_chunk(moe_speculation *speculation, uint32_t n_rows);
-/* After a pass, before its walks are committed: a drafting layer takes over the hidden states of a
- * session's rows (of a tree, of its accepted path). draft->line.n_evaluated: where they begin. Does
- * nothing without such a layer. */
+/* Lets a drafting layer keep the hidden states of a session's rows (of a tree: of its accepted
+ * path). Call it after a pass and before its walks are committed. draft->line.n_evaluated: where
+ * the rows begin. Does nothing without such a layer. */
 int moe_speculation_keep_states(moe_speculation *speculation, moe_session_draft *draft,
                                 uint32_t first_row, uint32_t n_rows, moe_error *err);
 /* Notes the iteration's cost: of the pass's n_rows rows n_tree_rows belonged to trees. */
@@ -275,8 +276,8 @@ void moe_speculation_end(moe_speculation *speculation, uint32_t n_rows, uint32_t
 int moe_speculation_commit(moe_speculation *speculation, moe_session_draft *draft,
                            uint32_t *n_accepted, moe_error *err);
 
-/* What lookahead has told the caches before this pass; *n = 0: nothing. Valid until the next step.
- */
+/* The forecasts that lookahead passed to the caches before this pass; *n = 0: none. Valid until the
+ * next step. */
 const moe_policy_forecast *moe_speculation_forecasts(const moe_speculation *speculation,
                                                      uint64_t pass, size_t *n);
 
@@ -284,12 +285,12 @@ const moe_policy_forecast *moe_speculation_forecasts(const moe_speculation *spec
 
 /* The experts of the layer that a draft may use now, [n_expert]. */
 void moe_draft_residents(const moe_speculation *speculation, uint32_t layer, bool *resident);
-/* For a draft's row: foresight notes what its router chose, [n_used], and reads begin. Does nothing
- * without foresight. */
+/* For a row of a draft: foresight notes the experts that its router chose, [n_used], and begins to
+ * read them. Does nothing without foresight. */
 void moe_draft_foresee(moe_speculation *speculation, const moe_pass *pass, uint32_t layer,
                        uint32_t row, const uint32_t *experts);
-/* For another pass, whose buffers hold the routers' choices: scores foresight, and updates the
- * model of plain decoding. */
+/* For a pass that is not a draft, whose buffers hold the routers' choices: scores foresight, and
+ * updates the model of plain decoding. */
 void moe_draft_note_routes(moe_speculation *speculation, const moe_pass *pass, uint32_t layer);
 
 #endif

@@ -34,7 +34,7 @@ static bool is_table(moe_stand_in affinity)
     return affinity >= MOE_STAND_IN_OUTPUT && affinity <= MOE_STAND_IN_ROUTER;
 }
 
-/* Refuses an option that only has a meaning with speculation. */
+/* Refuses an option that only has an effect with speculation. */
 static int check_unused(const moe_engine_options *o, moe_error *err)
 {
     const moe_lab_options *lab = o->lab;
@@ -294,8 +294,9 @@ static void price_passes(moe_speculation *s, const moe_engine_options *o)
     }
 }
 
-/* The cost of a drafter's pass, over what a plain pass computes: a drafting layer's is that of its
- * bytes; the model itself, and another one, count as a whole pass until one was measured. */
+/* The cost of a drafter's pass as a share of a plain pass's computing. For a drafting layer it
+ * follows from its bytes; the model itself, or a second model, counts as a whole pass until one was
+ * measured. */
 static double draft_pass_cost(const moe_speculation *s, moe_drafter drafter)
 {
     const moe_byte_cost *cost = &s->byte_cost;
@@ -347,7 +348,7 @@ static void pin_hottest(moe_speculation *s)
     }
 }
 
-/* If costs are modelled, so are misses, by LRU: a calibration must not change them. */
+/* If costs are modelled, misses are modelled by LRU, because a calibration must not change them. */
 static int open_costs(moe_speculation *s, moe_error *err)
 {
     const moe_memory_plan *plan = s->runner->plan;

@@ -14,8 +14,8 @@
 #define PLAIN_MEMORY     0.98 /* decay of the sums over plain passes */
 #define MISS_COST_WEIGHT 0.1
 
-/* `auto` drafts with the model itself for so many sessions at least: with a cache it has not paid
- * for fewer (bench/results/speculation.md). */
+/* `auto` drafts with the model itself only for this many sessions or more: with a cache it has not
+ * paid for fewer (bench/results/speculation.md). */
 #define SELF_LEAST_SESSIONS 4u
 
 /* Rows that drafts may take, divided evenly among the sessions that write. */
@@ -79,7 +79,7 @@ static uint32_t n_drafted(moe_session_draft *const *drafts, size_t n)
     return sum;
 }
 
-/* Asks a kind's controller for a length; 0: not now. */
+/* Asks the controller of a kind of drafter for a length; 0: it shall not draft now. */
 static uint32_t begin_drafter(moe_speculation *s, moe_drafter kind)
 {
     bool left_out = kind == MOE_DRAFTER_SELF && s->is_auto && s->n_writing < SELF_LEAST_SESSIONS;
@@ -108,7 +108,8 @@ static bool wants_plain(const moe_speculation *s)
     return wants;
 }
 
-/* Drawn drafts are not listened to: whether one is accepted is drawn as well. */
+/* The length of a silent draft. Drawn drafts are never silent, because their acceptance is drawn,
+ * too. */
 static uint32_t listen_length(const moe_speculation *s, moe_drafter kind,
                               moe_session_draft *const *drafts, size_t n)
 {
@@ -146,7 +147,8 @@ static void take_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft
     limit_depth(drafts, n, length);
 }
 
-/* From the text: it costs no pass, so what others promise is compared with what it has found. */
+/* Drafts from the text first. That costs no pass, and the other drafters' promises are compared
+ * with the result. */
 static int draft_from_text(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                            moe_error *err)
 {
@@ -168,8 +170,8 @@ static void drop_drafts(moe_session_draft *const *drafts, size_t n)
     }
 }
 
-/* By the drafter that takes passes and promises most, if that is more than what the text's drafts
- * promise; where nothing is drafted it may listen. */
+/* Drafts with the drafter that takes passes and promises most, if it promises more than the drafts
+ * from the text. If nothing is drafted, a drafter may draft silently. */
 static int draft_by_passes(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                            moe_error *err)
 {
@@ -250,7 +252,7 @@ int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, 
     return status;
 }
 
-/* The row that the accepted path of a session's tree has at a depth; false: none. */
+/* Finds the row of the accepted path of a session's tree at a depth; false: there is none. */
 static bool row_at_depth(const moe_session_draft *d, uint32_t depth, uint32_t first_row,
                          uint32_t *row)
 {
@@ -265,7 +267,8 @@ static bool row_at_depth(const moe_session_draft *d, uint32_t depth, uint32_t fi
     return true;
 }
 
-/* Rows of one depth of the sequences whose rows are trees. */
+/* Collects the accepted rows at one depth, of the sequences that have trees. Returns their number.
+ */
 static uint32_t rows_at_depth(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                               uint32_t depth, const uint32_t *first_row, const uint32_t *n_rows_of)
 {
@@ -279,7 +282,8 @@ static uint32_t rows_at_depth(moe_speculation *s, moe_session_draft *const *draf
     return n_rows;
 }
 
-/* Of a pass with prompts, which says nothing about decoding: what it leaves in memory. */
+/* Tells the miss model what a pass with prompts leaves in memory. Such a pass says nothing about
+ * decoding. */
 static void note_prompts(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                          const uint32_t *first_row, const uint32_t *n_rows_of)
 {
@@ -330,7 +334,7 @@ void moe_speculation_end_chunk(moe_speculation *s, uint32_t n_rows)
     }
 }
 
-/* Averages what a missing expert has cost passes that waited. */
+/* Averages the cost of a missing expert over passes that waited. */
 static void note_miss_cost(moe_speculation *s, double fetch_cost)
 {
     moe_expert_store_stats now;
@@ -343,8 +347,8 @@ static void note_miss_cost(moe_speculation *s, double fetch_cost)
     }
 }
 
-/* The cost of a modelled miss of plain decoding: what plain passes waited, divided by the misses
- * that the model says they had, so that prefetching counts as it does without speculation. */
+/* The cost of a modelled miss of plain decoding: the time that plain passes waited, divided by
+ * their modelled misses. So prefetching has the effect that it has without speculation. */
 static double plain_miss_cost(moe_speculation *s, const moe_miss_counts *counts, double fetch,
                               bool is_plain)
 {
@@ -358,7 +362,7 @@ static double plain_miss_cost(moe_speculation *s, const moe_miss_counts *counts,
     return s->plain_missed > 0 ? s->plain_wait / s->plain_missed : 0.0;
 }
 
-/* Only the self draft is made of what is in memory. */
+/* Only the self draft depends on the experts in memory. */
 static double resident_share(const moe_miss_counts *counts, int drafter)
 {
     bool known = drafter == MOE_DRAFTER_SELF && counts->plain_choices > 0;
@@ -371,8 +375,8 @@ static double fresh_share(const moe_miss_counts *counts)
     return known ? (double)counts->plain_fresh / (double)counts->plain_missed : -1;
 }
 
-/* Returns what plain decoding of the tokens would have waited for experts. Rows that still wait for
- * a plain pass cost as much as those that had one. */
+/* Returns how long plain decoding of the tokens would have waited for experts. Rows that are in no
+ * modelled plain pass yet cost as much as those that are. */
 static double note_modelled(moe_speculation *s, const moe_miss_counts *counts, uint32_t n_emitted,
                             double miss_cost, double cost)
 {
@@ -423,7 +427,7 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
     }
     s->stats.draft_passes += s->n_draft_passes;
     s->stats.draft_passes_recorded += s->n_recorded_passes;
-    /* The step's drafter comes first, whose share of the cost is then what the account books. */
+    /* The step's drafter comes first, so that the account books its share of the cost. */
     bool is_booked = false;
     for (int i = -1; i < MOE_DRAFTERS; i++) {
         int d = i < 0 ? (int)s->drafter : i;

@@ -187,8 +187,8 @@ static uint32_t find_longest(const context *c, const moe_suffix_options *o, occu
     return n;
 }
 
-/* What follows an occurrence at this depth. Beyond the timeline's end it reads the draft itself, so
- * that a text which repeats itself every few tokens continues to do so. */
+/* The token that follows an occurrence at this depth. Beyond the timeline's end it reads the draft
+ * itself, so that a text which repeats every few tokens goes on repeating. */
 static int32_t following(const context *c, const occurrence *o, uint32_t depth)
 {
     uint32_t at = o->position + depth;
@@ -205,7 +205,7 @@ static uint32_t count_token(const context *c, const occurrence *found, uint32_t 
     return count;
 }
 
-/* The token that most occurrences continue with; of equals the latest's. */
+/* The token that most occurrences continue with; if several are equal, that of the latest. */
 static int32_t most_frequent(const context *c, const occurrence *found, uint32_t n, uint32_t depth)
 {
     int32_t token = following(c, &found[0], depth);

@@ -11,8 +11,8 @@ typedef struct moe_suffix_index moe_suffix_index;
 
 int moe_suffix_index_create(moe_suffix_index **out, moe_error *err);
 void moe_suffix_index_free(moe_suffix_index **index);
-/* Updates the index to tokens[0..n) and only looks at new tokens: amortised O(1) a token. What the
- * index already covers must be the beginning of them (code that changes the timeline calls
+/* Updates the index to tokens[0..n). It only looks at new tokens: amortised O(1) a token. The
+ * tokens that the index covers already must be unchanged (code that changes the timeline calls
  * moe_suffix_index_cut() first). On failure the index is empty. */
 int moe_suffix_index_update(moe_suffix_index *index, const int32_t *tokens, uint32_t n,
                             moe_error *err);

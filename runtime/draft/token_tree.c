@@ -27,7 +27,7 @@ void moe_token_tree_free(moe_token_tree *tree)
     *tree = (moe_token_tree){0};
 }
 
-/* Checks the children of a node, in order, and counts them in *n_linked. */
+/* Checks that the children of a node are in order, and adds their number to *n_linked. */
 static bool children_are_sane(const moe_token_tree *tree, uint32_t node, uint32_t *n_linked)
 {
     uint32_t last = MOE_NODE_NONE;

@@ -52,8 +52,8 @@ void moe_token_tree_prune(moe_token_tree *tree, uint32_t n, uint32_t *moved);
 /* The tokens from the root's child down to node, in order; returns how many (its depth). */
 uint32_t moe_token_tree_path(const moe_token_tree *tree, uint32_t node, int32_t *tokens);
 
-/* What must hold between two calls: parents come before children, links and depths agree, siblings
- * have different tokens, and probabilities are the products along the path. O(nodes). */
+/* Checks what must hold between two calls: parents come before children, links and depths agree,
+ * siblings have different tokens, and probabilities are the products along the path. O(nodes). */
 bool moe_token_tree_is_sane(const moe_token_tree *tree);
 
 #endif

@@ -47,7 +47,8 @@ static void build_row(moe_buddy_list *list, const float *row, uint32_t self, flo
     uint32_t n = best_buddies(row, list->n_expert, self, list->max, buddies);
     double held = 0.0;
     for (uint32_t i = 0; i < n; i++) {
-        /* Never seen with any other and not smoothed: all are equally likely. */
+        /* If the expert was never seen with another one and epsilon is 0, all are equally likely.
+         */
         double share =
             total > 0.0 ? ((double)row[buddies[i]] + epsilon) / total : 1.0 / (list->n_expert - 1);
         q[i] = (float)share;
@@ -217,7 +218,7 @@ static uint32_t hops_of(const row_work *w, uint32_t expert)
     return hops != NULL ? hops[expert] : w->edit->resident[expert] ? 0 : 2;
 }
 
-/* What a buddy's score is multiplied by for its distance and for being reused; 0: not allowed. */
+/* The factor of a buddy's score for its distance and for being reused; 0: not allowed. */
 static double discount_of(const row_work *w, uint32_t buddy, uint32_t missing_hops)
 {
     uint32_t hops = hops_of(w, buddy);
@@ -273,8 +274,8 @@ static uint32_t find_random(const row_work *w)
     return MOE_EXPERT_NONE;
 }
 
-/* Puts the buddy in the rank's place. One that the row has already keeps its own rank; the other is
- * dropped. */
+/* Puts the buddy in the rank's place. If the row has the buddy already, the buddy keeps its own
+ * rank, and this rank is dropped. */
 static void take_buddy(row_work *w, uint32_t rank, uint32_t buddy)
 {
     uint32_t at = 0;
@@ -356,7 +357,7 @@ void moe_buddy_count(const moe_route_edit *edit, uint32_t *n_requested, uint32_t
     }
 }
 
-/* The residency gate counts distinct experts, since those would move. */
+/* The residency gate counts each expert once, because each would be moved once. */
 static bool is_bypassed(const moe_route_edit *edit, float threshold)
 {
     if (threshold >= 1.0f) {

@@ -35,7 +35,8 @@ typedef struct moe_buddy_options {
                                 * among the distinct experts requested is beta or more; 1: never
                                 * bypass */
     float novelty; /* eta of the score, on log p standardised over the row's experts; 0: off */
-    /* The score of a buddy h hops away is multiplied by 1 - kappa h; 1: only resident ones. */
+    /* kappa: the score of a buddy h hops away is multiplied by 1 - kappa h; 1: only resident
+     * buddies. */
     float hop_penalty;
     const uint8_t *hops; /* [n_expert]: 0 resident, 1 in host memory behind a link, 2 further away;
                           * NULL: 0 and 2 */
@@ -65,12 +66,11 @@ void moe_buddy_count(const moe_route_edit *edit, uint32_t *n_requested, uint32_t
  * and takes its rank. Of several the one with the highest score is taken, of equal scores the first
  * of the list; without novelty, other hops and reuse that is the list's first. A buddy that is
  * reused keeps its rank, which also gets the missing expert's weight (INHERIT); the missing
- * expert's rank is dropped. A penalty makes a score below 0 (novelty) worse, too: it divides.
- * Gates
+ * expert's rank is dropped. A penalty makes a score below 0 (novelty) worse, too: it divides. Gates
  * look at the unedited row; a row with one pick has the margin over all experts. With OWN, a row
- * with a replacement is weighed by the model's rule over its new experts. Experts beyond
- * max_replaced, gated or bypassed are still fetched: n_missing - n_replaced - n_dropped in all.
- * list: may be NULL for the random baseline. Adds to stats. */
+ * with a replacement is weighed by the model's rule over its new experts. Missing experts beyond
+ * max_replaced, or in rows that a gate leaves unchanged, are still fetched: n_missing - n_replaced
+ * - n_dropped in all. list: may be NULL for the random baseline. Adds to stats. */
 void moe_buddy_apply(const moe_buddy_list *list, const moe_buddy_options *options,
                      moe_route_edit *edit, moe_buddy_stats *stats);
 

@@ -73,7 +73,7 @@ static void fill_gains(const moe_route_edit *edit, const double *gram, const uin
     }
 }
 
-/* Of the natural experts not yet listed, the one with the greatest gain, or MOE_EXPERT_NONE. */
+/* The natural expert with the greatest gain that is not listed yet, or MOE_EXPERT_NONE. */
 static uint32_t best_of(const moe_route_edit *edit, const double *gain, const uint32_t *list,
                         uint32_t n_listed)
 {

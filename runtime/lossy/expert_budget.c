@@ -19,7 +19,7 @@ static void rank(const moe_expert_budget *budget, const moe_route_edit *edit, fl
     }
 }
 
-/* allowed: the B best, ties to the lower id, and the free ones. */
+/* Sets allowed for the B best experts, ties to the lower id, and for the free ones. */
 static void shortlist(const moe_expert_budget *budget, const moe_route_edit *edit, float *score,
                       bool *allowed)
 {

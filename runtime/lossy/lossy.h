@@ -18,7 +18,7 @@
 #include "runtime/pass/route_rules.h"
 #include "runtime/sidecar/calibration.h"
 
-/* What the modes work on; all of it must outlive them. */
+/* The parts of the engine that the modes use; all of them must outlive the modes. */
 typedef struct moe_lossy_parts {
     moe_runner *runner; /* with its config at open, complete at moe_lossy_attach() */
     const moe_tensor_map *map;
@@ -33,8 +33,8 @@ struct moe_lossy {
     const moe_route_rules *rules;
     moe_pass_hook hook;
     uint32_t n_layer, n_expert;
-    /* The oracle ranks the budget, or its error is to be measured: the owner must add the hook that
-     * computes layers exactly (runtime/lab/budget_exact.h). */
+    /* True if the oracle ranks the budget, or the budget's error is to be measured. The owner must
+     * then add the hook that computes layers exactly (runtime/lab/budget_exact.h). */
     bool measured;
     bool has_budget, has_buddies;
     moe_expert_budget budget;
@@ -63,7 +63,7 @@ int moe_lossy_open(moe_lossy **out, const moe_lossy_parts *parts, const moe_engi
                    moe_error *err);
 /* Adds their hook to the runner, which is now complete. rules must outlive them. */
 int moe_lossy_attach(moe_lossy *lossy, const moe_route_rules *rules, moe_error *err);
-/* No pass may run any more. */
+/* Call it when no pass runs any more. */
 void moe_lossy_close(moe_lossy **lossy);
 int moe_lossy_check(const moe_engine_options *options, moe_error *err);
 /* True while the modes act: requested, and within the quality limit. */
@@ -71,12 +71,12 @@ static inline bool moe_lossy_acts(const moe_lossy *lossy)
 {
     return lossy != NULL && !lossy->meter.exceeded;
 }
-/* The hook's work after routing, with these experts resident ([n_expert]); NULL: those that are
- * now. */
+/* Edits the routes as the hook does after routing, with these experts resident ([n_expert]); NULL:
+ * those that are resident now. */
 void moe_lossy_edit_routes(moe_lossy *lossy, const moe_pass *pass, uint32_t layer,
                            const bool *resident);
-/* Whether a device can do it by itself: only buddies, by rules that it knows (moe_resident_buddies
- * of device.h). NULL is allowed. */
+/* Whether a device can edit the routes by itself: only buddies act, by rules that it knows
+ * (moe_resident_buddies of device.h). NULL is allowed. */
 bool moe_lossy_is_recordable(const moe_lossy *lossy);
 /* Whether the options ask for any mode. */
 bool moe_lossy_is_asked(const moe_engine_options *options);
@@ -84,12 +84,13 @@ bool moe_lossy_is_asked(const moe_engine_options *options);
 uint32_t moe_lossy_most_buddies(const moe_engine_options *options);
 float moe_lossy_tae_threshold(const moe_lossy *lossy, uint32_t layer);
 /* Runs the lossy pass. If must_compare is set, and for the share of passes that the meter picks,
- * then runs the exact pass and compares the logits of their first 64 rows, row by row. (Run first,
- * the exact pass would load what the lossy one then no longer misses.) The exact pass keeps its
- * keys and values beside the lossy ones, so every timeline needs as many more positions as it has
- * rows in the pass. */
+ * then runs the exact pass and compares the logits of their first 64 rows, row by row. (If the
+ * exact pass ran first, it would load experts that the lossy one should miss.) The exact pass keeps
+ * its keys and values beside the lossy ones, so every timeline needs one more position for each of
+ * its rows in the pass. */
 int moe_lossy_run(moe_lossy *lossy, const moe_pass *pass, bool must_compare, moe_error *err);
-/* lossy NULL: *stats is unchanged. output_error is 0; the code that measures it fills it in. */
+/* If lossy is NULL, leaves *stats unchanged. Sets output_error to 0; the code that measures it
+ * fills it in. */
 void moe_lossy_get_stats(const moe_lossy *lossy, moe_lossy_stats *stats);
 
 #endif

@@ -153,7 +153,7 @@ float moe_lossy_tae_threshold(const moe_lossy *l, uint32_t layer)
                                  : -1.0f;
 }
 
-/* The layer's beta, by what passes missed before. */
+/* Sets the layer's beta by the misses of earlier passes. */
 static float follow_budget(moe_lossy *l, const moe_route_edit *edit)
 {
     const moe_expert_ref *experts = l->parts.map->layers[edit->layer].experts;

@@ -18,7 +18,7 @@ struct moe_low_bit {
     float below;
     moe_pass_hook hook;
     moe_low_bit_stats stats;
-    /* Of the current layer. */
+    /* Belong to the current layer. */
     bool *resident;   /* [n_expert]: the experts themselves */
     float *share;     /* [n_expert]: the greatest of a row's weights that it has */
     uint32_t *chosen; /* [rows][n_expert_used]: those that copies stand in for, or none */
@@ -55,8 +55,8 @@ static void find_shares(moe_low_bit *f, const moe_pass *pass)
     }
 }
 
-/* Takes those out of what the layer asks the experts' own store for. Their ranks have no expert
- * then, and keep their weights. */
+/* Takes those experts out of the layer's request to the experts' own store. Their ranks then have
+ * no expert, and keep their weights. */
 static int take_out(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                     moe_error *err)
 {

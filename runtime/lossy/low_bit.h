@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Lossy: the low-bit copy of an expert stands in where the expert itself is not in memory
- * (runtime/sidecar/low_bit_file.h has the copies). Copies have slots of their own, an expert store
- * over their file; where all have one, nothing waits for the disk any more. */
+ * (runtime/sidecar/low_bit_file.h has the copies). Copies have their own slots, in an expert store
+ * over their file. If every copy has a slot, no pass waits for the disk. */
 #ifndef MOE_LOSSY_LOW_BIT_H
 #define MOE_LOSSY_LOW_BIT_H
 
@@ -18,13 +18,14 @@ typedef struct moe_low_bit_stats {
 
 typedef struct moe_low_bit moe_low_bit;
 
-/* A copy stands in for an expert whose share of a row's mixing weights is below `below` in every
- * row of the pass that chose it; 1 and more: for every missing expert. `copies` must outlive it. */
+/* A copy stands in for a missing expert if the expert's share of the mixing weights is less than
+ * `below` in every row of the pass that chose it; from 1 on, for every missing expert. `copies`
+ * must outlive it. */
 int moe_low_bit_create(moe_low_bit **out, moe_runner *runner, moe_expert_store *copies, float below,
                        moe_error *err);
 /* Adds its hook to the runner, which is now complete. */
 int moe_low_bit_attach(moe_low_bit *low_bit, moe_error *err);
-/* No pass may run any more. */
+/* Call it when no pass runs any more. */
 void moe_low_bit_free(moe_low_bit **low_bit);
 const moe_low_bit_stats *moe_low_bit_get_stats(const moe_low_bit *low_bit);
 

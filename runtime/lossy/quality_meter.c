@@ -46,8 +46,8 @@ void moe_quality_meter_add(moe_quality_meter *meter, const float *exact, const f
         double p = exp(log_p);
         kl += p > 0.0 ? p * (log_p - ((double)lossy[i] - lossy_total)) : 0.0;
     }
-    /* Rounding can leave the KL of equals slightly below 0. Logits that are NaN are infinitely far
-     * from the exact ones. */
+    /* Rounding can leave the KL of equal logits slightly below 0. Logits that are NaN count as
+     * infinitely far from the exact ones. */
     kl = isnan(kl) ? INFINITY : kl > 0.0 ? kl : 0.0;
     meter->n_sampled++;
     meter->n_agreed += best_exact == best_lossy;

@@ -23,8 +23,8 @@ typedef struct moe_quality_meter {
 #define MOE_QUALITY_FIRST_POSITIONS MOE_QUALITY_MIN_SAMPLES
 
 void moe_quality_meter_init(moe_quality_meter *meter, double share, double limit, uint64_t seed);
-/* Whether the next position is to be checked: a function of the seed and of how many came before.
- */
+/* Whether to check the next position. Depends on the seed and the number of positions before it
+ * only. */
 bool moe_quality_meter_next(moe_quality_meter *meter);
 /* Adds KL(exact || lossy) of the softmaxes, in nats and double, and whether the argmaxes (ties: the
  * lower id) agree. exact, lossy: [n_vocab] logits; -infinity is a probability of 0; a NaN makes the
@@ -35,7 +35,7 @@ bool moe_quality_meter_next(moe_quality_meter *meter);
  * the limit. Once exceeded, it stays exceeded. */
 void moe_quality_meter_add(moe_quality_meter *meter, const float *exact, const float *lossy,
                            uint32_t n_vocab);
-/* NaN without a sample, since nothing was measured. */
+/* NaN without a sample, because nothing was measured. */
 double moe_quality_meter_mean_kl(const moe_quality_meter *meter);
 
 #endif

@@ -5,8 +5,8 @@
  *
  * The meter keeps the bytes that each pass misses, by the share of a layer's requested experts that
  * is missing, in 32 classes. beta is the lower end of the lowest class from which on all classes
- * together stay within the budget. So layers that miss most stay exact, as far as the budget goes.
- * No clock is in it. */
+ * together stay within the budget. So the layers that miss most stay exact, as far as the budget
+ * goes. It reads no clock. */
 #ifndef MOE_LOSSY_TRANSFER_BETA_H
 #define MOE_LOSSY_TRANSFER_BETA_H
 
@@ -16,19 +16,19 @@
 
 typedef struct moe_transfer_beta {
     uint64_t budget; /* bytes of a pass; 0: off */
-    /* Bytes of a pass by class: the mean of the passes so far, of the latest 32 or so later. */
+    /* Bytes of a pass by class: the mean of all passes so far, later of about the latest 32. */
     double mean[MOE_TRANSFER_CLASSES];
     double now[MOE_TRANSFER_CLASSES]; /* of the current pass */
     uint32_t n_passes, last_layer;
 } moe_transfer_beta;
 
 void moe_transfer_beta_init(moe_transfer_beta *t, uint64_t budget);
-/* What a layer misses of n_requested > 0 distinct experts, whatever is done about it. A layer that
- * is not behind the last one begins a pass. */
+/* Notes how many of n_requested > 0 distinct experts a layer misses, before any are replaced. A
+ * layer that does not come after the last one begins a new pass. */
 void moe_transfer_beta_note(moe_transfer_beta *t, uint32_t layer, uint32_t n_missing,
                             uint32_t n_requested, uint64_t expert_bytes);
-/* In 0..1: layers that miss this share or more are left unchanged; 0: all, 1: none. 1 before the
- * second pass. */
+/* beta in 0..1: layers that miss this share or more are left unchanged; 0: all layers, 1: none. It
+ * is 1 before the second pass. */
 float moe_transfer_beta_get(const moe_transfer_beta *t);
 
 #endif

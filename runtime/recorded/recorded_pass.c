@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Before a pass, the table (recorded_table.h) is brought up to date. No expert moves while the pass
- * runs: this thread requests moves, and it waits for the results. A move still under way goes to a
- * slot, of the device or of the host, whose expert was not in reach when the pass began. So slots
- * need no pins.
+/* Before a pass, the table (recorded_table.h) is brought up to date. No new move begins while the
+ * pass runs, because this thread requests moves, and it waits for the results. A move still under
+ * way goes to a slot, of the device or of the host, whose expert was not in reach when the pass
+ * began. So slots need no pins.
  *
- * A draft's picks go to foresight. After another pass without missing picks, the store and the
- * observers are told of its layers as if the host had routed them. An exact pass that misses an
- * expert computes no experts from that layer on, and keeps what the layer began with: the host
- * tells of the layers before and serves that layer, and then a recording of the layers behind it is
- * played (a tail), with the table as it is by then. Tails begin at every layer, or of deep models
- * at every few; up to there the host goes on. After one that stops in its first half the host
- * serves more layers before the next, twice as many each time.
+ * A draft's picks go to foresight. After any other pass without missing picks, this file reports
+ * its layers to the store and the observers as if the host had routed them. An exact pass that
+ * misses an expert computes no experts from that layer on, and keeps what the layer began with: the
+ * host tells of the layers before and serves that layer, and then a recording of the layers behind
+ * it is played (a tail), with the table as it is by then. Tails begin at every layer, or of deep
+ * models at every few; up to there the host goes on. After one that stops in its first half the
+ * host serves more layers before the next, twice as many each time.
  *
  * For lossy passes the host edits the routers' choice once more, for its counts; if the device
  * edited differently (entropies may differ in their last bits), the pass runs again. After a pass
@@ -32,15 +32,15 @@
 #include "runtime/recorded/recorded_table.h"
 
 #define MOST_SKIPPED 256u
-/* Recordings that begin behind the first layer: together they are as long as half as many of whole
- * passes. */
+/* The most recordings that begin behind the first layer. Together they are as long as half as many
+ * recordings of whole passes. */
 #define MOST_TAILS 16u
-/* What a layer that the host routes costs more than one in a recording: a wait for the device, and
- * some twenty launches. Nominal: no GPU has measured it. */
+/* The additional cost of a layer that the host routes over one in a recording: a wait for the
+ * device, and some twenty launches. A nominal figure, not measured on a GPU. */
 #define ROUND_TRIP_NS 20e3
 /* Weight of the newest pass among the numbers of experts that passes need from host memory. */
 #define NEWEST_WEIGHT 0.125
-/* Slots that a pass is offered, by that average: more than most passes fill. */
+/* The number of slots that a pass is offered, from that average: more than most passes fill. */
 #define OFFERS_A_HIT    2.0
 #define OFFERS_MORE     16.0
 #define OFFERS_OF_SLOTS 0.5   /* of the device's slots at most, or OFFERS_MORE */
@@ -60,7 +60,7 @@ typedef struct moe_recorded_pass {
     uint32_t skip;                   /* passes until the next attempt */
     uint32_t skipped;
     uint64_t n_played, n_missed, n_resumed;
-    /* Of exact passes. */
+    /* Used by exact passes. */
     bool in_place;         /* this one reads experts in host memory */
     double host_hits;      /* experts that a pass needs from host memory, an average */
     uint64_t hits_before;  /* the store's count when the last pass began, */
@@ -140,7 +140,7 @@ static moe_weight shape_of(const moe_tensor_map *map, uint32_t layer, moe_expert
                         .row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in)};
 }
 
-/* All except the tables. */
+/* The rules without the tables. */
 static moe_resident_buddies rules_of(const moe_lossy *lossy, uint32_t layer)
 {
     const moe_buddy_options *o = &lossy->buddy;
@@ -211,7 +211,7 @@ static int record(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
 }
 
 /* Plays the pass from r->first on, and records it first if necessary. MOE_ERR_UNSUPPORTED: the
- * device cannot. *fits: such a step can be recorded; else nothing has been done. */
+ * device cannot record it. *fits: such a step can be recorded; if not, does nothing. */
 static int launch(moe_recorded_pass *r, const moe_pass *pass, bool *fits, moe_error *err)
 {
     moe_device *device = r->runner->device;
@@ -338,9 +338,9 @@ static uint32_t next_tail(const moe_recorded_pass *r, uint32_t layer)
     return refused || next >= n_layer ? n_layer : next;
 }
 
-/* How many slots the pass is offered for what it reads over the link. Where they are many, what it
- * gave up for its first layers it would miss in its last ones: then only slots of layers that it
- * is through with are for the taking. */
+/* Decides how many slots the pass is offered for experts that it reads over the link. If there are
+ * many offers, the pass could overwrite in its first layers what its last layers need: then it is
+ * only offered slots of layers that it has finished. */
 static void want_offers(const moe_recorded_pass *r, moe_recorded_reach *by)
 {
     const double n_slots = (double)r->runner->plan->expert_slots;
@@ -377,8 +377,8 @@ static int play_tail(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
     return MOE_OK;
 }
 
-/* Serves the layer that stopped what was played, and those up to the next tail, `gap` layers behind
- * at least; and plays that. */
+/* Serves the layer that stopped what was played and the layers up to the next tail, which begins at
+ * least `gap` layers later. Then plays that tail. */
 static int go_on_from(moe_recorded_pass *r, const moe_pass *pass, uint32_t layer, uint32_t gap,
                       moe_error *err)
 {
@@ -392,7 +392,7 @@ static int go_on_from(moe_recorded_pass *r, const moe_pass *pass, uint32_t layer
                                                                      : status;
 }
 
-/* Tells of what was played last. *end: the layer that stopped it, or n_layer. */
+/* Notes the results of what was played last. *end: the layer that stopped it, or n_layer. */
 static int take_played(moe_recorded_pass *r, const moe_pass *pass, uint32_t *end, moe_error *err)
 {
     const moe_model_config *c = r->runner->config;
@@ -416,7 +416,7 @@ static int take_played(moe_recorded_pass *r, const moe_pass *pass, uint32_t *end
     return status;
 }
 
-/* An exact pass's: whatever the device has not computed, the host does. */
+/* Takes the results of an exact pass. The host computes what the device has not computed. */
 static int take_exact(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
 {
     const uint32_t n_layer = r->runner->config->n_layer;
@@ -435,7 +435,7 @@ static int take_exact(moe_recorded_pass *r, const moe_pass *pass, moe_error *err
             status = take_played(r, pass, &end, err);
         }
     }
-    /* The host has gone on to the end: there was no tail, or no room for one. */
+    /* True if the host went on to the end, because there was no tail, or no room for one. */
     bool by_host = r->first == n_layer;
     if (n_early > 1 || (n_early > 0 && by_host)) {
         wait_longer(r);
@@ -451,7 +451,7 @@ static int take_exact(moe_recorded_pass *r, const moe_pass *pass, moe_error *err
     return status;
 }
 
-/* A lossy pass's. *done false: the result cannot be used. */
+/* Takes the results of a lossy pass. *done is false if they cannot be used. */
 static int take_results(moe_recorded_pass *r, const moe_pass *pass, bool *done, moe_error *err)
 {
     bool last;
@@ -491,7 +491,7 @@ static bool is_recorded(const moe_recorded_pass *r, const moe_pass *pass)
            (r->kind == MOE_RECORDED_DRAFT || !moe_pass_needs_host_routing(r->runner, pass));
 }
 
-/* Counts what the last pass needed from host memory, if it was of this kind. */
+/* Counts the experts that the last pass needed from host memory, if it was of this kind. */
 static void count_host_hits(moe_recorded_pass *r)
 {
     uint64_t hits = moe_expert_store_host_hits(r->runner->experts);
@@ -502,7 +502,7 @@ static void count_host_hits(moe_recorded_pass *r)
     r->counted_pass = r->runner->n_passes;
 }
 
-/* Whether experts in host memory are read there. Bits do not depend on it. */
+/* Whether experts in host memory are read in place. The bits do not depend on it. */
 static bool reads_in_place(const moe_recorded_pass *r)
 {
     const moe_recorded_parts *p = r->parts;
@@ -575,8 +575,8 @@ static const unsigned passes_of[MOE_RECORDED_KINDS] = {[MOE_RECORDED_DRAFT] = MO
                                                        [MOE_RECORDED_EXACT] = MOE_HOOK_ON_EXACT,
                                                        [MOE_RECORDED_LOSSY] = MOE_HOOK_ON_LOSSY};
 
-/* With how many experts of a pass in host memory the link takes as long for them as the host for
- * routing its layers. */
+/* The number of a pass's experts in host memory for which the link takes as long as the host takes
+ * to route the layers. */
 static double most_in_place(const moe_recorded_parts *parts)
 {
     const moe_model_config *c = parts->runner->config;

@@ -29,7 +29,7 @@ typedef enum moe_recorded_kind {
     MOE_RECORDED_KINDS
 } moe_recorded_kind;
 
-/* What recorded passes work on; all of it must outlive them. */
+/* The parts of the engine that recorded passes use; all of them must outlive the passes. */
 typedef struct moe_recorded_parts {
     moe_runner *runner; /* complete */
     const moe_tensor_map *map;
@@ -43,20 +43,23 @@ typedef struct moe_recorded_parts {
 
 typedef struct moe_recorded_passes moe_recorded_passes;
 
-/* The device memory of all kinds, by the options; 0 if the device cannot record such a model. */
+/* The device memory that all kinds take with these options; 0 if the device cannot record such a
+ * model. */
 uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_program *program,
                                    const moe_engine_options *options, bool keeps_experts);
-/* Each kind adds a hook to the runner, which takes over the passes that it can replay. The host
- * routes all passes of a kind: without a device that records; drafts without a self draft, in
- * trees, and with random stand-ins; other kinds if no expert is kept; lossy ones unless only
- * buddies act, by rules that devices know. The caller closes *out, also after a failure.
+/* Each kind adds a hook to the runner, which takes over the passes that it can replay. The caller
+ * closes *out, also after a failure.
  *
- * A single pass is not taken over if it is of a form that is not recorded (more rows, rows without
- * logits, ..), after it was tried and experts were missing, or once the device has refused to
- * record one of as many rows. The host then routes it as usual. */
+ * A kind is not added, and the host routes all its passes, if the device does not record. The same
+ * holds for drafts without a self draft, in trees, or with random stand-ins; for other kinds if no
+ * expert is kept; and for lossy passes unless only buddies act, by rules that devices know.
+ *
+ * The hook leaves a single pass to the host if passes of its form are not recorded (more rows, rows
+ * without logits, ..), if earlier passes were tried and experts were missing, or once the device
+ * has refused to record a pass with as many rows. */
 int moe_recorded_passes_open(moe_recorded_passes **out, const moe_recorded_parts *parts,
                              moe_error *err);
-/* No pass may run any more. */
+/* Call it when no pass runs any more. */
 void moe_recorded_passes_close(moe_recorded_passes **passes);
 
 /* Whether the device plays passes of the kind. NULL is allowed. */

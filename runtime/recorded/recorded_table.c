@@ -24,7 +24,7 @@ static size_t buddies_bytes(const moe_model_config *c, uint32_t max)
            moe_align64((size_t)c->n_expert * max * sizeof(uint16_t));
 }
 
-/* Of x, or of norm. */
+/* Bytes of the kept x, or of the kept norm. */
 static size_t kept_bytes(const moe_model_config *c, uint32_t n_rows)
 {
     return moe_align64((size_t)n_rows * c->n_embd * sizeof(float));
@@ -97,7 +97,7 @@ int moe_recorded_table_open(moe_recorded_table *t, moe_device *device,
     t->results = moe_calloc(1, t->results_at - t->taken_at + t->results_bytes);
     t->reach = moe_calloc(config->n_layer, config->n_expert);
     t->offers = moe_calloc(MOE_MOST_OFFERS, sizeof *t->offers);
-    /* The ranges and what is taken are sent behind the spares. */
+    /* The ranges and the marks of taken spares are sent behind the spares. */
     t->spares = moe_calloc(1, t->results_at - t->spares_at);
     t->ranges = moe_calloc(config->n_layer, sizeof *t->ranges);
     t->kept = moe_calloc(MOE_MOST_OFFERS, sizeof *t->kept);
@@ -203,7 +203,7 @@ static bool offers_hold(const moe_recorded_table *t, const moe_runner *runner)
     return hold;
 }
 
-/* Asks the store for slots: of each domain as many as is its share of the layers. */
+/* Asks the store to offer slots: from each domain in proportion to its share of the layers. */
 static void ask_for_offers(moe_recorded_table *t, moe_runner *runner, const moe_recorded_reach *by)
 {
     const moe_model_config *c = t->config;
@@ -262,7 +262,7 @@ static int send_offers(moe_recorded_table *t, moe_runner *runner, moe_error *err
                                        t->results_at - at, err);
 }
 
-/* Of the last pass: [MOE_MOST_OFFERS] */
+/* The slots that the last pass has taken: [MOE_MOST_OFFERS] */
 static const uint32_t *taken_in(const moe_recorded_table *t)
 {
     return (const uint32_t *)t->results;

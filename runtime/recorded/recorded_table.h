@@ -72,7 +72,7 @@ int moe_recorded_table_open(moe_recorded_table *table, moe_device *device,
                             const moe_recorded_table_options *options, moe_error *err);
 void moe_recorded_table_close(moe_recorded_table *table, moe_device *device);
 
-/* What a refresh goes by. */
+/* What a refresh depends on. */
 typedef struct moe_recorded_reach {
     const moe_speculation *confined; /* whose drafts use the table, by moe_draft_residents(); or
                                       * NULL */
@@ -90,23 +90,25 @@ int moe_recorded_table_refresh(moe_recorded_table *table, moe_runner *runner,
 /* Where the device can read the layer's experts since the last refresh (moe_expert_reach); host,
  * [n_expert]. */
 const uint8_t *moe_recorded_table_reach(const moe_recorded_table *table, uint32_t layer);
-/* What the last pass has kept in a layer; *n: how many. Changes the table as the device has. Once
- * for each layer, in their order; settle() says that all have been noted. */
+/* Returns the experts that the last pass has kept in a layer; *n: their number. Makes the same
+ * changes to the table that the device has made. Call once for each layer, in their order; settle()
+ * says that all have been noted. */
 const moe_kept_expert *moe_recorded_table_take_kept(moe_recorded_table *table, moe_runner *runner,
                                                     uint32_t layer, uint32_t *n);
 void moe_recorded_table_settle(moe_recorded_table *table);
-/* After a pass that has failed: nobody knows what it kept. */
+/* Call after a pass that has failed: it is unknown what the pass kept. */
 void moe_recorded_table_forget(moe_recorded_table *table, moe_runner *runner);
 /* Which experts of the layer were resident at the last refresh; host, [n_expert]. */
 const bool *moe_recorded_table_residents(const moe_recorded_table *table, uint32_t layer);
-/* Brings x and norm back that the layer began with which stopped the pass. */
+/* Restores the x and norm with which the layer began that stopped the pass. */
 int moe_recorded_table_restore(const moe_recorded_table *table, moe_runner *runner, moe_error *err);
-/* Writes the layer's places on the device into the job, and its buddies' into *buddies. first: the
- * layer with which the recording begins. */
+/* Writes the layer's places on the device into the job, and those of its buddies into *buddies.
+ * first: the layer with which the recording begins. */
 void moe_recorded_table_fill(const moe_recorded_table *table, const moe_runner *runner,
                              uint32_t layer, uint32_t first, moe_resident_experts *job,
                              moe_resident_buddies *buddies);
-/* Copies the last pass's results to the host; and returns a layer's place in them. */
+/* download() copies the last pass's results to the host; results() returns a layer's place in them.
+ */
 int moe_recorded_table_download(moe_recorded_table *table, moe_device *device, moe_error *err);
 moe_recorded_results moe_recorded_table_results(const moe_recorded_table *table, uint32_t layer);
 
