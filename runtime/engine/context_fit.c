@@ -5,7 +5,8 @@
 
 #include "runtime/pass/kv_cache.h"
 
-/* A session takes at most this part of the memory of experts and a session together, ... */
+/* A session takes at most 1 / SESSION_DIVISOR of the memory of experts and a session together, ...
+ */
 #define SESSION_DIVISOR 4
 /* ... unless its context has at most this many tokens, which a conversation needs. */
 #define LEAST_CONTEXT 4096u
@@ -34,7 +35,7 @@ static bool works(fit *f, uint32_t context)
            (!f->shares || leaves_experts(&f->input, &plan));
 }
 
-/* In tokens; 0: not even one page works. */
+/* The largest context that works, in tokens; 0: not even one page works. */
 static uint32_t largest(fit *f, uint32_t most)
 {
     if (works(f, most)) {

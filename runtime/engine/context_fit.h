@@ -6,11 +6,11 @@
 
 #include "runtime/engine/memory_plan.h"
 
-/* RAM of one session with so many tokens, KV cache apart. */
+/* RAM of one session with this many tokens, without its KV cache. */
 typedef uint64_t (*moe_session_bytes_fn)(const void *user, uint64_t n_tokens);
 
-/* At most input->context. If no context works, returns the smallest, whose plan then says what is
- * missing. */
+/* Returns a context of at most input->context. If none works, returns the smallest, whose plan then
+ * says what is missing. */
 uint32_t moe_fit_context(const moe_plan_input *input, moe_session_bytes_fn session_bytes,
                          const void *user);
 

@@ -149,7 +149,7 @@ static int open_any_cuda(moe_device **out, const moe_device_choice *choice, moe_
     int status = cuda.module->list(list, err);
     uint32_t n = status == MOE_OK ? list->n : 0;
     for (uint32_t i = 0; i < n && (i == 0 || status != MOE_OK); i++) {
-        /* Of the unusable ones only the first is tried, for its error. */
+        /* Only the first of the unusable GPUs is tried, for its error. */
         if (i == 0 || list->devices[i].why_not[0] == '\0') {
             status = open_cuda(out, choice, i, err);
         }

@@ -24,7 +24,7 @@ bool moe_device_choice_is_auto(const moe_engine_options *options);
 /* Checks options.device as far as possible without looking at the machine. */
 int moe_device_choice_check(const moe_engine_options *options, moe_error *err);
 /* NULL and "auto": opens the first usable GPU, else the CPU; logs one line about a GPU that is
- * present and cannot be used. A named device is opened, or the error returned. */
+ * present and cannot be used. For a named device, opens it or returns the error. */
 int moe_device_choice_open(moe_device **out, const moe_device_choice *choice, moe_error *err);
 
 #endif

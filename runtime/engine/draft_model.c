@@ -50,8 +50,8 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o,
         free(model);
         return moe_fail(err, status, "draft model: %.480s", reason.message);
     }
-    /* With a memory limit in the options, its sessions take its own slots: the rest is for the
-     * model that is sped up. Otherwise they take the machine's memory. */
+    /* If the options limit memory, the draft model's sessions take memory from its own slots,
+     * because the rest is for the main model. Otherwise they take the machine's memory. */
     if (o->host_memory != 0) {
         moe_memory_border_seal(&model->engine->border, &model->engine->plan);
     }
@@ -114,7 +114,7 @@ static int follow(moe_draft_model *model, moe_session_draft *d, moe_error *err)
     while (n < mirror->n_tokens && n < line->n_tokens && mirror->tokens[n] == line->tokens[n]) {
         n++;
     }
-    /* The last token's logits are wanted, so it is evaluated again if necessary. */
+    /* The last token's logits are needed, so that token is evaluated again if necessary. */
     n = n == line->n_tokens ? n - 1 : n;
     MOE_TRY(moe_session_truncate(mirror, n, err));
     return moe_session_feed(mirror, line->tokens + n, line->n_tokens - n, err);

@@ -18,18 +18,18 @@ typedef struct moe_engine_calls {
     void (*close)(moe_engine **engine);
 } moe_engine_calls;
 
-/* Opens the draft model before the model that it drafts for, so that its memory is known when that
- * one is planned. options: the main model's. calls must outlive it. *out stays NULL if they name no
- * draft model. */
+/* Opens the draft model before the main model, so that its memory is known when the main model is
+ * planned. options: the main model's; if they name no draft model, *out stays NULL. calls must
+ * outlive the draft model. */
 int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *options,
                          const moe_engine_calls *calls, moe_error *err);
 void moe_draft_model_close(moe_draft_model **model);
-/* The memory that it may take at most, in bytes. */
+/* The most memory that it may take, in bytes. */
 uint64_t moe_draft_model_bytes(const moe_draft_model *model);
 /* MOE_ERR_MISMATCH unless both have the same vocabulary. */
 int moe_draft_model_check(const moe_draft_model *model, const moe_engine *engine, moe_error *err);
 
-/* Drafts for the sessions whose draft is active: a chain each; with branching trees, siblings along
+/* Drafts a chain for each session whose draft is active; with branching trees, also siblings along
  * the likeliest path. context: the draft model (moe_draft_parts.run_model). */
 int moe_draft_model_run(void *context, moe_speculation *speculation,
                         moe_session_draft *const *drafts, size_t n, moe_error *err);

@@ -104,7 +104,7 @@ static const moe_engine_calls engine_calls = {.options_init = moe_engine_options
                                               .open = moe_engine_open,
                                               .close = moe_engine_close};
 
-/* Opens up to the plan: enough to say whether and how the model will fit. */
+/* Opens an engine up to its memory plan, which says whether and how the model will fit. */
 static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe_error *err)
 {
     unsigned cpu_features;
@@ -250,7 +250,7 @@ static uint64_t active_bytes(const moe_engine *engine)
     return bytes;
 }
 
-/* For an engine that opened only the vocabulary. */
+/* Describes an engine that opened only the vocabulary. */
 static void describe_vocabulary(const moe_engine *engine, moe_engine_info *info)
 {
     *info = (moe_engine_info){

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The drafting layer that an engine opens: in the model's own files, or in a file of its own. */
+/* Opens an engine's drafting layer, from the model's files or from a separate file. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "runtime/engine/engine_parts.h"
 #include "runtime/model/gguf_internal.h"
 
-/* Number `value` of the file's architecture under this key; `value` stays if there is none. */
+/* Reads the number under this key of the file's architecture; if there is none, `value` stays. */
 static int read_key(const moe_gguf *gguf, const char *architecture, const char *suffix,
                     uint32_t *value, moe_error *err)
 {
@@ -22,7 +22,7 @@ static int read_key(const moe_gguf *gguf, const char *architecture, const char *
     return moe_gguf_get_u32(gguf, key, value, err);
 }
 
-/* A file of its own must say that it belongs to such a model: the same architecture and width, and
+/* Checks that a separate file belongs to such a model: it has the same architecture and width, and
  * the layer behind the model's last. */
 static int check_own_file(const moe_engine *engine, const char *path, moe_error *err)
 {
@@ -95,7 +95,8 @@ int moe_engine_open_head(moe_engine *engine, const moe_engine_options *o, moe_er
     return moe_draft_head_layout(engine->draft_head, engine->device, (moe_kv_type)o->kv_cache, err);
 }
 
-/* The model's book has whole tensors of the layer's experts: this one has each expert. */
+/* The model's book has checksums of whole tensors of the layer's experts; this book has one for
+ * each expert. */
 static int open_book(moe_engine *engine, const moe_model_reader_options *reading, moe_error *err)
 {
     static const char suffix[] = "-draft";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The low-bit copies of experts that an engine opens for lossy mode low_bit: their file, the slots
- * that they have in the plan, and the store that fills those. */
+/* Opens the low-bit copies of experts for lossy mode low_bit: their file, their slots in the plan,
+ * and the store that fills the slots. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -73,7 +73,7 @@ void moe_engine_close_low_bit(moe_engine *engine)
     moe_low_bit_close(&engine->low_bit_file);
 }
 
-/* What copies cost is part of what experts cost; and by itself. */
+/* Adds the costs of copies to the costs of experts, and also reports them separately. */
 void moe_engine_count_low_bit(const moe_engine *engine, moe_engine_stats *stats)
 {
     if (engine->low_bit_experts == NULL) {

@@ -36,7 +36,7 @@
 /* A reserve for staging of weights, the reader's tables, thread stacks, a session's sampler. */
 #define RESERVE_BYTES (4u << 20)
 
-/* Baselines that keep only experts kept for good. */
+/* True for baselines that keep no experts except those kept for good. */
 static bool keeps_nothing(moe_offload_mode mode)
 {
     return mode != MOE_OFFLOAD_AUTO;
@@ -101,7 +101,8 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     return status == MOE_OK ? moe_engine_open_copies(engine, o, err) : status;
 }
 
-/* The biases of experts are in the device's memory, which the host cannot read. */
+/* True if experts have biases that the host cannot read, because they are in the device's memory.
+ */
 static bool lacks_biases(const moe_engine *engine)
 {
     bool biases = false;
@@ -112,7 +113,7 @@ static bool lacks_biases(const moe_engine *engine)
     return biases && (engine->device->features & MOE_DEVICE_READABLE) == 0;
 }
 
-/* The type of a tensor that only the CPU computes with. */
+/* Finds a tensor whose type only the CPU computes with. */
 static bool find_cpu_only_type(const moe_gguf *gguf, uint32_t *type)
 {
     for (size_t i = 0; i < moe_gguf_n_tensors(gguf); i++) {
@@ -125,7 +126,8 @@ static bool find_cpu_only_type(const moe_gguf *gguf, uint32_t *type)
     return false;
 }
 
-/* Of the device, as moe_device_feature, besides what the program's operations need. */
+/* The features that a device needs (moe_device_feature) besides those of the program's operations.
+ */
 static unsigned needed_features(const moe_engine *engine, moe_kv_cache_type kv, uint32_t *any_type)
 {
     bool small = kv == MOE_KV_CACHE_Q4_0 || kv == MOE_KV_CACHE_F8;
@@ -134,8 +136,8 @@ static unsigned needed_features(const moe_engine *engine, moe_kv_cache_type kv, 
            (engine->map.n_scales > 0 ? MOE_DEVICE_SCALED_WEIGHTS : 0);
 }
 
-/* Stored positions that a step writes at once, at most. A lossy pass that is compared with the
- * exact one stores both side by side; lookahead and drafts store theirs behind the timeline. */
+/* The most positions that a step stores at once. A lossy pass that is compared with an exact one
+ * stores both side by side; lookahead and drafts store theirs behind the timeline. */
 static uint32_t most_rows(const moe_engine *engine, const moe_engine_options *o)
 {
     uint32_t rows = engine->prefill_chunk * (moe_lossy_is_asked(o) ? 2 : 1);
@@ -144,7 +146,7 @@ static uint32_t most_rows(const moe_engine *engine, const moe_engine_options *o)
     return (rows > drafted ? rows : drafted) + (o->lookahead > 0 ? o->lookahead + 2 : 0);
 }
 
-/* ... of them those that may lie behind a full context: the nodes of trees, which are not all
+/* The part of them that may lie behind a full context: the nodes of trees, not all of which are
  * accepted, the second copy of a lossy pass, and a token that lookahead has begun. Chains end with
  * the context. */
 static uint32_t rows_beyond(const moe_engine *engine, const moe_engine_options *o)
@@ -153,7 +155,7 @@ static uint32_t rows_beyond(const moe_engine *engine, const moe_engine_options *
            (o->lookahead > 0 ? 2 : 0);
 }
 
-/* A device that chooses positions has room for the scores of so many. */
+/* Checks that a device which chooses positions has room for their scores. */
 static int check_indexers(const moe_engine *engine, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
@@ -217,8 +219,8 @@ static moe_place_shape expert_shape(const moe_engine *engine)
                              .max_rows = engine->prefill_chunk};
 }
 
-/* On a simulated device the host's team computes on the cores that stand for the device: it has
- * half of the threads, so that neither starves. */
+/* On a simulated device, the host's team computes on the same cores as the device. It gets half of
+ * the threads, so that neither starves. */
 static int open_places(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     moe_device *device = engine->device;
@@ -282,8 +284,8 @@ static double share_of_hottest(const float *hotness, uint64_t n_all, uint64_t n)
     return all > 0.0 ? kept / all : 0.0;
 }
 
-/* The host tier gives up what the device holds, and takes what it loses: no expert needs two slots
- * (expert_store.h). */
+/* The host tier drops experts that the device holds, and takes experts that leave the device, so no
+ * expert needs two slots (expert_store.h). */
 static int expect_hits(moe_engine *engine, moe_error *err)
 {
     moe_memory_plan *plan = &engine->plan;
@@ -315,7 +317,8 @@ static uint64_t session_bytes_of(const void *engine, uint64_t n_tokens)
     return moe_engine_session_state(engine, n_tokens);
 }
 
-/* What cards behind the first have for experts, and the host's memory for rows between them. */
+/* Measures the memory that the cards behind the first have for experts, and the host's memory for
+ * rows between cards. */
 static void measure_cards(const moe_engine *engine, const moe_engine_options *o,
                           const moe_device_limits *limits, moe_plan_input *input)
 {

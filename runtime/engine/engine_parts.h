@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* How an engine is opened in parts, and what its other files ask of it. Each function's file is
- * named. */
+/* The parts of opening an engine, and the functions that the engine's other files call. Each names
+ * its file. */
 #ifndef MOE_ENGINE_PARTS_H
 #define MOE_ENGINE_PARTS_H
 
@@ -21,33 +21,33 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *options,
 int moe_engine_open_texts(moe_engine *engine, moe_error *err);
 /* engine_sidecar.c */
 int moe_engine_open_sidecar(moe_engine *engine, const moe_engine_options *options, moe_error *err);
-/* engine_sidecar.c, for open_memory: the checksums that are known. */
+/* engine_sidecar.c, for open_memory: loads the known checksums. */
 int moe_engine_open_book(moe_engine *engine, const moe_engine_options *options, moe_error *err);
-/* engine_sidecar.c, when all is open: the thread that makes the others. */
+/* engine_sidecar.c, when all is open: starts the thread that makes the missing checksums. */
 int moe_engine_make_checksums(moe_engine *engine, const moe_engine_options *options,
                               moe_error *err);
 /* engine_sidecar.c: decides by the options and the calibration whether to fill slots ahead; sets
  * engine->warms. MOE_ERR_ARGUMENT when the option is set and cannot act. */
 int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *options,
                                moe_error *err);
-/* engine_open.c: threads and kernels, and no memory yet. */
+/* engine_open.c: opens the device with its threads and kernels; allocates no memory yet. */
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *options,
                            unsigned cpu_features, moe_error *err);
-/* engine_head.c: the drafting layer that the options ask for, if any; then, for open_memory, its
- * memory. */
+/* engine_head.c: open_head() opens the drafting layer that the options ask for, if any; load_head()
+ * loads it, for open_memory. */
 int moe_engine_open_head(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 int moe_engine_load_head(moe_engine *engine, moe_error *err);
-/* engine_low_bit.c: the file of low-bit copies that the options ask for, if any; for open_memory,
- * their slots. */
+/* engine_low_bit.c: open_low_bit() opens the file of low-bit copies that the options ask for, if
+ * any; open_low_bit_store() allocates their slots, for open_memory. */
 int moe_engine_open_low_bit(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 int moe_engine_open_low_bit_store(moe_engine *engine, const moe_engine_options *options,
                                   moe_error *err);
 void moe_engine_close_low_bit(moe_engine *engine);
-/* Adds what copies have cost. */
+/* Adds the costs of low-bit copies to the statistics. */
 void moe_engine_count_low_bit(const moe_engine *engine, moe_engine_stats *stats);
-/* engine_open.c: engine->plan. */
+/* engine_open.c: computes engine->plan. */
 int moe_engine_plan(moe_engine *engine, const moe_engine_options *options, moe_error *err);
-/* engine_open.c: what the plan counts. */
+/* engine_open.c: allocates the memory that the plan counts. */
 int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 /* engine_runner.c, for open_memory: the rotary frequencies of the context that the engine has; then
  * the hooks of drafts, lossy modes, observers and recorded passes. */
@@ -63,18 +63,18 @@ static inline bool moe_engine_keeps_experts(const moe_engine *engine)
     return engine->offload == MOE_OFFLOAD_AUTO || engine->offload == MOE_OFFLOAD_CACHING;
 }
 
-/* engine_open.c, in place of open_memory for an engine that is only planned: checks that the parts
- * which opening would find by name, and those which need a calibration, are available: the cache
- * policy, speculation, lossy modes. */
+/* engine_open.c, instead of open_memory if the engine is only planned: checks that the parts which
+ * opening would find by name or which need a calibration are available: cache policy, speculation,
+ * lossy modes. */
 int moe_engine_check_parts(moe_engine *engine, const moe_engine_options *options, moe_error *err);
-/* text_api.c, in place of all the others: the tokenizer and the chat template alone. */
+/* text_api.c, instead of all the others: opens the tokenizer and the chat template alone. */
 int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *options,
                                moe_error *err);
 
 /* ---- An opened engine ---- */
 
-/* engine_users.c: each object that points into an engine holds it; the last one to let go frees it.
- */
+/* engine_users.c: each object that points into an engine holds it; releasing the last hold frees
+ * it. */
 void moe_engine_hold(const moe_engine *engine);
 void moe_engine_release(const moe_engine *engine);
 /* text_api.c: MOE_ERR_UNSUPPORTED if the model's file has no tokenizer. */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* What the engine gives to its runner besides memory and weights: rotary frequencies, hooks. */
+/* Gives the runner what it needs besides memory and weights: rotary frequencies and hooks. */
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_parts.h"
 #include "runtime/recorded/recorded_pass.h"
 
-/* A model with two sets of factors has them for contexts up to the one it was first trained for and
- * beyond it. The engine's context decides, so that all keys of the cache have the same. */
+/* Some models have two sets of factors, for contexts up to the one that they were first trained for
+ * and for longer ones. The engine's context decides which is used, so that all keys of the cache
+ * have the same. */
 int moe_engine_open_frequencies(moe_engine *engine, moe_error *err)
 {
     const moe_model_config *c = &engine->config;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What an engine does with its model's sidecar: reads it when it opens, warms the expert slots by
+/* An engine's use of its model's sidecar: reads it when the engine opens, warms the expert slots by
  * it, and lets calibration and learning write it. runtime/sidecar does the work. */
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
@@ -70,8 +70,8 @@ int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *o, 
     if (o->warm_start == MOE_SWITCH_ON && engine->sidecar.hotness == NULL) {
         return moe_calibration_fail_missing("options.warm_start", o, err);
     }
-    /* With costs in bytes, and with replayed routing, runs repeat to the expert; the time at which
-     * reads end does not. */
+    /* With costs in bytes, and with replayed routing, two runs use exactly the same experts; but
+     * reads do not end at the same times. */
     bool repeats = moe_speculation_by_bytes(o) || o->lab->route_trace != NULL;
     engine->warms = o->warm_start == MOE_SWITCH_ON || (o->warm_start == MOE_SWITCH_AUTO && keeps &&
                                                        engine->sidecar.hotness != NULL && !repeats);

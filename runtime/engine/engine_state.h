@@ -134,7 +134,7 @@ struct moe_engine {
     moe_recorded_passes *recorded;     /* NULL: the device does not record */
 };
 
-/* The rounding of a session's allocations to whole pages. */
+/* What rounding a session's allocations to whole pages may add. */
 #define MOE_SESSION_SLACK (4u * 4096u)
 
 struct moe_session {
@@ -181,7 +181,7 @@ struct moe_session {
 #define MOE_SESSION_FLOAT_GEMM 2u /* ... by an engine with MOE_FLOAT_GEMM_BLAS */
 #define MOE_SESSION_MARKS      3u
 
-/* The marks of what is left of the timeline. */
+/* The marks of the timeline as it is now. */
 static inline uint32_t moe_session_marks(const moe_session *s)
 {
     uint32_t n = s->n_evaluated > s->replay_end ? s->n_evaluated : s->replay_end;

@@ -195,7 +195,7 @@ static struct json_object *describe_huge_pages(void)
     return huge;
 }
 
-/* Sets a ring up and tears it down: a kernel with the system call may still refuse it to
+/* Sets a ring up and tears it down: a kernel that has the system call may still refuse it in
  * containers. */
 static struct json_object *describe_io(void)
 {

@@ -12,9 +12,9 @@
 #include "offload/memory_border.h"
 #include "runtime/base/alloc.h"
 
-/* Without a budget in the options, this part of the free memory is left to the rest of the machine.
- * This part of a control group's limit is left free too, so that even a small group holds the
- * kernel's share (page tables, stacks, a little page cache). */
+/* Without a budget in the options, 1 / HEADROOM_DIVISOR of the free memory is left to the rest of
+ * the machine. The same part of a control group's limit is left free, so that even a small group
+ * has room for the kernel's share (page tables, stacks, a little page cache). */
 #define HEADROOM_DIVISOR 8
 #define MIB              1048576.0
 /* The most that is left free of a limit. */
@@ -58,7 +58,7 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* The number of experts that slots of so many bytes hold. */
+/* The number of experts that slots of this many bytes hold. */
 static uint64_t n_slots(const moe_memory_plan *plan, uint64_t bytes, uint64_t full_bytes)
 {
     const double share = (double)bytes / (double)full_bytes;
@@ -151,8 +151,8 @@ static int share_with_copies(const moe_plan_input *in, moe_memory_plan *plan, mo
     return MOE_OK;
 }
 
-/* What cards behind the first have for slots; one that cannot hold the experts of a token in a
- * layer holds none. */
+/* The bytes that a card behind the first has for slots. A card that cannot hold the experts of a
+ * token in a layer gets none. */
 static uint64_t room_of_card(const moe_plan_input *in, uint32_t card)
 {
     return in->card_room[card] >= floor_slots_bytes(in) ? in->card_room[card] : 0;
@@ -206,7 +206,8 @@ static int share_out_cards(const moe_plan_input *in, uint64_t first, moe_memory_
     if (card_of_layer == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for planning");
     }
-    /* If there is room for all experts, whole layers decide how much of it is used. */
+    /* If there is room for all experts, cards are filled with whole layers, which decides how much
+     * of it is used. */
     bool all = plan->expert_cache == in->slots.full_bytes;
     for (uint32_t k = 1; k < plan->cards; k++) {
         uint64_t bytes = all ? room_of_card(in, k) : min_u64(left, room_of_card(in, k));
@@ -264,9 +265,9 @@ static uint64_t set_aside(const moe_plan_input *in, const moe_memory_plan *plan)
     return min_u64(asked > more ? asked : more, plan->budget - plan->floor);
 }
 
-/* With all experts on the device, host slots only hold what is on its way there: as many as reads
- * and copies keep busy. Further sessions may take the place of experts, which then come back from
- * the host, so they keep the whole. */
+/* With all experts on the device, host slots only hold experts on their way there: as many as reads
+ * and copies keep busy. If there may be further sessions, they can displace experts, which then
+ * come back from the host, so the host tier keeps its full size. */
 static uint64_t most_host_slots_bytes(const moe_plan_input *in, const moe_memory_plan *plan)
 {
     uint64_t full = in->slots.host_full_bytes;
@@ -310,9 +311,8 @@ static int plan_one_memory(const moe_plan_input *in, moe_memory_plan *plan, moe_
     return status;
 }
 
-/* The process's memory now and what is free, less an eighth. But a process may hold pages that
- * others pay for (of libraries); these must not count as room that a control group's limit lacks.
- */
+/* The process's memory now and the free memory, less an eighth. A process may hold pages that are
+ * charged to others (of libraries); these must not count as room within a control group's limit. */
 static uint64_t default_budget(const moe_plan_input *in)
 {
     uint64_t budget =
@@ -360,7 +360,7 @@ static int sessions_in_one_memory(const moe_plan_input *in, moe_memory_plan *pla
     return MOE_OK;
 }
 
-/* Slots whose memory holds so many lent pages. */
+/* The number of slots whose memory holds this many lent pages. */
 static uint64_t slots_of_pages(const moe_plan_input *in, uint64_t page_bytes, uint64_t n_pages)
 {
     uint64_t run = (page_bytes + in->slots.slot_bytes - 1) / in->slots.slot_bytes;
@@ -368,7 +368,7 @@ static uint64_t slots_of_pages(const moe_plan_input *in, uint64_t page_bytes, ui
     return (n_pages + pages - 1) / pages * run;
 }
 
-/* Slots that sessions beyond the first borrow when so many bytes are free. */
+/* The number of slots that sessions beyond the first borrow when this many bytes are free. */
 static uint64_t slots_lent(const moe_plan_input *in, uint64_t n_sessions, uint64_t left)
 {
     uint64_t slots = 0;

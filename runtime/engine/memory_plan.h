@@ -34,7 +34,7 @@ typedef struct moe_plan_input {
     uint32_t context;
 } moe_plan_input;
 
-/* MOE_ERR_BUDGET when the budget is below the floor; the plan is filled in all the same. */
+/* MOE_ERR_BUDGET when the budget is below the floor; fills in the plan all the same. */
 int moe_memory_plan_make(const moe_plan_input *input, moe_memory_plan *plan, moe_error *err);
 
 #endif

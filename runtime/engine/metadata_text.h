@@ -10,8 +10,8 @@
 /* "u32", "string[4096]". */
 void moe_metadata_type_text(const moe_gguf_kv *kv, char *out, size_t size);
 
-/* The value: strings with control characters as escapes ("\n", "\x1b"), arrays in brackets. What
- * does not fit ends in "...". */
+/* Writes the value: strings with control characters as escapes ("\n", "\x1b"), arrays in brackets.
+ * A text that does not fit ends in "...". */
 void moe_metadata_value_text(const moe_gguf_kv *kv, char *out, size_t size);
 
 /* An allocated, terminated copy of the view with control characters as escapes; NULL when memory is

@@ -22,7 +22,7 @@ int moe_option_set_take(moe_option_set *set, const moe_engine_options *given, mo
  * Checks no other field. */
 int moe_option_values_check(const moe_engine_options *options, moe_error *err);
 
-/* "on-demand", as messages say it. */
+/* The mode's name in messages, for instance "on-demand". */
 const char *moe_offload_name(moe_offload_mode mode);
 
 #endif

@@ -156,7 +156,7 @@ const float *moe_session_logits(const moe_session *session)
 }
 
 /* Cuts back to the latest place for which recurrent layers have a state and layers with a window
- * the pages; the tokens from there to n are evaluated again. */
+ * have their pages. The tokens from there to n are evaluated again. */
 static void cut_back(moe_session *session, uint32_t n)
 {
     moe_engine *engine = session->engine;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What writing and reading a session's file have in common. */
+/* Code that writing and reading a session's file share. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -24,9 +24,10 @@
 
 #define MOE_SESSION_MAGIC   "MOESESS"
 #define MOE_SESSION_VERSION 9u
-/* ... of a session with a drafting layer. */
+/* The version of the file of a session with a drafting layer. */
 #define MOE_SESSION_VERSION_WITH_HEAD 10u
-/* A moe_sampling up to its frequency_penalty; this version of the file holds no more of it. */
+/* 64-bit words of a moe_sampling up to frequency_penalty: the part of it that this version of the
+ * file holds. */
 #define MOE_SESSION_SAMPLING_WORDS 6u
 
 typedef struct moe_session_header {
@@ -47,8 +48,9 @@ typedef struct moe_session_header {
     uint64_t state_bytes;           /* of recurrent layers; 0: the model has none */
     uint32_t replay_end;
     uint32_t n_kv_groups;
-    /* A moe_weights_identity: all checksums of the weights, or 0 where these were not all known;
-     * and the model's files as they were. What follows the tokens is of those weights. */
+    /* A moe_weights_identity: the checksum of all weights, or 0 if not all checksums were known;
+     * and the state of the model's files. Everything behind the tokens was computed from those
+     * weights. */
     uint64_t weights_whole, weights_files;
     uint32_t marks, marked_from; /* as in a moe_session; 0: an exact run computed it */
 } moe_session_header;
@@ -84,7 +86,7 @@ _Static_assert(sizeof *((moe_session *)0)->tokens == 4 &&
 _Static_assert(MOE_SESSION_SAMPLING_WORDS * 8 == offsetof(moe_sampling, reserved),
                "a moe_sampling up to its frequency_penalty");
 
-/* A file that is written or read; either way through the same calls, in the same order. */
+/* A file that is written or read. Both use the same calls in the same order. */
 typedef struct moe_session_file {
     FILE *file;
     XXH3_state_t *hash;
@@ -100,7 +102,8 @@ int moe_session_file_begin(moe_session_file *f, moe_error *err);
 void moe_session_file_end(moe_session_file *f);
 /* Writes the bytes, or reads them. */
 int moe_session_file_bytes(moe_session_file *f, void *data, size_t size);
-/* Writes what the device has there, or puts what is read there; NULL: what is read is dropped. */
+/* Writes the bytes at this place on the device, or reads bytes to it; NULL: drops the bytes read.
+ */
 int moe_session_file_block(moe_session_file *f, moe_device *device, void *address, size_t size);
 /* KV pages; the file has those of each group from its first one on. */
 int moe_session_file_pages(moe_session_file *f, const moe_session *session, const uint32_t *first);

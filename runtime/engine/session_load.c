@@ -89,8 +89,8 @@ static bool has_these_weights(const moe_session_header *h, moe_engine *engine)
     return moe_weights_identity_matches(&now, &then);
 }
 
-/* What an engine with lossy modes computed is of no use to one without, and likewise for the other
- * marks. An exact engine's serves everybody. */
+/* An engine without lossy modes cannot use what one with them computed; the same holds for the
+ * other marks. Every engine can use what an exact engine computed. */
 static bool is_usable(const moe_session_header *h, moe_engine *engine)
 {
     return has_these_weights(h, engine) && (h->marks & ~engine->marks) == 0;
@@ -116,8 +116,8 @@ static int fail_usable(const moe_session_header *h, moe_engine *engine, const mo
                           "written to, replaced or found damaged since");
 }
 
-/* Reads which pages the file has of each group. The session leaves out those that it would have
- * freed itself: another engine may free fewer, and one with a short context frees none. */
+/* Reads which pages of each group the file has. The session skips pages that it would have freed
+ * itself: another engine may free fewer, and an engine with a short context frees none. */
 static int get_first_pages(moe_session_file *in, moe_session *session, uint32_t *in_file)
 {
     const moe_kv_pool *pool = &session->engine->kv;
@@ -207,7 +207,8 @@ static bool is_behind(const moe_session_head_header *h)
     return (h->flags & MOE_SESSION_HEAD_BEHIND) != 0;
 }
 
-/* A session with another drafting layer, or whose file has none, has that layer begin anew. */
+/* If the file has no drafting layer, or another one than the session, the session's drafting layer
+ * starts from nothing. */
 static int get_head(moe_session_file *in, const moe_session_header *header, moe_session *s)
 {
     moe_head_line *line = s->draft != NULL ? s->draft->head : NULL;
@@ -246,7 +247,7 @@ static int get_head(moe_session_file *in, const moe_session_header *header, moe_
     return status == MOE_OK ? moe_session_file_head_pages(in, line, h.n_entries) : status;
 }
 
-/* What follows from the model's weights. */
+/* Reads the parts of the file that were computed from the model's weights. */
 static int get_computed(moe_session_file *in, const moe_session_header *h, moe_session *s)
 {
     s->n_evaluated = h->n_evaluated;
@@ -285,8 +286,8 @@ static int check_sum(moe_session_file *in)
     return MOE_OK;
 }
 
-/* ... of other weights, or computed in another way: only the file's checksum is of use. All tokens
- * are then to be evaluated. */
+/* Skips what was computed from other weights, or in another way, and checks the file's checksum
+ * alone. All tokens must then be evaluated again. */
 static int skip_computed(moe_session_file *in, const moe_session_header *h, const moe_session *s)
 {
     MOE_TRY(skip_to_sum(in));

@@ -7,7 +7,7 @@
 #include "runtime/engine/engine_parts.h"
 #include "runtime/program/op_forms.h"
 
-/* The part of the memory for experts that a panel may take, which slots lend it. */
+/* A panel may take 1 / PANEL_SHARE of the memory for experts; slots lend it. */
 #define PANEL_SHARE 8u
 
 /* Positions that a row carries from layer to layer. */
@@ -61,7 +61,7 @@ bool moe_panel_is_awaited(const moe_session *session)
     return engine->panel.session != NULL && engine->panel.session != session && is_long(session);
 }
 
-/* Takes the memory for a panel of so many rows: their stream, their pages, a state. */
+/* Takes the memory for a panel of n_rows rows: their stream, their pages, a state. */
 static bool take(moe_engine *engine, moe_session *session, uint32_t n_rows)
 {
     moe_panel p = {.session = session, .n_rows = n_rows};
@@ -80,7 +80,8 @@ static bool take(moe_engine *engine, moe_session *session, uint32_t n_rows)
     return false;
 }
 
-/* For as many of the session's rows as there is memory for; none is no error. */
+/* Begins a panel for as many of the session's rows as there is memory for. If there is none, that
+ * is not an error. */
 static bool begin(moe_engine *engine, moe_session *session)
 {
     uint32_t rows = moe_session_n_unevaluated(session);

@@ -9,8 +9,8 @@
 #include "runtime/engine/engine_state.h"
 
 /* Decides how many rows a panel of this engine has at most (plan.panel_rows): as many as
- * options.panel asks for, or what a share of the memory for experts holds. MOE_ERR_UNSUPPORTED:
- * they are asked for, and the model cannot have them. */
+ * options.panel asks for, or as many as a share of the memory for experts holds.
+ * MOE_ERR_UNSUPPORTED: the options ask for panels and the model cannot have them. */
 int moe_panel_plan(moe_engine *engine, uint32_t asked, moe_error *err);
 /* The session of the list that has a panel under way, or for which one was begun now; or NULL. */
 moe_session *moe_panel_find(moe_engine *engine, moe_session *const *sessions, size_t n);
@@ -18,12 +18,13 @@ moe_session *moe_panel_find(moe_engine *engine, moe_session *const *sessions, si
 bool moe_panel_is_awaited(const moe_session *session);
 /* Whether all chunks have been carried out. */
 bool moe_panel_is_done(const moe_engine *engine);
-/* What is to be carried out next; and that it was, which had so many rows. */
+/* next_chunk() returns the chunk to carry out next; go_on() notes that it was carried out, and its
+ * n_rows. */
 moe_panel_chunk moe_panel_next_chunk(const moe_engine *engine);
 void moe_panel_go_on(moe_engine *engine, uint32_t n_rows);
 /* Forgets the panel and returns its memory. */
 void moe_panel_drop(moe_engine *engine);
-/* ... if it is the session's, whose timeline is about to change. */
+/* Forgets the panel if it is this session's, because the session's timeline is about to change. */
 void moe_panel_leave(moe_session *session);
 
 #endif

@@ -11,7 +11,7 @@
 #include "runtime/base/error.h"
 #include "runtime/engine/session_panel.h"
 
-/* A file in the folder that has no name any more; NULL: errno says why not. */
+/* Opens a file in the folder and removes its name. NULL: errno says why it failed. */
 static FILE *open_nameless(const char *folder)
 {
     static const char name[] = "/moe-parked-XXXXXX";
@@ -119,7 +119,8 @@ static bool has_pages(const moe_session *session)
     return any;
 }
 
-/* Drafting layers and lookahead keep positions of their own beside the timeline. */
+/* Whether a session can be parked: not one with a drafting layer or lookahead, which keep further
+ * positions beside the timeline. */
 static bool can_park(const moe_session *session)
 {
     const moe_session_draft *d = session->draft;

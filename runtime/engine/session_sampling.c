@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a session's sampler obeys, and what it tells. */
+/* Sets what a session's sampler obeys, and reports what it did. */
 #include <moe/grammar.h>
 
 #include "runtime/base/error.h"

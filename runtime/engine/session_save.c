@@ -100,7 +100,8 @@ int moe_session_save(const moe_session *session, const char *path, moe_error *er
     int status = moe_park_wake(session->engine, &parked, 1, err);
     status = status == MOE_OK ? moe_session_file_begin(&out, err) : status;
     if (status == MOE_OK) {
-        /* The checksums come first: what is saved is of weights that they tell from others. */
+        /* Writes the checksums first: they say which weights the saved session was computed with.
+         */
         moe_checksum_book_keep(&session->engine->book);
         moe_checksum_book_identify(&session->engine->book, &weights);
         status = moe_atomic_file_open(&file, path, MOE_FILE_PRIVATE, err);

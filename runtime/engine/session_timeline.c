@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* How a session's timeline grows: the memory that it takes of the budget, how it gets and returns
- * it, and the tokens that come to stand in it. */
+/* The growth of a session's timeline: the memory that it takes from the budget, how it gets and
+ * returns that memory, and how tokens are appended. */
 #include "runtime/engine/session_timeline.h"
 
 #include <string.h>
@@ -15,9 +15,9 @@
 #define DEFAULT_DRAFT_MAX 8u
 /* Arrays of tokens grow to one and a half times the need and a little more. */
 #define GROWN(n) ((n) + (n) / 2 + 64)
-/* Of the n-gram index, for each token: three arrays, of up to twice the tokens. */
+/* Bytes of the n-gram index for each token: three arrays, of up to twice the tokens. */
 #define SUFFIX_TOKEN_BYTES 24u
-/* Of a page of the KV cache: two pointers of the table, and its description on the heap. */
+/* Bytes for a page of the KV cache: two pointers of the table, and its description on the heap. */
 #define PAGE_ENTRY_BYTES (2 * sizeof(void *) + sizeof(moe_kv_page) + 16)
 
 /* Bytes of moe_session_draft_create(), and of the distributions that drafts are drawn from. */
@@ -55,7 +55,8 @@ uint64_t moe_engine_session_state(const moe_engine *engine, uint64_t n_tokens)
            moe_memory_border_cost(GROWN(n_tokens) * engine->token_bytes);
 }
 
-/* Takes idle pages of the KV cache before slots, and what sessions that wait have after them. */
+/* Takes memory from idle pages of the KV cache first, then from slots, then from sessions that
+ * wait. */
 static int take(moe_engine *engine, uint64_t bytes, moe_error *err)
 {
     int status;
@@ -87,8 +88,8 @@ int moe_session_take_grammar(moe_session *session, bool wanted, moe_error *err)
     return status;
 }
 
-/* The arrays grow in steps, and so does their grant, in whole pages. One that moves as it grows is
- * there twice for a moment: that is paid from the reserve. */
+/* The arrays grow in steps, and their grant grows with them, in whole pages. An array that moves
+ * while it grows exists twice for a moment; the reserve covers that. */
 static uint64_t tokens_bytes(const moe_session *session, uint64_t n_granted)
 {
     return moe_memory_border_cost(n_granted * session->engine->token_bytes);

@@ -7,16 +7,16 @@
 
 /* Computes what a session takes besides its KV pages: engine->session_bytes and token_bytes. */
 void moe_engine_measure_session(moe_engine *engine, const moe_engine_options *options);
-/* RAM of one session with so many tokens, without KV pages. */
+/* RAM of one session with n_tokens tokens, without KV pages. */
 uint64_t moe_engine_session_state(const moe_engine *engine, uint64_t n_tokens);
 
-/* Grants what a new session takes before it has tokens. */
+/* Grants the memory that a new session takes before it has tokens. */
 int moe_session_take_state(moe_engine *engine, moe_error *err);
 /* Grants the memory for a timeline of n_tokens, evaluated up to `end`. MOE_ERR_BUDGET when there is
  * not enough; nothing has then changed. */
 int moe_session_grant(moe_session *session, uint64_t n_tokens, uint32_t end, moe_error *err);
-/* Grants what a session takes more while its text is held to a grammar; takes it back if not
- * `wanted`. */
+/* Grants the memory that a session takes in addition while a grammar constrains its text; returns
+ * it if not `wanted`. */
 int moe_session_take_grammar(moe_session *session, bool wanted, moe_error *err);
 /* Returns everything that the session was granted; its memory has been freed. */
 void moe_session_give_memory(moe_session *session);
@@ -26,7 +26,7 @@ void moe_session_give_back_pages(moe_engine *engine);
 /* Makes room in the arrays for n more tokens, which were granted, so that appending them as sampled
  * ones cannot fail. */
 int moe_session_make_room(moe_session *session, uint32_t n, moe_error *err);
-/* Takes the grant of n more tokens, too. */
+/* Grants n more tokens and makes room for them. */
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err);
 /* Makes room for the places of `needed` sampled tokens in all. */
 int moe_session_grow_sampled(moe_session *session, uint64_t needed, moe_error *err);

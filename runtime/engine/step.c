@@ -143,7 +143,7 @@ static bool is_decoding(const moe_step_work *s)
     return true;
 }
 
-/* True if a row belongs to a session of which few positions were compared with the exact pass. */
+/* True if a row belongs to a session that has had few positions compared with the exact pass. */
 static bool is_beginning(const moe_step_work *s)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
@@ -154,7 +154,8 @@ static bool is_beginning(const moe_step_work *s)
     return false;
 }
 
-/* After a pass, before its rows count as evaluated: notes which are not those of an exact run. */
+/* Notes which rows are not those of an exact run. Called after a pass and before its rows count as
+ * evaluated. */
 static void mark_rows(const moe_step_work *s, bool lossy)
 {
     uint32_t marks = (s->engine->marks & ~MOE_SESSION_LOSSY) | (lossy ? MOE_SESSION_LOSSY : 0);
@@ -170,7 +171,7 @@ static void mark_rows(const moe_step_work *s, bool lossy)
     }
 }
 
-/* For a drafting layer: hidden states of the rows, while the pass's buffers have them. */
+/* Keeps the rows' hidden states for a drafting layer, while the pass's buffers still hold them. */
 static int keep_states(const moe_step_work *s, moe_error *err)
 {
     int status = MOE_OK;
@@ -303,7 +304,7 @@ int moe_step_run(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logits,
     return status;
 }
 
-/* A failed step leaves no tree, and the next drafts are as if it had not run. */
+/* Drops the trees after a failed step, so that the next drafts are as if it had not run. */
 static void forget_trees(const moe_step_work *s, int status)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
@@ -368,7 +369,8 @@ static void remember_numbers(moe_session *const *sessions, size_t n)
     }
 }
 
-/* After a failed step: a session that got no token takes the same random numbers the next time. */
+/* After a failed step, gives random numbers back: a session that got no token uses the same numbers
+ * the next time. */
 static void give_back_numbers(moe_session *const *sessions, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

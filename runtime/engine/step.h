@@ -5,13 +5,14 @@
 
 #include "runtime/engine/step_rows.h"
 
-/* Prepares, runs the pass, and marks its rows as evaluated; of a panel: carries out the chunk. */
+/* Prepares and runs the pass, and marks its rows as evaluated; for a panel, carries out one chunk.
+ */
 int moe_step_run(moe_step_work *step, bool all_logits, moe_row_logits_fn on_logits, void *user,
                  moe_error *err);
-/* A pass over the next rows of the sessions, with the drafts before it and the samplers behind. */
+/* Drafts, runs a pass over the next rows of the sessions, then samples. */
 int moe_step_pass(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
-/* The first rows of the engine's panel have been computed, as many as n_rows: they count as
- * evaluated, and the panel is over. */
+/* Marks the first n_rows rows of the engine's panel as evaluated, after they have been computed,
+ * and ends the panel. */
 int moe_step_take_panel(moe_engine *engine, uint32_t n_rows, moe_error *err);
 /* Samples from each session that has nothing left to evaluate. Also when this step had nothing to
  * evaluate: a timeline cut back to its last logits continues from them. */

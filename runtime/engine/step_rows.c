@@ -7,7 +7,7 @@
 #include "runtime/engine/step_rows.h"
 #include "runtime/engine/session_timeline.h"
 
-/* Rows that a session must have in this step. */
+/* Rows that a session needs in this step. */
 static uint32_t n_due(const moe_session *session)
 {
     return moe_session_has_tree(session) ? session->draft->tree.n

@@ -44,7 +44,7 @@ size_t moe_step_leave_out_cancelled(moe_session **sessions, size_t n)
     return n_left;
 }
 
-/* The panel's rows count as evaluated. */
+/* Ends the panel: its rows count as evaluated. */
 static int end_panel(moe_engine *engine, moe_error *err)
 {
     moe_session *session = engine->panel.session;
@@ -73,8 +73,8 @@ static int run_chunk(moe_engine *engine, moe_error *err)
     return status;
 }
 
-/* As many chunks as take the time of the last pass of others: so each gets half, whatever a chunk
- * and a pass take. */
+/* Carries out chunks for as long as the last pass of the other sessions took, so that panel and
+ * others get half of the time each. */
 static int run_chunks(moe_engine *engine, moe_error *err)
 {
     const uint64_t begin = moe_now_ns();
@@ -86,7 +86,7 @@ static int run_chunks(moe_engine *engine, moe_error *err)
     return status;
 }
 
-/* The sessions that a panel does not keep waiting go on by a pass of their own. */
+/* Runs a pass of the sessions that do not wait for a panel. */
 static int pass_of_others(moe_engine *engine, moe_session *const *sessions, size_t n,
                           moe_error *err)
 {

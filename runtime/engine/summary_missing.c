@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the header of a model that cannot run tells of its memory: sizes of tensors, and keys and
+/* Estimates the memory of a model that cannot run from its header: sizes of tensors, and keys and
  * values where the family's format fixes them. */
 #include "runtime/engine/summary_missing.h"
 
@@ -21,13 +21,13 @@ static uint64_t read_size(const moe_gguf *gguf, const char *architecture, const 
     return moe_gguf_get_u32(gguf, key, &value, NULL) == MOE_OK && value <= MOST ? value : 0;
 }
 
-/* Of a tensor "blk.N.*" N, of another 0. */
+/* The N of a tensor "blk.N.*"; 0 for others. */
 static uint64_t layer_of(const char *name)
 {
     return strncmp(name, "blk.", 4) == 0 ? strtoull(name + 4, NULL, 10) : 0;
 }
 
-/* A stacked tensor of all experts: its bytes for one of them. */
+/* Counts the bytes of one expert in a stacked tensor of all experts. */
 static void count_experts(moe_file_summary *s, const moe_gguf_tensor *t)
 {
     s->expert_bytes += t->size;

@@ -100,8 +100,8 @@ static void note(const verification *v, const char *line)
     }
 }
 
-/* A calibration that fits except for some samples of the weights is this model's: those weights are
- * damaged. */
+/* If a calibration fits except for some samples of the weights, it is this model's, and those
+ * weights are damaged. */
 static int load_calibration(verification *v, const char *path, moe_error *err)
 {
     const moe_model_config *c = &v->config;
@@ -199,7 +199,7 @@ static int read_part(verification *v, size_t index, uint64_t checksum, bool *rig
     return status;
 }
 
-/* A part that does not match is read once more. */
+/* Reads a part, and once more if it does not match. */
 static int verify_part(verification *v, size_t index, moe_error *err)
 {
     const moe_model_part *part = &v->parts[index];
@@ -305,8 +305,8 @@ static int verify_files(verification *v, moe_error *err)
     return MOE_OK;
 }
 
-/* A file that cannot run can still be read, without the calibration. Memory that is short says
- * nothing of the file: without its checksums damage would not be seen. */
+/* A file that cannot run can still be read, without the calibration. Short memory is an error: it
+ * says nothing about the file, and without checksums damage would not be seen. */
 static int open_model(verification *v, moe_error *err)
 {
     MOE_TRY(moe_model_open(&v->gguf, v->options->model_path, &v->reading, err));

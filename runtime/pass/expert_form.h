@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of a routed expert besides its three matrices (biases, which are resident, and the
- * activation that joins gate and up), and what a layer's plan asks for and computes. */
+/* The parts of a routed expert besides its three matrices: biases, which are resident, and the
+ * activation that joins gate and up. Also a layer plan's requests and work. */
 #ifndef MOE_PASS_EXPERT_FORM_H
 #define MOE_PASS_EXPERT_FORM_H
 
@@ -25,7 +25,7 @@ static inline const moe_op *moe_experts_op(const moe_runner *runner, uint32_t la
     return op;
 }
 
-/* What the routed experts read. */
+/* The input of the routed experts. */
 static inline float *moe_experts_x(const moe_runner *runner, uint32_t layer)
 {
     return runner->buffers.values[moe_experts_op(runner, layer)->x.value];
@@ -46,7 +46,7 @@ static inline moe_expert_work moe_expert_work_of(const moe_runner *runner, uint3
 }
 
 /* The work of a plan's entry; its outputs go to their ranks. scales: the factors of the inputs, in
- * the plan's order; read only of families whose router weights multiply inputs. */
+ * the plan's order; only read for families whose router weights multiply inputs. */
 static inline moe_expert_work moe_plan_work(const moe_runner *runner, uint32_t layer,
                                             const moe_layer_plan *plan, uint32_t entry,
                                             const float *scales, const moe_expert_view *view)
@@ -60,8 +60,8 @@ static inline moe_expert_work moe_plan_work(const moe_runner *runner, uint32_t l
     return work;
 }
 
-/* What a plan asks a store for. n_rows and gates ([n_expert]) get each entry's rows and the sum of
- * their weights, and belong to the request. */
+/* A plan's request to the store. n_rows and gates ([n_expert]) get each entry's rows and the sum of
+ * their weights; they must live as long as the request. */
 static inline moe_layer_request moe_plan_request(const moe_runner *runner, const moe_pass *pass,
                                                  uint32_t layer, const moe_layer_plan *plan,
                                                  uint32_t *n_rows, float *gates)

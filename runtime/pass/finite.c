@@ -29,8 +29,7 @@ bool moe_all_finite(const float *x, size_t n)
     return true;
 }
 
-/* The rows are `floats` long. *row: the first whose `each` vectors have a value that is not finite,
- * or n_rows. */
+/* *row: the first row of `in` that has a value which is not finite, or n_rows. */
 static int find_row(moe_runner *runner, const moe_op_written *in, uint32_t n_rows, uint32_t *row,
                     moe_error *err)
 {
@@ -40,7 +39,7 @@ static int find_row(moe_runner *runner, const moe_op_written *in, uint32_t n_row
     size_t capacity = b->logits_bytes / (floats * sizeof(float));
     int status = MOE_OK;
     *row = n_rows;
-    /* The stream's rows have room there. */
+    /* selected_host has room for rows of the stream; rows too wide for it are not searched. */
     for (uint32_t first = capacity > 0 ? 0 : n_rows;
          first < n_rows && status == MOE_OK && *row == n_rows;) {
         uint32_t n = n_rows - first < capacity ? n_rows - first : (uint32_t)capacity;
@@ -60,13 +59,14 @@ static int find_row(moe_runner *runner, const moe_op_written *in, uint32_t n_row
 
 typedef struct origin {
     uint32_t n_rows;
-    const moe_op *op; /* the first with such values since the stream was finite; or NULL */
+    const moe_op *op; /* the first that wrote such values since the stream was finite; or NULL */
     uint32_t layer;
     uint32_t row;
-    bool found; /* the stream has them, too */
+    bool found; /* the stream has such values, too */
 } origin;
 
-/* Values that are not finite are an error once the stream has them: others may be of no effect. */
+/* Values that are not finite are an error once they are in the stream; elsewhere they may have no
+ * effect. */
 static int look(void *context, moe_runner *runner, uint32_t layer, const moe_op *op, moe_error *err)
 {
     origin *o = context;
@@ -113,7 +113,7 @@ static int make_again(moe_runner *runner, const moe_pass *pass, origin *o, moe_e
     return moe_pass_end_step(runner, status, err);
 }
 
-/* The second pass is a rehearsal: hooks that only watch are not called, and it predicts nothing. */
+/* The second pass is a rehearsal: it calls no hooks that only watch, and predicts nothing. */
 static int find_origin(moe_runner *runner, const moe_pass *pass, origin *o, moe_error *err)
 {
     moe_pass again = *pass;

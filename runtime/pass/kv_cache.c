@@ -26,8 +26,8 @@ static int check_blocks(const moe_model_config *config, moe_kv_type type, moe_er
 
 /* ---- Groups ---- */
 
-/* The most pages that so many positions of a group in a row touch. Those of chunks of whole pages
- * begin with a page. */
+/* The most pages that this many consecutive positions of a group touch. If chunks are whole pages,
+ * the positions begin with a page. */
 static uint32_t pages_spanned(const moe_kv_group *g, uint64_t n)
 {
     bool aligned = g->window == 0 && g->chunk % MOE_KV_PAGE == 0;
@@ -35,7 +35,7 @@ static uint32_t pages_spanned(const moe_kv_group *g, uint64_t n)
                             : (uint32_t)((n - 2) / MOE_KV_PAGE + 2);
 }
 
-/* The most positions before its own that a row sees. */
+/* The most positions before its own position that a row sees. */
 static uint64_t most_behind(const moe_kv_group *g)
 {
     uint32_t window = g->window > 0 ? g->window - 1 : UINT32_MAX;

@@ -29,7 +29,8 @@
 #define MOE_KV_GROUPS    3u  /* at most; layers with a further span keep all pages */
 #define MOE_KV_MARGIN    64u /* positions */
 #define MOE_KV_SNAPSHOTS 2u
-/* Positions between snapshots, at least. The beginning of a turn gets one at any distance. */
+/* The least number of positions between snapshots. The beginning of a turn gets one at any
+ * distance. */
 #define MOE_KV_INTERVAL 512u
 
 typedef struct moe_kv_page {
@@ -84,7 +85,7 @@ typedef struct moe_kv_table {
     bool begins_turn; /* the next token begins a turn */
 } moe_kv_table;
 
-/* What the pages of one session take at most, by group. */
+/* The most that the pages of one session take, by group. */
 typedef struct moe_kv_sizes {
     uint32_t n_groups;
     uint32_t n_beyond;
@@ -92,27 +93,27 @@ typedef struct moe_kv_sizes {
     uint32_t most_pages[MOE_KV_GROUPS]; /* 0: those of all positions */
 } moe_kv_sizes;
 
-/* most_rows: stored positions that a step writes at once, drafts included, at most. */
+/* most_rows: the most positions that a step stores at once, drafts included. */
 int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_config *config,
                      moe_kv_type type, uint32_t most_rows, moe_error *err);
 void moe_kv_pool_free(moe_kv_pool *pool);
-/* Returns free pages that are not promised to where they came from. */
+/* Gives free pages that are not promised back to where they came from. */
 void moe_kv_pool_trim(moe_kv_pool *pool);
-/* What all allocated pages take. */
+/* Bytes of all allocated pages. */
 uint64_t moe_kv_pool_bytes(const moe_kv_pool *pool);
 
 void moe_kv_pool_sizes(const moe_kv_pool *pool, moe_kv_sizes *sizes);
-/* The pages of a group that a session with this context takes at most. */
+/* The most pages of a group that a session with this context takes. */
 uint64_t moe_kv_group_pages(const moe_kv_sizes *sizes, uint32_t group, uint32_t context);
-/* ... of all groups, in bytes; freed: of those that free pages with this context. */
+/* The same for all groups, in bytes; freed: only the groups that free pages with this context. */
 uint64_t moe_kv_session_bytes(const moe_kv_sizes *sizes, uint32_t context, bool only_freed);
-/* Call once the context of sessions is known: groups that would never hold fewer pages for freeing
- * some keep all of them. */
+/* Call once the context of sessions is known. Groups that would not save pages by freeing some then
+ * keep all of them. */
 void moe_kv_pool_limit(moe_kv_pool *pool, uint32_t context);
 
 /* Reserves exactly the pages that making [first, end) writable will take, so that this cannot fail
- * later for lack of pages; with groups that free, step by step. Gives up snapshots if memory is
- * short. MOE_ERR_BUDGET: there are not enough, and nothing else has changed. */
+ * later for lack of pages; in groups that free pages, step by step. Drops snapshots if memory is
+ * short. MOE_ERR_BUDGET: there are not enough pages; apart from snapshots, nothing has changed. */
 int moe_kv_table_promise(moe_kv_pool *pool, moe_kv_table *table, uint32_t first, uint32_t end,
                          moe_error *err);
 
@@ -130,14 +131,14 @@ int moe_kv_table_move(moe_kv_pool *pool, moe_kv_table *table, const uint32_t *fr
                       const uint32_t *to, uint32_t n, moe_error *err);
 /* Releases the pages that hold nothing before position n, which is within the margin or 0. */
 void moe_kv_table_truncate(moe_kv_pool *pool, moe_kv_table *table, uint32_t n);
-/* Call when a pass has taken the timeline from `before` tokens to n: keeps a snapshot where one is
- * wanted, and frees the pages that nothing within the margin sees. */
+/* Call when a pass has taken the timeline from `before` tokens to n. Keeps a snapshot where one is
+ * useful, and frees pages that no position within the margin sees. */
 void moe_kv_table_advance(moe_kv_pool *pool, moe_kv_table *table, uint32_t before, uint32_t n);
 /* Cuts back to n tokens, or to the latest place before it from which it can go on; returns it. */
 uint32_t moe_kv_table_rewind(moe_kv_pool *pool, moe_kv_table *table, uint32_t n);
 /* The first page that a timeline of n tokens needs of this group. */
 uint32_t moe_kv_first_needed(const moe_kv_group *group, uint32_t n);
-/* Gives up the oldest snapshot; false: there is none. */
+/* Drops the oldest snapshot; false: there is none. */
 bool moe_kv_table_forget(moe_kv_pool *pool, moe_kv_table *table);
 /* Makes out share the pages of table. */
 int moe_kv_table_share(const moe_kv_pool *pool, moe_kv_table *out, const moe_kv_table *table,
@@ -164,16 +165,17 @@ static inline void moe_kv_table_set(const moe_kv_pool *pool, const moe_kv_table 
     table->addresses[(size_t)page * pool->n_groups + group] = to != NULL ? to->memory : NULL;
 }
 
-/* Allocates one more free page; takes a page, one of those promised to
- * the table while it has any; drops a page, which becomes free when it has no more users; makes
- * room in the table for so many pages of each group. */
+/* add_page() allocates one more free page. take_page() takes a page, from those promised to the
+ * table while it has any. drop_page() drops a page, which becomes free when it has no more users.
+ * grow() makes room in the table for n_pages of each group. */
 int moe_kv_add_page(moe_kv_pool *pool, uint32_t group, moe_error *err);
 int moe_kv_take_page(moe_kv_pool *pool, moe_kv_table *table, uint32_t group, moe_kv_page **out,
                      moe_error *err);
 void moe_kv_drop_page(moe_kv_pool *pool, uint32_t group, moe_kv_page *page);
 int moe_kv_table_grow(const moe_kv_pool *pool, moe_kv_table *table, uint32_t n_pages,
                       moe_error *err);
-/* Pages that making [first, end) writable will take, at most, beside those that come back. */
+/* The most pages that making [first, end) writable will take, apart from pages that are freed
+ * meanwhile. */
 uint32_t moe_kv_pages_due(const moe_kv_pool *pool, const moe_kv_table *table, uint32_t group,
                           uint32_t first, uint32_t end);
 /* Pages that a snapshot holds of a group, and of all. */
@@ -186,8 +188,8 @@ void moe_kv_snapshot_free(moe_kv_pool *pool, moe_kv_snapshot *snapshot);
 void moe_kv_snapshot_copy(const moe_kv_pool *pool, moe_kv_table *table,
                           const moe_kv_snapshot *snapshot);
 
-/* What must hold between two calls. The pool: free pages are counted and in no table, layers follow
- * each other in a page. A table: its pages are in use, and each occurs once. */
+/* Check what must hold between two calls. Of the pool: free pages are counted and in no table, and
+ * layers follow each other in a page. Of a table: its pages are in use, and each occurs once. */
 bool moe_kv_pool_is_sane(const moe_kv_pool *pool);
 bool moe_kv_table_is_sane(const moe_kv_pool *pool, const moe_kv_table *table);
 

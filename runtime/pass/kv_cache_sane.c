@@ -3,8 +3,8 @@
  * session's pages have changed. */
 #include "runtime/pass/kv_cache.h"
 
-/* A layer's keys and values are in its group's page, aligned, behind those of the group's layer
- * before. */
+/* Each layer's keys and values are in its group's page, aligned, behind those of the group's
+ * previous layer. */
 static bool layouts_are_sane(const moe_kv_pool *pool)
 {
     size_t end[MOE_KV_GROUPS] = {0};

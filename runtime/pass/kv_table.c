@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A session's table of pages: how it grows, what is promised to it, forks. */
+/* A session's table of pages: how it grows, which pages are promised to it, and forks. */
 #include <stdlib.h>
 
 #include "runtime/base/alloc.h"
@@ -31,7 +31,7 @@ uint32_t moe_kv_pages_due(const moe_kv_pool *pool, const moe_kv_table *table, ui
     return due < most ? due : most;
 }
 
-/* Frees pages that a promise has allocated in vain. */
+/* Frees pages that a failed promise has allocated. */
 static void undo_adds(moe_kv_pool *pool, const uint64_t *n_free_before)
 {
     uint64_t promised[MOE_KV_GROUPS] = {0};

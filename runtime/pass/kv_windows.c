@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Pages behind a window: when they are freed, and the snapshots from which a timeline that is cut
- * back further than its pages reach goes on. */
+/* Frees pages behind a window, and keeps snapshots of earlier ones. If a timeline is cut back
+ * further than its pages reach, it goes on from a snapshot. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,8 +38,8 @@ static bool is_wanted(const moe_kv_table *table, uint32_t position)
     return !full && position >= behind + MOE_KV_INTERVAL;
 }
 
-/* Makes room for one more. The first stays until the next is twice as far: so what is cut to more
- * than half of its length, or to the last turn, does not begin from nothing. */
+/* Makes room for one more snapshot. The first stays until the next is twice as far: so a timeline
+ * that is cut to more than half of its length, or to the last turn, need not begin at 0. */
 static void make_room(moe_kv_pool *pool, moe_kv_table *table)
 {
     uint32_t n = table->n_snapshots;
@@ -50,7 +50,7 @@ static void make_room(moe_kv_pool *pool, moe_kv_table *table)
     }
 }
 
-/* Without memory for its list of pages there is no snapshot: cutting back costs more then. */
+/* Takes no snapshot if there is no memory for its list of pages: cutting back costs more then. */
 static void take_snapshot(moe_kv_pool *pool, moe_kv_table *table, uint32_t position)
 {
     moe_kv_snapshot s = {.position = position, .begins_turn = table->begins_turn};
@@ -77,8 +77,8 @@ static void take_snapshot(moe_kv_pool *pool, moe_kv_table *table, uint32_t posit
 
 /* ---- Growing and cutting ---- */
 
-/* Frees what nothing within the margin sees. What comes back is promised again, up to what the
- * tokens that are still to be evaluated will take. */
+/* Frees pages that no position within the margin sees. Promises freed pages to the table again, up
+ * to the number that its tokens still to be evaluated will take. */
 static void free_behind(moe_kv_pool *pool, moe_kv_table *table, uint32_t g, uint32_t n)
 {
     moe_kv_group *group = &pool->groups[g];
@@ -122,7 +122,7 @@ static bool can_cut(const moe_kv_pool *pool, const moe_kv_table *table, uint32_t
     return can;
 }
 
-/* The table's own pages of a group that frees give way to the snapshot's. */
+/* Replaces the table's pages by the snapshot's, in the groups that free pages. */
 static void restore(moe_kv_pool *pool, moe_kv_table *table, const moe_kv_snapshot *s)
 {
     moe_kv_page **page = s->pages;

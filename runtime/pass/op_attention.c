@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Keys and values go to the cache, and rows attend to what is there. */
+/* Stores keys and values in the cache; then rows attend to the cache. */
 #include "runtime/pass/program_run.h"
 
 #include "runtime/pass/position_index.h"

@@ -13,7 +13,7 @@
 #include "runtime/pass/routing.h"
 #include "runtime/pass/runner.h"
 
-/* Has a place compute experts of the plan that lie with it: views[i] is the plan's entry
+/* Lets a place compute experts of the plan that are in its memory: views[i] is the plan's entry
  * positions[i]. */
 static int submit(moe_runner *runner, moe_place *place, uint32_t layer, uint32_t n, uint32_t n_rows,
                   moe_error *err)
@@ -96,7 +96,7 @@ static moe_layer_request plan_layer(moe_runner *runner, const moe_pass *pass, ui
     return moe_plan_request(runner, pass, layer, &b->plan, b->n_rows_of, b->gates);
 }
 
-/* Lets hooks work while the next batch of experts is on its way. */
+/* Lets hooks work until the next batch of experts arrives. */
 static void use_wait(moe_runner *runner, const moe_pass *pass)
 {
     uint64_t expected_ns;
@@ -111,7 +111,8 @@ static void use_wait(moe_runner *runner, const moe_pass *pass)
     }
 }
 
-/* Lists the plan's experts in host memory that nothing brings to the device, by ascending rows. */
+/* Lists the plan's experts that are in host memory and not on their way to the device, by ascending
+ * number of rows. */
 static moe_split_work list_on_host(moe_pass_buffers *b, const moe_layer_request *request)
 {
     moe_split_work work = {.n_rows = b->host_rows};
@@ -160,7 +161,7 @@ static void choose_places(moe_runner *runner, moe_layer_request *request)
     request->on_host = n > 0 ? b->on_host : NULL;
 }
 
-/* Has the experts that are ready next computed where they are. *n = 0: that was all. */
+/* Computes the next experts that are ready, where they are. *n = 0: there are no more. */
 static int compute_next(moe_runner *runner, const moe_layer_request *request, uint32_t n_rows,
                         uint32_t *n, moe_error *err)
 {
@@ -206,7 +207,7 @@ static int serve_layer(moe_runner *runner, const moe_pass *pass, moe_layer_reque
     return status;
 }
 
-/* Plans the layer, shows the request to the hooks, and scores the prediction for the layer. */
+/* Plans the layer, shows its request to the hooks, and scores the prediction for the layer. */
 static moe_layer_request ask_for_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer)
 {
     moe_layer_request request = plan_layer(runner, pass, layer);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations on the rows of a pass: what they are is in the operation, so each is one call of the
- * device's. */
+/* Operations on the rows of a pass. An operation holds all arguments, so each is one call of the
+ * device. */
 #include "runtime/pass/program_run.h"
 
 #include "runtime/base/error.h"

@@ -5,8 +5,9 @@
  * The device takes the tokens of each sequence in order, and a token's work on the state does not
  * depend on its neighbours in the pass, so that chunks of a prompt change no bit.
  *
- * A pass that logs (moe_state_run) keeps what advances the state of each row: the row before the
- * convolution, and its gates. Ancestors of a draft are taken from the log, without output. */
+ * A pass that logs (moe_state_run) keeps for each row what is needed to advance the state by it:
+ * the row before the convolution, and its gates. A draft's ancestors are taken from the log,
+ * without output. */
 #include "runtime/pass/program_run.h"
 
 #include "cpu/kernels/delta_rule.h"
@@ -33,7 +34,7 @@ static float *log_row(const moe_state_run *run, const moe_state_layout *at, uint
     return (float *)((uint8_t *)run->log + at->log_offset + row * at->row_bytes);
 }
 
-/* NULL: what advances a state is `mixed` alone. */
+/* NULL: advancing a state needs `mixed` alone. */
 static const float *gates_of(const moe_runner *runner, uint32_t row)
 {
     const uint32_t n = runner->config->recurrence.n_gates;
@@ -76,7 +77,8 @@ static int log_rows(moe_runner *runner, const moe_state_run *run, const moe_stat
                                         err);
 }
 
-/* One run of the pass; its rows' inputs are in the buffers, and in the log if it has one. */
+/* The rows of one run of the pass; their inputs are in the buffers, and in the log if the run has
+ * one. */
 static moe_delta_sequence rows_of_run(const moe_runner *runner, const moe_state_run *run,
                                       const moe_state_layout *at)
 {
@@ -165,7 +167,7 @@ static const float *floats_of(const moe_run *run, int tensor)
     return moe_op_weight(run, tensor)->data;
 }
 
-/* Into the sequences' outputs; or, of all tokens, into rows of the scratch. */
+/* Writes to the sequences' outputs or, for all tokens, to rows of the scratch. */
 int moe_op_convolve(const moe_run *run, const moe_op *op, moe_error *err)
 {
     const moe_recurrence *c = &run->runner->config->recurrence;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* One pass of the model over some rows. A row is one token of one session's timeline at its
- * position, or a node of a token tree that continues the timeline (moe_kv_row's path). What a row
- * sees is already in the cache or among the pass's rows, in any order. The pages of the positions
- * where rows are stored are writable. */
+ * position, or a node of a token tree that continues the timeline (moe_kv_row's path). All that a
+ * row sees is in the cache already or among the pass's rows, in any order. The pages of the
+ * positions where rows are stored must be writable. */
 #ifndef MOE_PASS_PASS_H
 #define MOE_PASS_PASS_H
 
@@ -16,7 +16,7 @@
 
 /* Logits are computed and returned this many rows at a time, or all if passes have fewer. */
 #define MOE_LOGIT_ROWS 32u
-/* A log of recurrent layers' inputs has at most so many rows (moe_state_run). */
+/* The most rows in a log of recurrent layers' inputs (moe_state_run). */
 #define MOE_MOST_LOGGED 64u
 
 /* Device and host memory of a pass, sized once for the largest one. */
@@ -76,7 +76,7 @@ static inline size_t moe_delta_scratch_rows(const moe_pass_buffers *buffers)
 typedef bool (*moe_row_logits_fn)(uint32_t row, const float *hidden, const float *logits,
                                   void *user);
 
-/* Likewise, in place of them: the greatest of the row's logits, and its probability. */
+/* Called instead, with the greatest of the row's logits and its probability. */
 typedef bool (*moe_row_greatest_fn)(uint32_t row, const moe_greatest *greatest, void *user);
 
 typedef enum moe_pass_kind {
@@ -113,9 +113,9 @@ typedef struct moe_runner moe_runner;
 typedef struct moe_run moe_run;
 typedef int (*moe_op_body)(const moe_run *run, const moe_op *op, moe_error *err);
 
-/* A panel: more rows than a pass has, which take each layer before any of them goes on to the next.
- * So a layer's experts are moved once for all of them. It is computed by chunks: one chunk through
- * one layer at a time. Between two of them nothing of the panel is in the pass's buffers. */
+/* A panel: more rows than a pass has. All of them go through a layer before any goes on to the
+ * next, so a layer's experts are moved once for all rows. It is computed in chunks: one chunk
+ * through one layer at a time. Between two chunks nothing of the panel is in the pass's buffers. */
 typedef struct moe_panel_chunk {
     uint32_t layer;
     uint32_t first, n_rows; /* the chunk's first row, and the rows of the whole panel */
@@ -139,7 +139,7 @@ typedef struct moe_pass {
     /* Not NULL: the rows are a chunk of a panel, which goes through one layer. */
     const moe_panel_chunk *panel;
     bool rehearses; /* it will run again: only hooks that ask for rehearsals take part */
-    /* Not NULL: told of each operation of a layer, and of the front, once it has been queued. */
+    /* Not NULL: called for each operation of a layer, and of the front, once it has been queued. */
     int (*after_op)(void *after_user, moe_runner *runner, uint32_t layer, const moe_op *op,
                     moe_error *err);
     void *after_user;
@@ -177,28 +177,29 @@ void moe_pass_device_limits(const moe_program *program, uint32_t max_rows,
                             moe_device_limits *limits);
 
 int moe_pass_run(moe_runner *runner, const moe_pass *pass, moe_error *err);
-/* Whether passes on this runner can be panels: the residual stream is all that a layer leaves to
- * the next one, and no hook has to see the layers of a pass one after another. */
+/* Whether passes on this runner can be panels: a layer passes only the residual stream to the next
+ * one, and no hook must see the layers of a pass one after another. */
 bool moe_panel_is_possible(const moe_runner *runner);
-/* Carries out one chunk of pass->panel through its layer: before the first layer the front, behind
- * the last one the logits. */
+/* Runs one chunk of pass->panel through its layer. Computes the front before the first layer, and
+ * the logits after the last. */
 int moe_panel_run_chunk(moe_runner *runner, const moe_pass *pass, moe_error *err);
-/* Runs a draft: layers and logits. It leaves nothing but provisional keys and values. */
+/* Runs a draft: layers and logits. It changes nothing but provisional keys and values. */
 int moe_pass_run_draft(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Runs a pass up to the last layer: hidden states in x, keys and values in the cache. */
 int moe_pass_run_layers(moe_runner *runner, const moe_pass *pass, moe_error *err);
 
-/* The parts of a pass. Announces to the device the inputs that many operations use: *inputs must
- * live until the end of the step. After a failure the step must be ended, too. */
+/* The parts of a pass. Gives the device the inputs that many operations use; *inputs must live
+ * until the end of the step. After a failure the step must be ended, too. */
 int moe_pass_begin_step(moe_runner *runner, const moe_pass *pass, moe_step_inputs *inputs,
                         moe_error *err);
-/* status: the result of the step; returned, unless it is MOE_OK and ending fails. */
+/* status: the step's result. Returns it, unless it is MOE_OK and ending the step fails. */
 int moe_pass_end_step(moe_runner *runner, int status, moe_error *err);
 /* Some of a pass's layers: first .. end - 1. */
 typedef struct moe_pass_part {
     uint32_t first, end;
-    /* The front of the first layer, which has routed experts, has been computed: x and norm are as
-     * it left them, its keys and values are in the cache. Else x is as the layer before left it. */
+    /* True: the front of the first layer, which has routed experts, has been computed: x and norm
+     * are its results, and its keys and values are in the cache. False: x is the result of the
+     * layer before. */
     bool begun;
 } moe_pass_part;
 
@@ -222,20 +223,20 @@ int moe_pass_finish(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Computes the logits of some rows into LOGITS. n: up to MOE_LOGIT_ROWS. */
 int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, moe_error *err);
 /* Fetches the queued results of rows first .. first + n of pass->logit_rows and passes them to the
- * receiver, as logits or as their greatest. *done: the receiver wants no more. MOE_ERR_FORMAT if
- * one is not finite (finite.h); then none of them is passed on. */
+ * receiver, all logits or the greatest. *done: the receiver wants no more. MOE_ERR_FORMAT if a
+ * value is not finite (finite.h); then none of these rows is passed on. */
 int moe_pass_hand_over(moe_runner *runner, const moe_pass *pass, uint32_t first, uint32_t n,
                        bool *done, moe_error *err);
 
 /* Computes the layer's experts by the choices in the buffers, and their sum (BRANCH). Does not
  * prefetch for the next layer and calls no hook. */
 int moe_layer_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-/* For a layer that the device has carried out alone, and whose edited choices are in the buffers:
- * updates the store as the second part would. played: NULL: all of the layer's experts are
+/* For a layer that the device has carried out alone: its edited choices are in the buffers. Updates
+ * the store as the layer's second part would. played: NULL: all of the layer's experts are
  * resident. */
 int moe_layer_note(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                    const moe_played_layer *played, moe_error *err);
-/* Logs what the device refuses to record. */
+/* Logs why the device refuses to record something, and the consequence. */
 void moe_pass_tell_refusal(const moe_runner *runner, const char *consequence,
                            const moe_error *reason);
 

@@ -12,7 +12,7 @@ static uint32_t max_u32(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Rows of logits at a time. */
+/* How many rows of logits are computed at a time. */
 static size_t logit_rows(uint32_t max_rows)
 {
     return max_rows < MOE_LOGIT_ROWS ? max_rows : MOE_LOGIT_ROWS;
@@ -60,7 +60,7 @@ void moe_pass_device_limits(const moe_program *program, uint32_t max_rows,
     for (uint32_t i = 0; i < program->n_ops; i++) {
         need_for(&program->ops[i], max_rows, program->config->n_expert_used, limits);
     }
-    /* A selective scan projects a draft's ancestors, too. */
+    /* A selective scan projects the rows of a draft's ancestors, too. */
     if (program->n_floats[MOE_VALUE_STEPS] > 0) {
         limits->linear.n_rows = max_u32(max_rows, MOE_MOST_LOGGED);
     }

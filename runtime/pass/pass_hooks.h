@@ -41,15 +41,15 @@ struct moe_pass_hook {
     moe_hook_order order;
     unsigned passes;  /* MOE_HOOK_ON_* */
     bool wants_probs; /* buffers->router_probs are filled from now on */
-    /* The host has to route the pass, layer by layer: no hook may take it over. */
+    /* The host must route the pass layer by layer, so no hook may take the pass over. */
     bool needs_host_routing;
-    /* Takes part in panels, too: the stages of a layer come chunk by chunk, without take_over,
-     * before_pass and after_pass. A hook that does not makes panels impossible. */
+    /* The hook takes part in panels, too: it gets a layer's stages chunk by chunk, without
+     * take_over, before_pass and after_pass. A hook without this makes panels impossible. */
     bool takes_panels;
     void *context;
 
-    /* Carries the whole pass out, logits included, and sets *done; the first hook that does so ends
-     * the stage. */
+    /* Runs the whole pass, logits included, and sets *done. The first hook that does so ends the
+     * stage. */
     int (*take_over)(void *context, moe_runner *runner, const moe_pass *pass, bool *done,
                      moe_error *err);
     /* Not in drafts. */
@@ -61,14 +61,14 @@ struct moe_pass_hook {
     void (*on_request)(void *context, moe_runner *runner, moe_layer_request *request);
     /* The layer's experts are being loaded; its plan is in buffers->plan. Not in drafts. */
     void (*while_loading)(void *context, moe_runner *runner, uint32_t layer);
-    /* Likewise. Computes ranks that the hook has taken out of the choice after routing, into
-     * buffers->rank_out: there they are MOE_PLAN_NO_EXPERT, and keep their weights. Not in drafts.
-     */
+    /* Computes, meanwhile, ranks that the hook has taken out of the choice after routing, into
+     * buffers->rank_out. In the choice they are MOE_PLAN_NO_EXPERT, with their weights. Not in
+     * drafts. */
     int (*compute_beside)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                           moe_error *err);
-    /* The pass has nothing to compute until an expert arrives, in about so many ns. The hook may do
-     * a piece of work of its own, no longer than that, and returns true if it did; it is then asked
-     * again. It must not touch the pass's buffers, and not move any expert. Not in drafts. */
+    /* The pass has nothing to compute until an expert arrives, in about expected_ns. The hook may
+     * do some other work that takes no longer, and returns true if it did; then it is called again.
+     * It must not touch the pass's buffers, and not move any expert. Not in drafts. */
     bool (*while_waiting)(void *context, moe_runner *runner, uint64_t expected_ns);
     /* The sum of the routed experts is in buffers->branch. */
     int (*after_experts)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
@@ -87,7 +87,7 @@ void moe_runner_remove_hook(moe_runner *runner, moe_pass_hook *hook);
 /* Whether a hook of this pass needs the host to route it. */
 bool moe_pass_needs_host_routing(const moe_runner *runner, const moe_pass *pass);
 
-/* For the pass: each calls a stage of all hooks that take part in it. */
+/* For the pass: each function calls one stage of all hooks that take part in the pass. */
 int moe_hooks_take_over(moe_runner *runner, const moe_pass *pass, bool *done, moe_error *err);
 int moe_hooks_before_pass(moe_runner *runner, const moe_pass *pass, moe_error *err);
 int moe_hooks_after_routing(moe_runner *runner, const moe_pass *pass, uint32_t layer,

@@ -22,7 +22,8 @@ static uint32_t count_with_experts(const moe_model_config *config, uint32_t end)
     return n;
 }
 
-/* While a panel is under way, passes between its chunks are not told: they last a moment. */
+/* While a panel is under way, reports no progress of the passes between its chunks, because they
+ * are short. */
 static void tell(moe_pass_watch *w, const moe_pass_clock *c, const moe_runner *runner)
 {
     uint64_t now = moe_now_ns();
@@ -55,7 +56,7 @@ static void begin_clock(moe_pass_clock *c, const moe_runner *runner, uint32_t n_
         .began_ns = moe_now_ns(), .read_before = bytes_read(runner), .n_rows = n_rows};
 }
 
-/* The first stage of each pass, which this hook never takes over. */
+/* The first stage of each pass. This hook never takes a pass over. */
 static int begin(void *context, moe_runner *runner, const moe_pass *pass, bool *done,
                  moe_error *err)
 {
@@ -67,7 +68,7 @@ static int begin(void *context, moe_runner *runner, const moe_pass *pass, bool *
     return MOE_OK;
 }
 
-/* Of a chunk of a panel the first stage is this. */
+/* In a chunk of a panel this is the first stage. */
 static int after_routing(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                          moe_error *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Tells the program how far a pass is while it runs. A hook, which sees layers end and waits begin;
- * it tells at most ten times a second, whatever the passes take. */
+/* A hook that tells the program how far a running pass is. It sees layers end and waits begin, and
+ * reports at most ten times a second. */
 #ifndef MOE_PASS_PROGRESS_H
 #define MOE_PASS_PROGRESS_H
 
@@ -23,18 +23,19 @@ typedef struct moe_pass_watch {
     moe_pass_progress_fn tell;
     void *user;
     uint32_t n_with_experts;    /* layers that have experts */
-    uint64_t told_ns;           /* when something was told last, of any pass */
-    moe_pass_clock pass, panel; /* of those under way, */
-    moe_pass_clock *at_work;    /* and the one that computes */
+    uint64_t told_ns;           /* when tell() was last called, for any pass */
+    moe_pass_clock pass, panel; /* the ones under way */
+    moe_pass_clock *at_work;    /* the one of the two that computes */
 } moe_pass_watch;
 
-/* A panel has come to its end, whatever it was. */
+/* Notes that a panel has ended, finished or not. */
 static inline void moe_pass_watch_end_panel(moe_pass_watch *watch)
 {
     watch->panel.n_rows = 0;
 }
 
-/* Replaces what was told before; tell NULL: nothing is told. Between passes only. */
+/* Sets the function that is called with progress from now on; NULL: none. Call it between passes
+ * only. */
 int moe_pass_watch_set(moe_pass_watch *watch, moe_runner *runner, moe_pass_progress_fn tell,
                        void *user, moe_error *err);
 

@@ -117,7 +117,8 @@ static int output_logits(moe_runner *runner, const moe_pass *pass, moe_error *er
 
 int moe_pass_finish(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
-    /* Rows without logits leave keys and values that later rows will use. */
+    /* Rows without logits must be finite, too, because later rows will use their keys and values.
+     */
     int status =
         pass->n_logit_rows < pass->n_rows ? moe_pass_check_hidden(runner, pass, err) : MOE_OK;
     return status != MOE_OK ? status : output_logits(runner, pass, err);
@@ -158,7 +159,7 @@ static int play_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, 
     return status != MOE_OK ? moe_fail(err, status, "%s", reason.message) : MOE_OK;
 }
 
-/* What stands before the layer's routing can be recorded. */
+/* Whether the operations before the layer's routing can be recorded. */
 static bool has_recorded_front(const moe_runner *runner, const moe_pass *pass, uint32_t layer)
 {
     const moe_recording_ops *recording = runner->device->recording;
@@ -265,7 +266,7 @@ static bool is_tried(const moe_runner *runner, const moe_pass *pass)
     return runner->prefetch == MOE_PREFETCH_TRIED && pass->n_rows <= MOST_TRIED_ROWS;
 }
 
-/* Passes are compared by their time for each expert, which their width changes little. */
+/* Compares passes by their time for each expert, which depends little on their number of rows. */
 static int run_counted_layers(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     bool tried = is_tried(runner, pass);
@@ -283,8 +284,8 @@ static int run_counted_layers(moe_runner *runner, const moe_pass *pass, moe_erro
     return MOE_OK;
 }
 
-/* The front of the first layer has been computed if it is `begun`; its second part is cheap to
- * repeat. */
+/* If `begun`, the front of the first layer has been computed; its second part is cheap to repeat.
+ */
 static int queue_part(moe_runner *runner, const moe_pass *pass, const moe_pass_part *part,
                       moe_error *err)
 {

@@ -4,8 +4,8 @@
 
 #include "runtime/pass/runner.h"
 
-/* Angles are computed in double: positions reach millions, and rounding in float would change far
- * positions' angles visibly. */
+/* Computes angles in double: positions reach millions, and rounding in float would change the
+ * angles of far positions noticeably. */
 static void fill_angles(const moe_pass *pass, const float *frequencies, uint32_t n, float magnitude,
                         float *to_cos, float *to_sin)
 {

@@ -29,7 +29,7 @@ void moe_choose_positions(const float *scores, uint32_t n, uint32_t n_chosen, ui
     for (uint32_t i = 0; i < n; i++) {
         scratch[i] = order_of(scores[i]);
     }
-    /* Finds the lowest chosen one byte by byte, from the highest. */
+    /* Finds the lowest chosen score byte by byte, from the highest byte down. */
     uint32_t lowest = 0;
     uint32_t n_left = n_chosen; /* to be taken among those that begin like `lowest` */
     for (int shift = 24; shift >= 0; shift -= 8) {
@@ -94,7 +94,7 @@ static int bring_keys(moe_runner *runner, const moe_kv_row *row, const moe_kv_la
                                (size_t)n * c->index_dim * sizeof(float), err);
 }
 
-/* Rows of the pass that see the same stored positions, as far as they see any. */
+/* Rows of the pass that see the same stored positions; some see fewer of them. */
 typedef struct row_group {
     uint32_t first, n_rows;
     uint32_t n_positions; /* the most that one of them sees */
@@ -146,7 +146,7 @@ static void choose_for_row(moe_runner *runner, const moe_pass *pass, uint32_t ro
     }
 }
 
-/* Rows that see more positions than they attend to see their chosen ones as a path. */
+/* Gives rows that see more positions than they attend to their chosen positions as a path. */
 static void refer_to_choice(moe_runner *runner, const moe_pass *pass)
 {
     moe_pass_buffers *b = &runner->buffers;
@@ -245,7 +245,7 @@ static int choose_on_device(moe_runner *runner, const moe_pass *pass, uint32_t l
     return runner->device->ops->choose(runner->device, &choice, pass->n_rows, err);
 }
 
-/* The device's memory is the host's. */
+/* Chooses on the host, for a device whose memory is the host's. */
 static int choose_on_host(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     int status = MOE_OK;

@@ -15,13 +15,14 @@
 
 #include "runtime/pass/pass.h"
 
-/* What attention() takes in a layer with an indexer, its own or that of one before it: *rows and
- * *chosen, valid until the pass ends; *chosen is NULL unless the device chooses by itself
- * (MOE_DEVICE_CHOICE). */
+/* The arguments *rows and *chosen of attention() in a layer with an indexer, its own or that of an
+ * earlier layer. They are valid until the pass ends. *chosen is NULL unless the device chooses by
+ * itself (MOE_DEVICE_CHOICE). */
 void moe_index_chosen(const moe_runner *runner, const moe_pass *pass, const moe_kv_row **rows,
                       const uint32_t **chosen);
-/* [rows][index_top_k] What the last layer with an indexer has chosen for the rows of a pass, for
- * layers behind it: brings it back to the buffers, and fetches it. */
+/* [rows][index_top_k] The positions that the last layer with an indexer chose for the rows of a
+ * pass. fetch() copies them from the buffers to `chosen`; bring() copies them back, for the layers
+ * behind. */
 int moe_index_bring(moe_runner *runner, const moe_pass *pass, const uint32_t *chosen,
                     moe_error *err);
 int moe_index_fetch(moe_runner *runner, const moe_pass *pass, uint32_t *chosen, moe_error *err);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Runs a model's program (runtime/program/program.h): the one way in which layers are computed, by
- * passes, drafts, drafting layers, recordings and searches alike. Each kind of operation has one
- * body; the values that it reads and writes are in buffers->values. */
+/* Runs a model's program (runtime/program/program.h). Passes, drafts, drafting layers, recordings
+ * and searches all compute layers in this one way. Each kind of operation has one body; the values
+ * that it reads and writes are in buffers->values. */
 #ifndef MOE_PASS_PROGRAM_RUN_H
 #define MOE_PASS_PROGRAM_RUN_H
 
 #include "runtime/pass/pass.h"
 #include "runtime/program/program.h"
 
-/* What the operations of a span are carried out for. */
+/* The rows and layer for which the operations of a span are carried out. */
 struct moe_run {
     moe_runner *runner;
     const moe_pass *pass; /* NULL where no operation asks for it */
@@ -26,19 +26,19 @@ int moe_program_run(const moe_run *run, moe_span span, moe_error *err);
 
 /* ---- Layers ---- */
 
-/* A layer in two parts: up to where the host needs the router's logits, and the rest, if there is
- * one. Each reads buffers' x, and adds to it. */
+/* A layer in two parts: the front up to where the host needs the router's logits, and the rest, if
+ * there is one. Each reads x of the buffers and adds to it. */
 int moe_layer_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
 int moe_layer_rest(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-/* From `mixed` to the end, of a layer whose mixer has been run; what stands before `rest` is cheap
- * to repeat. */
+/* Runs a layer from `mixed` to the end, after its mixer has been run. The operations before `rest`
+ * are cheap to repeat. */
 int moe_layer_network(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-/* What stands before the layers; of a drafting layer with its joining. */
+/* Runs the operations before the layers; for a drafting layer, also those that join its inputs. */
 int moe_program_front(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Computes y, the model's last norm of n rows of x; both on the device. */
 int moe_program_last_norm(moe_runner *runner, float *x, float *y, uint32_t n, moe_error *err);
-/* Puts n_rows of the stream's width, in host memory, where the layer's routed experts read theirs,
- * as what the layer projects for them if it does. */
+/* Copies n_rows rows of the stream's width from host memory to the input of the layer's routed
+ * experts, projected if the layer projects it. */
 int moe_bring_experts_x(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,
                         moe_error *err);
 /* The next layer's router on the stream as it is. */
@@ -50,10 +50,10 @@ int moe_advance_states(moe_runner *runner, const moe_state_run *run, uint32_t la
 
 /* ---- Bodies ---- */
 
-/* What a runner carries out operations by. */
+/* The functions with which a runner carries out operations. */
 extern const moe_op_body moe_op_bodies[MOE_OPS];
 
-/* A tensor of an operation's; data is NULL if there is none. */
+/* A tensor of an operation; data is NULL if there is none. */
 const moe_weight *moe_op_weight(const moe_run *run, int tensor);
 
 int moe_op_embed(const moe_run *run, const moe_op *op, moe_error *err);

@@ -33,7 +33,7 @@ void moe_route_edit_weigh(const moe_route_edit *edit, uint32_t row)
     }
 }
 
-/* Inserts expert behind those of experts[first..at) that are no worse; of equals the earlier one
+/* Inserts expert behind those of experts[first..at) that are no worse, so of equal ones the earlier
  * stays in front. Overwrites experts[at]. */
 static void insert(const moe_route_edit *edit, const float *probs, uint32_t *experts,
                    uint32_t first, uint32_t at, uint32_t expert)
@@ -46,8 +46,9 @@ static void insert(const moe_route_edit *edit, const float *probs, uint32_t *exp
     experts[at] = expert;
 }
 
-/* If the router has no groups of experts, keeping the allowed picks and filling up with the best of
- * the rest gives the top-k of the allowed. With groups it also respects the groups' choice. */
+/* Keeps the allowed picks and fills the row with the best other allowed experts. Without groups of
+ * experts this gives the top-k of the allowed experts; with groups it also respects the groups'
+ * choice. */
 void moe_route_edit_reselect(const moe_route_edit *edit, uint32_t row, const bool *allowed)
 {
     const float *probs = edit->probs + (size_t)row * edit->n_expert;

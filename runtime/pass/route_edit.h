@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Edits the routers' choice before it becomes the layer's plan: for the draft that may use only
+/* Edits the router's choice before it becomes the layer's plan: for drafts that may use only
  * resident experts, and for the lossy modes. Every editor sees one layer of one pass. */
 #ifndef MOE_PASS_ROUTE_EDIT_H
 #define MOE_PASS_ROUTE_EDIT_H
@@ -33,7 +33,7 @@ typedef struct moe_route_edit {
 
 /* In every editor, ids of n_expert or more are dropped ranks and stay as they are. */
 
-/* Whether the expert is among these. */
+/* Whether the expert is among these n. */
 static inline bool moe_row_uses(const uint32_t *experts, uint32_t n, uint32_t expert)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -47,8 +47,8 @@ static inline bool moe_row_uses(const uint32_t *experts, uint32_t n, uint32_t ex
 /* Computes a row's weights by the model's rule over its experts: p, or p over the sum in rank order
  * plus 1e-20f, times the scale; 0 for dropped ranks. */
 void moe_route_edit_weigh(const moe_route_edit *edit, uint32_t row);
-/* Chooses a row's experts anew, and computes their weights. Its experts that are allowed
- * ([n_expert]) stay, and the best other allowed ones (p plus the selection bias, ties to the lower
+/* Replaces a row's experts that are not allowed ([n_expert]), and computes the weights. Allowed
+ * experts stay, and the best other allowed ones (by p plus the selection bias, ties to the lower
  * id) fill the row, all in the router's order. Ranks without an expert are last and dropped. */
 void moe_route_edit_reselect(const moe_route_edit *edit, uint32_t row, const bool *allowed);
 

@@ -101,7 +101,7 @@ static uint32_t order_prediction(moe_runner *runner, uint32_t n_rows, uint32_t *
     return b->next_plan.n_experts;
 }
 
-/* Asks for what was predicted; of a panel not for what one row alone wants. */
+/* Requests the predicted experts; for a panel, only those that more than one row wants. */
 static void prefetch(moe_runner *runner, const moe_pass *pass, uint32_t layer)
 {
     moe_pass_buffers *b = &runner->buffers;

@@ -9,8 +9,8 @@
 #include "runtime/device/device.h"
 #include "runtime/pass/pass.h"
 
-/* How the layer's router chooses from buffers->router_logits; the places for its results are not
- * set. */
+/* Describes how the layer's router chooses from buffers->router_logits; does not set the places for
+ * its results. */
 moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer);
 
 /* Chooses experts by the router's logits, into the buffers. with_next: also runs the next layer's
@@ -21,7 +21,8 @@ int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool wi
 /* Runs the next layer's router on this layer's hidden state, unless that has been done, and
  * prefetches the experts that it names, the most wanted first. The hidden state lacks the output of
  * this layer's experts, so this is a guess. It decides which bytes move early, never what is
- * computed. For a panel whatever two rows want is prefetched, since nearly all will be used. */
+ * computed. For a panel it prefetches every expert that two rows want, because nearly all of them
+ * will be used. */
 int moe_predict_next_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                            moe_error *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What a pass runs on: the device, the model's config and weights, memory for the rows, keys and
- * values, the experts. An engine owns one runner. The runner knows neither sessions nor features: a
- * feature that watches or changes a pass adds a hook (pass_hooks.h). */
+/* Everything that a pass needs to run: the device, the model's config and weights, memory for the
+ * rows, keys and values, the experts. An engine owns one runner. The runner knows neither sessions
+ * nor features: a feature that watches or changes a pass adds a hook (pass_hooks.h). */
 #ifndef MOE_PASS_RUNNER_H
 #define MOE_PASS_RUNNER_H
 
@@ -27,8 +27,8 @@ typedef enum moe_prefetch_mode {
     MOE_PREFETCH_TRIED /* while it is faster, which prefetch_gate decides */
 } moe_prefetch_mode;
 
-/* Copies of the residual stream, before layers[i], of all rows of the last pass that was no draft;
- * for a layer that the model does not have no copy is made. */
+/* Copies of the residual stream before layers[i], for all rows of the last pass that was not a
+ * draft. No copy is made for a layer that the model does not have. */
 #define MOE_MOST_TAPS 3u
 typedef struct moe_layer_taps {
     uint32_t layers[MOE_MOST_TAPS];

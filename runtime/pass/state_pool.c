@@ -188,8 +188,8 @@ int moe_state_table_move_log(const moe_state_pool *pool, const moe_state_table *
     return MOE_OK;
 }
 
-/* Of the snapshots and one more after them, the one whose removal leaves them spaced most evenly.
- * The last, and the latest beginning of a turn, stay. */
+/* Of the snapshots and one more after them, finds the one whose removal leaves the others spaced
+ * most evenly. The last one and the latest beginning of a turn stay. */
 static uint32_t least_missed(moe_state *const *s, uint32_t n)
 {
     uint32_t turn = n;
@@ -225,8 +225,7 @@ static void keep(moe_state_pool *pool, moe_state_table *t, moe_state *state)
     t->n_snapshots = n;
 }
 
-/* Whether the state is worth keeping as a snapshot, so that cutting the timeline back to here is
- * cheap. */
+/* Whether to keep the state as a snapshot, so that cutting the timeline back to here is cheap. */
 static bool is_wanted(const moe_state_table *t, const moe_state *state)
 {
     uint32_t last = t->n_snapshots > 0 ? t->snapshots[t->n_snapshots - 1]->position : 0;

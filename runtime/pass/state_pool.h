@@ -23,8 +23,8 @@
 
 #define MOE_STATE_SNAPSHOTS 3u
 #define MOE_STATES_MOST     (MOE_STATE_SNAPSHOTS + 2u)
-/* Positions between snapshots, at least. The beginning of a turn gets a snapshot at any distance.
- */
+/* The least number of positions between snapshots. The beginning of a turn gets a snapshot at any
+ * distance. */
 #define MOE_STATE_INTERVAL 256u
 
 /* One layer's place in a state and in a log. */
@@ -60,7 +60,7 @@ typedef struct moe_state_table {
     bool begins_turn; /* current is where a turn begins */
 } moe_state_table;
 
-/* n_log_rows: of a session's log; 0: there are no drafts. */
+/* n_log_rows: rows of a session's log; 0: there are no drafts. */
 int moe_state_pool_init(moe_state_pool *pool, moe_device *device, const moe_model_config *config,
                         uint32_t n_log_rows, moe_error *err);
 void moe_state_pool_free(moe_state_pool *pool);
@@ -73,15 +73,15 @@ int moe_state_table_reserve(moe_state_pool *pool, moe_state_table *table, moe_er
 /* Describes a session's rows to a pass; drafts log theirs. Call after moe_state_table_reserve(). */
 moe_state_run moe_state_table_run(moe_state_table *table, uint32_t first_row, uint32_t n_rows,
                                   bool logs);
-/* Describes chunk i of a panel's n: each goes on from what the one before it has left, in `next`
- * and in another state by turns, and the last one leaves `next`. */
+/* Describes chunk i of a panel's n. Each chunk goes on from the state that the one before has
+ * written; they write to `next` and to another state in turn, and the last one writes to `next`. */
 moe_state_run moe_state_table_chunk(moe_state_table *table, const moe_state *other, uint32_t i,
                                     uint32_t n, uint32_t n_rows);
-/* That other state; nothing if no layer has one. */
+/* Takes that other state; does nothing if no layer has a state. */
 int moe_state_take(moe_state_pool *pool, moe_state **out, moe_error *err);
 void moe_state_give(moe_state_pool *pool, moe_state **state);
-/* Describes one row of a draft that no pass of the text takes over, behind n_logged rows of the log
- * from log_first on. Changes nothing. */
+/* Describes one row of a draft whose result no pass of the text uses, behind n_logged rows of the
+ * log from log_first on. Changes nothing. */
 moe_state_run moe_state_table_draft_row(const moe_state_table *table, uint32_t row,
                                         uint32_t log_first, uint32_t n_logged);
 /* Copies n rows of the log from row `from` to row `to`, from which they are n apart or more. */
@@ -94,8 +94,7 @@ uint32_t moe_state_table_rewind(moe_state_pool *pool, moe_state_table *table, ui
 /* Makes out share the states of table. */
 void moe_state_table_share(moe_state_table *out, const moe_state_table *table);
 void moe_state_table_free(moe_state_pool *pool, moe_state_table *table);
-/* Whole-structure check for tests' assertions: positions ascend, counts are in range, no shared
- * state is written to. */
+/* Checks for tests: positions ascend, counts are in range, no shared state is written to. */
 bool moe_state_table_check(const moe_state_table *table, uint32_t n_evaluated);
 
 #endif

@@ -8,7 +8,7 @@
 /* "On" must be better by this share, because it has costs that are not measured here. */
 #define LEAST_GAIN 0.01
 #define MOST_BUSY  0.85
-/* If the first run with it is dearer by this share, there is no second one. */
+/* If the first run with it costs more by this share, there is no second one. */
 #define CLEAR_LOSS 0.05
 #define N_DEAREST  2u
 

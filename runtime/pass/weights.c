@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Walks three times over the same list of tensors: the first walk adds up the arena, the second
- * lists what is to be read, in order, so that the reader is ahead of the third, which fills the
- * arena. */
+/* Walks three times over the same list of tensors. The first walk adds up the size of the arena.
+ * The second lists the reads, in order, so that the reader is ahead of the third walk, which fills
+ * the arena. */
 #include "runtime/pass/weights.h"
 
 #include <stdlib.h>
@@ -102,7 +102,7 @@ static int next_bytes(loader *load, size_t most, const uint8_t **bytes, size_t *
     return MOE_OK;
 }
 
-/* Copies exactly so many bytes to host memory. */
+/* Copies exactly this many bytes to host memory. */
 static int take_bytes(loader *load, uint8_t *dst, size_t size)
 {
     while (size > 0) {
@@ -116,7 +116,7 @@ static int take_bytes(loader *load, uint8_t *dst, size_t size)
     return MOE_OK;
 }
 
-/* Copies exactly so many bytes to the device. */
+/* Copies exactly this many bytes to the device. */
 static int upload_bytes(loader *load, const void *dst, uint64_t size)
 {
     uint8_t *to = (uint8_t *)dst;
@@ -135,8 +135,9 @@ static int upload_bytes(loader *load, const void *dst, uint64_t size)
     return status;
 }
 
-/* MOE_OK: the tensor matches its checksum or, if it had none, its values are finite. Otherwise a
- * NaN could stay unnoticed, since the conversion of activations to blocks of 8 bits drops it. */
+/* MOE_OK: the tensor matches its checksum or, if it has none, its values are finite. Without the
+ * check a NaN could stay unnoticed, because the conversion of activations to blocks of 8 bits drops
+ * it. */
 static int verify(const loader *load)
 {
     const moe_weights_source *s = load->source;
@@ -165,7 +166,7 @@ static void find_sum(loader *load)
     }
 }
 
-/* Reads the tensor by `fill`; a second time if its bytes do not match the checksum. */
+/* Reads the tensor with `fill`, and a second time if its bytes do not match the checksum. */
 static int load_by(loader *load, const moe_tensor_ref *ref, int (*fill)(loader *, void *),
                    void *context)
 {

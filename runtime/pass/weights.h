@@ -47,8 +47,8 @@ typedef struct moe_weights_source {
 /* Bytes that loading will take on the device. */
 uint64_t moe_weights_bytes(const moe_model_config *config, const moe_tensor_map *map);
 
-/* Reads, verifies and uploads. MOE_ERR_CANCELLED when the progress callback cancels; MOE_ERR_IO,
- * naming the tensor, when its bytes twice do not match its checksum. */
+/* Reads, verifies and uploads the weights. MOE_ERR_CANCELLED when the progress callback cancels;
+ * MOE_ERR_IO, naming the tensor, when its bytes do not match its checksum at two readings. */
 int moe_weights_load(moe_weights *weights, moe_device *device, const moe_weights_source *source,
                      moe_error *err);
 void moe_weights_free(moe_weights *weights, moe_device *device);
