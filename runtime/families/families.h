@@ -17,7 +17,7 @@ const moe_family *moe_family_at(size_t index);
  * unknown architecture names some known ones. */
 int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_error *err);
 
-/* In the order in which they are listed. */
+/* All families, in the order of moe_family_at(). */
 /* clang-format off */
 #define MOE_FAMILIES(F) \
     F(llama) F(olmoe) F(qwen2moe) F(qwen3moe) F(qwen3next) F(qwen35moe) F(lfm2moe) F(deepseek) \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Kimi-Linear: delta rules with decays of channels in most layers, and in the others latent
+/* Kimi-Linear: most layers have a delta rule with a decay for each channel; the others have latent
  * attention without rotary embedding. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"

@@ -9,8 +9,8 @@ const moe_chat_marks *moe_chat_known_marks(size_t *n);
 /* The first pair that the template writes or searches for, or NULL. */
 const moe_chat_marks *moe_chat_marks_in(moe_string_view source);
 
-/* Whether the rendered text opens reasoning at its end; if its last message is continued: anywhere.
- */
+/* Whether the rendered text opens reasoning at its end or, if its last message is continued,
+ * anywhere. */
 bool moe_chat_is_reasoning(const moe_chat_marks *marks, const char *text, size_t size,
                            bool continued);
 

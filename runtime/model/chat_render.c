@@ -64,7 +64,7 @@ static void fill_variables(variable_list *list, const moe_tokenizer *tokenizer,
     if (known) {
         add_bool(list, "add_bos", tokenizer->add_bos && tokenizer->bos != MOE_NO_TOKEN);
     }
-    /* The names that templates use for it. */
+    /* Templates use several names for the switch. */
     if (input->thinking != 0) {
         add_bool(list, "enable_thinking", input->thinking > 0);
         add_bool(list, "thinking", input->thinking > 0);
@@ -100,8 +100,8 @@ static void give_back(const moe_chat_input *input, moe_template_output *text)
     moe_template_output_free(text);
 }
 
-/* Reports a switch without effect: the model would otherwise think, or not, against the caller's
- * wish. */
+/* Reports a switch without effect, because the model would think, or not think, against the
+ * caller's wish. */
 static int check_switch(const moe_tokenizer *tokenizer, const moe_chat_input *input, moe_error *err)
 {
     moe_chat_input on = *input;
@@ -158,7 +158,7 @@ static bool is_token(const moe_tokenizer *tokenizer, const char *text)
     return moe_tokenizer_find(tokenizer, text, strlen(text)) != MOE_NO_TOKEN;
 }
 
-/* The marks in the template, else those that the vocabulary has tokens for. */
+/* Finds the marks in the template, else those for which the vocabulary has tokens. */
 static moe_chat_marks find_marks(const moe_tokenizer *tokenizer, moe_string_view source)
 {
     size_t n;

@@ -107,7 +107,8 @@ static void scan(moe_reply_reader *r)
     }
 }
 
-/* A control token counts only if it is, begins or continues the awaited mark, or as markup. */
+/* A control token counts only if it is the awaited mark or a part of it, or if it counts as markup.
+ */
 static void push_control(moe_reply_reader *r, moe_string_view piece, bool ends)
 {
     const char *mark = r->part == MOE_REPLY_REASONING ? r->marks.close : r->marks.open;
@@ -141,7 +142,7 @@ static void emit_text(moe_reply_reader *r, const char *text)
     emit(r, text, strlen(text));
 }
 
-/* The header has come. */
+/* Begins a message after its header. */
 static void begin_message(moe_reply_reader *r)
 {
     const char *header = r->header.size > 0 ? r->header.data : "";
@@ -186,7 +187,7 @@ static bool push_frame(moe_reply_reader *r, moe_string_view piece)
     return true;
 }
 
-/* A text without a frame goes on the prompt's header if it begins with " to="; else it is the
+/* A text without a frame continues the prompt's header if it begins with " to="; else it is the
  * answer. */
 static void check_bare(moe_reply_reader *r, bool ends)
 {

@@ -37,11 +37,11 @@ typedef struct moe_reply_reader {
 int moe_reply_open(moe_reply_reader *reader, const moe_tokenizer *tokenizer,
                    const moe_chat_marks *marks, bool in_reasoning, moe_error *err);
 void moe_reply_close(moe_reply_reader *reader);
-/* reader->out[] then holds what the token completed. Without memory text is lost, and
+/* reader->out[] then holds the text that the token completed. If memory is short, text is lost, and
  * reader->no_memory says so. */
 void moe_reply_push(moe_reply_reader *reader, int32_t token);
 void moe_reply_finish(moe_reply_reader *reader);
-/* Forgets half a character at the end, because the text was cut off there. */
+/* Drops an incomplete character at the end, because the text was cut off there. */
 void moe_reply_cut_off(moe_reply_reader *reader);
 
 #endif

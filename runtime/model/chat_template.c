@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which template a conversation is rendered with. */
+/* Chooses the template of a conversation. */
 #include "runtime/model/chat_template.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ static void add_name(char *out, size_t size, size_t *n, const char *name)
     out[*n] = '\0';
 }
 
-/* The file's names first. */
+/* Lists the templates' names, the file's first. */
 static void list_names(const moe_gguf *gguf, char *out, size_t size)
 {
     size_t n = 0;

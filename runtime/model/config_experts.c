@@ -71,9 +71,9 @@ static void read_expert_widths(moe_config_reader *r, moe_model_config *config)
     }
 }
 
-/* A file that does not say expert_gating_func and has biases for the choice of experts: they came
- * with DeepSeek-V3, whose gate is a sigmoid with normalised weights; V2, a softmax, has none. Such
- * files are older than the key. */
+/* Whether a file without expert_gating_func has DeepSeek-V3's gate, a sigmoid with normalised
+ * weights: it has biases for the choice of experts, which V2, with a softmax, has not. Such files
+ * are older than the key. */
 static bool gate_is_of_v3(const moe_config_reader *r, const moe_model_config *config)
 {
     const moe_family *family = r->family;

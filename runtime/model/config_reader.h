@@ -21,18 +21,18 @@ typedef struct moe_config_reader {
     char key[128]; /* the last key looked for, in full */
 } moe_config_reader;
 
-/* NULL when there is none, and after a failure. */
+/* Finds the key. NULL when there is none, and after a failure. */
 const moe_gguf_kv *moe_config_find(moe_config_reader *r, const char *suffix);
 bool moe_config_has(moe_config_reader *r, const char *suffix);
 
-/* False, and a failure, if the key is missing. */
+/* Returns false and fails if the key is missing. */
 bool moe_config_require(moe_config_reader *r, const char *suffix);
 
-/* The value, or `absent`. An array with an element for each layer is accepted if its elements are
- * equal. */
+/* Reads the value, or returns `absent`. Accepts an array with an element for each layer if all
+ * elements are equal. */
 uint32_t moe_config_u32(moe_config_reader *r, const char *suffix, uint32_t absent);
-/* The same for keys whose array may have different elements: the layer's own (layer_), and the
- * greatest of all (most_). */
+/* The same for keys whose array may have different elements: layer_ returns the layer's own, most_
+ * the greatest of all. */
 uint32_t moe_config_layer_u32(moe_config_reader *r, const char *suffix, uint32_t layer,
                               uint32_t absent);
 float moe_config_layer_f32(moe_config_reader *r, const char *suffix, uint32_t layer, float absent);
@@ -48,7 +48,7 @@ void moe_config_read_recurrence(moe_config_reader *r, moe_model_config *config);
 /* Sets the kinds of the layers of a checked config. */
 void moe_config_read_layers(moe_config_reader *r, moe_model_config *config);
 
-/* Ranges and relations of a config that was read. */
+/* Checks ranges and relations of a config that was read. */
 int moe_config_check(const moe_model_config *config, moe_error *err);
 
 #endif

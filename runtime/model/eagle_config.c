@@ -128,7 +128,7 @@ static void read_targets(moe_config_reader *r, moe_eagle_config *eagle)
     }
 }
 
-/* Whether it is a head of such a model. */
+/* Checks that it is a head of such a model. */
 static int check_trunk(const moe_eagle_config *eagle, const moe_model_config *trunk,
                        const char *path, moe_error *err)
 {
@@ -162,7 +162,7 @@ static int check_trunk(const moe_eagle_config *eagle, const moe_model_config *tr
     return MOE_OK;
 }
 
-/* The map from the head's tokens to the model's: how many there are, and where. */
+/* Finds the map from the head's tokens to the model's: its size and its place. */
 static int find_tokens(moe_eagle_config *eagle, const moe_gguf *gguf, moe_error *err)
 {
     const moe_gguf_tensor *t = moe_gguf_find_tensor(gguf, MOE_EAGLE_TOKENS);

@@ -33,8 +33,8 @@ typedef struct moe_eagle_config {
 
 /* Whether the file's architecture is EAGLE-3's. */
 bool moe_gguf_is_eagle(const moe_gguf *gguf);
-/* Reads the head that stands in a file, and checks that it is one of a model like trunk. path: for
- * messages. */
+/* Reads the config of a head in a file, and checks that the head belongs to a model like trunk.
+ * path: for messages. */
 int moe_eagle_config_read(moe_eagle_config *eagle, const moe_model_config *trunk,
                           const moe_gguf *gguf, const char *path, moe_error *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A model family: how its metadata sets the numbers of model_config.h, and how its layers are
- * written. The families stand in runtime/families/; no other code asks for a family's name. */
+ * written. The families are in runtime/families/; no other code asks for a family's name. */
 #ifndef MOE_MODEL_FAMILY_H
 #define MOE_MODEL_FAMILY_H
 
@@ -48,7 +48,7 @@ typedef enum moe_family_keys {
     MOE_KEY_STREAMS = 1 << 28       /* hyper_connection.{count,epsilon,magnitude} */
 } moe_family_keys;
 
-/* A layer's tensor under another name than the usual, after "blk.N.". */
+/* A layer's tensor that has an unusual name after "blk.N.". */
 typedef struct moe_tensor_alias {
     moe_layer_tensor tensor;
     const char *name;
@@ -92,9 +92,9 @@ typedef struct moe_family {
     moe_tensor_alias alias;
     /* Changes the numbers that were read, before they are checked; NULL: leaves them. */
     void (*adjust)(moe_model_config *config);
-    /* Appends the operations of a layer (runtime/program/program_builder.h); and those that guess
-     * the layer's router from the stream of the layer before it, into NEXT_LOGITS. NULL: as most
-     * families have them. */
+    /* Appends the operations of a layer (runtime/program/program_builder.h), and those that guess
+     * the layer's routing from the stream of the layer before it, into NEXT_LOGITS. NULL: the layer
+     * of most families. */
     void (*layer)(struct moe_program_builder *b);
     void (*ahead)(struct moe_program_builder *b);
     /* Older files have no expert_gating_func. One with a sigmoid gate and normalised weights is
@@ -103,7 +103,8 @@ typedef struct moe_family {
     uint32_t sigmoid_n_expert;
 } moe_family;
 
-/* Layers with a state are those without heads of keys, of which there is a list. */
+/* Whether a list of numbers of key heads says which layers have a state: those without key heads.
+ */
 static inline bool moe_family_lists_states(const moe_family *family)
 {
     return family->recurrence > MOE_RECURRENCE_DELTA;

@@ -86,8 +86,8 @@ int moe_gguf_open_by(moe_gguf **out, const char *path, const moe_gguf_reading *r
                      moe_error *err);
 void moe_gguf_close(moe_gguf **gguf);
 
-/* Replaces or adds metadata, of which it keeps copies. Call once, before metadata is read. NULL:
- * nothing to do. After a failure the model must be closed. */
+/* Replaces or adds metadata, which it copies. Call once, before metadata is read. NULL: does
+ * nothing. After a failure the model must be closed. */
 int moe_gguf_override(moe_gguf *gguf, const moe_metadata_override *overrides, size_t n,
                       moe_error *err);
 

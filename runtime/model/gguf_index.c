@@ -17,7 +17,7 @@ int moe_gguf_index_init(moe_gguf_index *index, size_t n_entries, const void *see
     while (n_slots < 2 * (uint64_t)n_entries) {
         n_slots *= 2;
     }
-    /* Seeded with an address, so that names made to collide would have to guess it. */
+    /* Seeds the hash with an address, so that a hostile file cannot choose names that collide. */
     index->seed = (uint64_t)(uintptr_t)seed;
     index->mask = n_slots - 1;
     index->slots = moe_calloc(n_slots, sizeof *index->slots);

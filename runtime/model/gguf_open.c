@@ -166,7 +166,8 @@ static int gather(moe_gguf *gguf, moe_error *err)
     return MOE_OK;
 }
 
-/* If the path ends in "-00002-of-00005.gguf" for this very part: the length before that. */
+/* If the path ends in "-00002-of-00005.gguf" with this part's numbers, the length of the path
+ * before that. */
 static bool split_prefix(const char *path, uint64_t number, uint64_t count, size_t *prefix)
 {
     char ending[64];

@@ -28,8 +28,8 @@ void moe_gguf_writer_tensor(moe_gguf_writer *writer, const char *name, uint32_t 
 void moe_gguf_writer_later(moe_gguf_writer *writer, const char *name, uint32_t type,
                            uint32_t n_dims, const uint64_t *dims, uint64_t bytes);
 
-/* Gives the next bytes of such a tensor (tensors are counted from 0 in the order of adding), valid
- * until the next call. */
+/* Returns the next bytes of such a tensor (tensors are numbered from 0 in the order of adding),
+ * valid until the next call. */
 typedef int (*moe_gguf_bytes_fn)(uint64_t tensor, const void **bytes, size_t *n, void *user,
                                  moe_error *err);
 /* Called by save for tensors without data, in order, until all their bytes are there. */

@@ -12,7 +12,7 @@ static size_t skip_space(moe_string_view text, size_t at)
     return at;
 }
 
-/* Behind the string that begins at `at`; 0 if it does not end. */
+/* Returns the offset behind the string that begins at `at`; 0 if it does not end. */
 static size_t skip_string(moe_string_view text, size_t at)
 {
     for (at++; at < text.size; at++) {
@@ -65,7 +65,8 @@ static moe_string_view part(moe_string_view text, size_t start, size_t end)
     return (moe_string_view){text.data + start, end - start};
 }
 
-/* Where the next member or element begins in a value that `open` begins; 0 after the last. */
+/* Returns where the next member or element begins, in a value that begins with `open`; 0 after the
+ * last. */
 static size_t next_item(moe_string_view value, char open, size_t at)
 {
     if (value.size == 0 || value.data[0] != open) {

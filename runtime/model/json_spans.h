@@ -10,11 +10,11 @@
 
 #include "runtime/model/gguf.h"
 
-/* The member of this name; false if object is no object, or lacks it. Names with escapes are not
- * found. */
+/* Finds the member of this name; false if object is not an object, or lacks it. Does not find names
+ * with escapes. */
 bool moe_json_member(moe_string_view object, const char *name, moe_string_view *value);
 
-/* The element of an array that follows at *at (0 at first), which moves behind it; false after the
+/* Returns the array's element at or after *at (0 at first) and moves *at behind it; false after the
  * last. */
 bool moe_json_element(moe_string_view array, size_t *at, moe_string_view *value);
 
@@ -23,8 +23,8 @@ bool moe_json_is(moe_string_view value, const char *word);
 /* Whether the value is a string of this text, without escapes. */
 bool moe_json_is_text(moe_string_view value, const char *text);
 
-/* The text of a string, in UTF-8, with a 0 behind it; false if value is no string, or out is too
- * small, or an escape is wrong. */
+/* Writes the text of a string, in UTF-8, with a 0 behind it; false if value is not a string, out is
+ * too small, or an escape is wrong. */
 bool moe_json_text(moe_string_view value, char *out, size_t capacity);
 
 #endif

@@ -24,9 +24,9 @@ static moe_feed_forward_kind feed_forward_of(moe_config_reader *r, const moe_mod
                                      : MOE_FEED_FORWARD_ROUTED;
 }
 
-/* Whether the layer has the window. Either a list has an entry for each layer, or a period tells:
- * the last layer of a period sees everything. With a period of 0 or 1 all layers have the window.
- */
+/* Whether the layer has the window. Either a list has an entry for each layer, or a period decides:
+ * the last layer of a period sees all positions. With a period of 0 or 1 all layers have the
+ * window. */
 static bool has_window(moe_config_reader *r, uint32_t layer)
 {
     const moe_gguf_kv *pattern = moe_config_find(r, "attention.sliding_window_pattern");
@@ -105,8 +105,8 @@ static float read_limit(moe_config_reader *r, const char *suffix, uint32_t layer
     return limit;
 }
 
-/* Whether the layer has a state in place of keys and values: a list tells, or a period, whose last
- * layer has attention. In other families the layer then has no heads of keys. */
+/* Whether the layer has a state instead of keys and values. A list decides, or a period, whose last
+ * layer has attention. In other families such a layer has no key heads. */
 static bool is_recurrent(moe_config_reader *r, uint32_t layer, uint32_t interval)
 {
     if (moe_family_lists_states(r->family)) {
@@ -173,7 +173,8 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
     }
 }
 
-/* Of the model's last layer with attention; the file says whether its network is dense. */
+/* Takes the kind of the model's last layer with attention; the file says whether its network is
+ * dense. */
 int moe_model_config_draft(moe_model_config *config, const moe_gguf *gguf, moe_error *err)
 {
     char name[48];

@@ -113,7 +113,7 @@ static inline size_t moe_recurrence_state_floats(const moe_recurrence *r)
     return (size_t)r->n_head * r->key_dim * r->value_dim + tail;
 }
 
-/* What a token's states put out. */
+/* Floats that a token's states put out. */
 static inline size_t moe_recurrence_out_floats(const moe_recurrence *r)
 {
     return r->kind == MOE_RECURRENCE_CONVOLUTION ? r->conv_channels

@@ -8,7 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/model/gguf_internal.h"
 
-/* Readers beyond moe_family_keys, from a family's other columns. */
+/* Further readers besides moe_family_keys, from a family's other columns. */
 #define READ_BY_MLA   (1u << 27)
 #define READ_BY_GQA   (1u << 17)
 #define READ_BY_COUNT (1u << 18) /* MOE_SHARED_COUNT */
@@ -47,7 +47,7 @@ typedef struct key_row {
     }
 /* Every family reads it. */
 #define READ(suffix, why) ROW(suffix, READ_BY_ALL, KEY_HARMLESS, 0, 0, NULL, NULL, why)
-/* Some families read it; for the others `otherwise` holds, with 0 and `also` as neutral values. */
+/* Some families read it; `otherwise` applies to the others, with 0 and `also` as neutral values. */
 #define READ_BY(suffix, readers, otherwise, also, why)                                             \
     ROW(suffix, readers, otherwise, 0, also, NULL, NULL, why)
 /* No family reads it, and it has no effect. */
@@ -192,7 +192,7 @@ static const key_row rows[] = {
     READ_BY("rope.scaling.finetuned", READ_BY_FINETUNED, KEY_HARMLESS, 0,
             "it says how the model was trained, and asks for nothing"),
 
-    /* Other kinds of model, whose tensors would be refused, too. */
+    /* Keys of other kinds of models, whose tensors would be refused, too. */
     READ_BY("ssm.conv_kernel", READ_BY_STATES | READ_BY_CHANNELS | READ_BY_SCAN, KEY_NEUTRAL, 0,
             "recurrent layers"),
     READ_BY("ssm.state_size", READ_BY_STATES | READ_BY_SCAN, KEY_NEUTRAL, 0, "recurrent layers"),

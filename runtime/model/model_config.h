@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The numbers of a model, read and validated from its metadata. How its metadata sets them, and
- * which operations its layers consist of, its family says (family.h); no other code knows a
- * family's name.
- */
+/* The numbers of a model, read and validated from its metadata. Its family (family.h) says how the
+ * metadata sets them, and which operations its layers consist of; no other code knows a family's
+ * name. */
 #ifndef MOE_MODEL_CONFIG_H
 #define MOE_MODEL_CONFIG_H
 
@@ -116,7 +115,8 @@ typedef struct moe_model_config {
     float yarn_beta_slow;
     float yarn_magnitude; /* factor on cos and sin; default 1, or YaRN's */
     bool yarn_fractions;  /* the bounds of YaRN's blend are not rounded to whole pairs */
-    /* Layers with a window have this in its place, without scaling and the file's factors. */
+    /* True: layers with a window use the following numbers instead, without scaling and the file's
+     * factors. */
     bool window_rope;
     uint32_t window_n_rot;
     float window_freq_base;
@@ -152,15 +152,15 @@ typedef struct moe_model_config {
 int moe_model_config_read_as(moe_model_config *config, const struct moe_family *family,
                              const moe_gguf *gguf, moe_error *err);
 
-/* From a model's config to that of a model whose one layer is the first that stands behind the
- * model's last and predicts further tokens (keys "nextn"), in the model's files or in one of its
- * own. */
+/* Turns a model's config into that of its drafting layer, as a model of one layer: the first layer
+ * behind the model's last, which predicts further tokens (keys "nextn"), in the model's files or a
+ * separate one. */
 int moe_model_config_draft(moe_model_config *config, const moe_gguf *gguf, moe_error *err);
 
 /* Rotary frequencies: n_rot / 2 values that multiply a position, with scaling applied. factors: the
  * file's rope_freqs tensor ([n_rope_factors]) or NULL. */
 void moe_rope_frequencies(const moe_model_config *config, const float *factors, float *frequencies);
-/* Those of window_rope: window_n_rot / 2 values. */
+/* The frequencies of window_rope: window_n_rot / 2 values. */
 void moe_window_frequencies(const moe_model_config *config, float *frequencies);
 
 static inline bool moe_layer_has_experts(const moe_model_config *config, uint32_t layer)

@@ -214,7 +214,7 @@ static uint32_t read_index_size(moe_config_reader *r, const char *suffix, uint32
     return value;
 }
 
-/* Files without the first layer's indexer are of models that attend to all positions. */
+/* If a file has no indexer for the first layer, the model attends to all positions. */
 static void read_indexer(moe_config_reader *r, moe_model_config *config)
 {
     if ((r->family->keys & MOE_KEY_INDEXER) == 0 ||

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* An override that nothing reads is a mistake of spelling, or meant for another model. */
+/* Refuses an override that nothing reads: it is misspelt, or meant for another model. */
 #include "runtime/model/override_check.h"
 
 #include <stdbool.h>
@@ -10,7 +10,7 @@
 #include "runtime/model/gguf_internal.h"
 #include "runtime/model/metadata_keys.h"
 
-/* Who reads a key that does not begin with an architecture's name. */
+/* Which code reads a key that does not begin with an architecture's name. */
 enum {
     BY_MODEL = 1,   /* opening the whole model; not opening its vocabulary alone */
     BY_TEXTS = 2,   /* chat templates and names; also without a vocabulary */

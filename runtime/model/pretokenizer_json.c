@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The steps "Split", "ByteLevel", "Digits" and "Punctuation" of tokenizer.json become patterns of a
- * row. Its expressions are Oniguruma's; what PCRE2 takes otherwise is rewritten, and what cannot be
- * is refused. The text is hostile: an expression can at most be refused, or stop a match at PCRE2's
- * limits. */
+ * row. Its expressions are Oniguruma's. This file rewrites those parts that mean something else in
+ * PCRE2, and refuses an expression that it cannot rewrite. The text is hostile: the worst that an
+ * expression can do is to be refused, or to stop a match at PCRE2's limits. */
 #include "runtime/model/pretokenizer_json.h"
 
 #include <ctype.h>
@@ -59,7 +59,7 @@ static void put_text(pattern_writer *w, const char *text)
     put(w, text, strlen(text));
 }
 
-/* "\p{Han}": PCRE2 takes a script's name for its extensions, too. */
+/* Rewrites "\p{Han}": in PCRE2 a script's name includes its extensions. */
 static size_t rewrite_property(pattern_writer *w, const char *at)
 {
     static const char *const scripts[] = {"Han",    "Hiragana", "Katakana", "Hangul",
@@ -112,7 +112,7 @@ static size_t rewrite_escape(pattern_writer *w, const char *at)
     return 2;
 }
 
-/* Writes Oniguruma's expression in PCRE2's words. */
+/* Rewrites an expression of Oniguruma for PCRE2. */
 static bool rewrite(const char *text, char *out, size_t capacity)
 {
     pattern_writer w = {.out = out, .capacity = capacity, .fits = true};

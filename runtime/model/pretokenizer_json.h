@@ -11,7 +11,7 @@ typedef struct moe_pretokenizer_json {
     char texts[MOE_PRETOKENIZER_MAX_PATTERNS][4096];
 } moe_pretokenizer_json;
 
-/* MOE_ERR_UNSUPPORTED, naming the step, if it does what patterns here cannot do. */
+/* MOE_ERR_UNSUPPORTED, naming the step, if patterns here cannot do what a step does. */
 int moe_pretokenizer_from_json(moe_pretokenizer_json *out, moe_string_view json, moe_error *err);
 
 #endif

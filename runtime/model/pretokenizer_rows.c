@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The patterns by name, from each tokenizer's published expression. Of the names that llama.cpp
- * knows one is missing: "whitespace" comes with a tokenizer.ggml.model of its own, of a model that
- * does not write text. */
+/* The patterns by name, from each tokenizer's published expression. One of the names that llama.cpp
+ * knows is missing: "whitespace", which has its own tokenizer.ggml.model and belongs to a model
+ * that does not write text. */
 #include "runtime/model/pretokenizer_rows.h"
 
 /* PCRE2's \s also matches U+180E, which Unicode no longer counts as a space; the published patterns
@@ -74,8 +74,8 @@
 #define FIRST_CUT                                                                                  \
     "(?:" BEGINS "|(?<=" BEGINS "\\p{Nd})|(?<=" BEGINS "\\p{Nd}{2}))(?=(?:\\p{Nd}{3})++(?!\\p{Nd}" \
     "))"
-/* After a digit: no word boundary for the engine of the published expression, which counts the
- * fractions and small digits of Latin-1 as parts of words. */
+/* After a digit: there is no word boundary in the engine of the published expression, which counts
+ * the fractions and small digits of Latin-1 as parts of words. */
 #define NO_WORD_FOLLOWS "(?![\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}²³¹¼-¾])"
 
 #define DEEPSEEK3_CJK "[一-龥぀-ゟ゠-ヿ]+"

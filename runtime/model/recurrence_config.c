@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The sizes of recurrent layers. Those with heads have Mamba's keys: state_size is the width of a
- * head's keys, group_count the number of key heads, time_step_rank that of heads (of a selective
- * scan: the width that time steps are projected from), and inner_size what all heads' values take.
- */
+/* The sizes of recurrent layers. Layers with heads use Mamba's metadata keys: state_size is the
+ * width of a head's keys, group_count the number of key heads, time_step_rank the number of heads
+ * (in a selective scan: the width that time steps are projected from), and inner_size the width of
+ * all heads' values together. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -74,7 +74,7 @@ static void read_decay_bound(moe_config_reader *r, moe_recurrence *c)
     }
 }
 
-/* The recurrent heads are as many as attention's. */
+/* There are as many recurrent heads as heads of attention. */
 static void read_channels(moe_config_reader *r, const moe_model_config *config, moe_recurrence *c)
 {
     c->conv_kernel = read_size(r, "ssm.conv_kernel", 1, MOE_RECURRENCE_MAX_KERNEL);

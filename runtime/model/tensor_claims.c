@@ -389,7 +389,7 @@ static const char *part_name(moe_expert_part part)
     return names[part];
 }
 
-/* Of all experts of a layer. */
+/* The shape of all experts of a layer. */
 typedef struct expert_shape {
     uint64_t n_in, n_inner;
 } expert_shape;
@@ -502,7 +502,7 @@ int moe_claim_experts(moe_tensor_claims *c, uint32_t index, uint64_t n_in, uint6
     return status;
 }
 
-/* ---- All of them ---- */
+/* ---- Beginning and end of a map's claims ---- */
 
 int moe_claims_begin(moe_tensor_claims *c, moe_tensor_map *map, const moe_model_config *config,
                      const moe_gguf *gguf, moe_error *err)
@@ -517,7 +517,8 @@ int moe_claims_begin(moe_tensor_claims *c, moe_tensor_map *map, const moe_model_
                           config->n_layer);
 }
 
-/* Tensors that only other programs need, or of layers which are not run, or not here. */
+/* Whether a tensor may be ignored: only other programs need it, or its layer is not run, or not by
+ * this program. */
 static bool may_be_ignored(const moe_tensor_claims *c, const moe_gguf_tensor *tensor)
 {
     static const char rotary[] = ".attn_rot_embd.weight"; /* of early llama files */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds a model's tensors in its files, one after the other, and notes where their bytes are. Who
- * uses a tensor claims it and says its shape (runtime/program/). In the end, tensors that nobody
- * has claimed are refused: they would be weights that the result ignores. */
+/* Finds a model's tensors in its files, one after the other, and notes where their bytes are. The
+ * operation that uses a tensor claims it and says its shape (runtime/program/). In the end,
+ * unclaimed tensors are refused: they would be weights that the result ignores. */
 #ifndef MOE_MODEL_TENSOR_CLAIMS_H
 #define MOE_MODEL_TENSOR_CLAIMS_H
 
@@ -33,20 +33,20 @@ typedef struct moe_tensor_shape {
  * unless it is optional. A wrong shape or type is an error in any case. Errors name the tensor. */
 int moe_claim_tensor(moe_tensor_claims *c, const char *name, moe_tensor_shape shape, bool optional,
                      moe_tensor_ref *ref);
-/* ... of a layer of the map, by its usual name or its family's. */
+/* Claims a tensor of a layer of the map, by its usual name or its family's. */
 int moe_claim_layer_tensor(moe_tensor_claims *c, uint32_t layer, moe_layer_tensor tensor,
                            moe_tensor_shape shape, bool optional);
-/* Queries, keys and values that are rows of one tensor, attn_qkv, weight or bias. Does nothing if
- * the file has none. */
+/* Claims queries, keys and values that are rows of one tensor, attn_qkv, weight or bias. Does
+ * nothing if the file has none. */
 int moe_claim_joined_qkv(moe_tensor_claims *c, uint32_t layer, const uint64_t n_rows[3], bool bias);
-/* All experts of a layer, of n_in inputs and outputs. Without gates, the up part stands in for the
- * gate's. */
+/* Claims all experts of a layer, with n_in inputs and outputs. Without gates, the up part takes the
+ * place of the gate part. */
 int moe_claim_experts(moe_tensor_claims *c, uint32_t layer, uint64_t n_in, uint64_t n_inner,
                       bool gated);
 /* NULL if the file has none. */
 const moe_gguf_tensor *moe_claims_find(const moe_tensor_claims *c, uint32_t layer,
                                        moe_layer_tensor tensor);
-/* The tensor is known, and not used. */
+/* Marks a tensor as known but not used. */
 void moe_claims_ignore(moe_tensor_claims *c, const char *name);
 
 /* A tensor's name after "blk.N.": for some, families have their own. */
@@ -55,8 +55,9 @@ const char *moe_tensor_name(const moe_model_config *config, moe_layer_tensor ten
 /* An empty map of the config's layers. */
 int moe_claims_begin(moe_tensor_claims *c, moe_tensor_map *map, const moe_model_config *config,
                      const moe_gguf *gguf, moe_error *err);
-/* Counts parameters, and refuses what is unclaimed: of a drafting layer (first_layer > 0) that
- * layer's tensors alone. status: of the claims; if it or this fails, the map is freed. */
+/* Counts parameters, and refuses unclaimed tensors; for a drafting layer (first_layer > 0), only
+ * that layer's tensors. status: the result of the claims. If it is an error, or this function
+ * fails, the map is freed. */
 int moe_claims_end(moe_tensor_claims *c, int status);
 
 #endif

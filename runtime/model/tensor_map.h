@@ -144,7 +144,7 @@ typedef enum moe_expert_part {
     MOE_EXPERT_PARTS
 } moe_expert_part;
 
-/* Without a gate matrix that part has no bytes, and is where the up part is. */
+/* Without a gate matrix, the gate part has no bytes, and its place is that of the up part. */
 typedef struct moe_expert_ref {
     moe_tensor_ref parts[MOE_EXPERT_PARTS];
 } moe_expert_ref;
@@ -154,7 +154,7 @@ typedef struct moe_layer_map {
     moe_expert_ref *experts; /* [n_expert], NULL in a layer without experts */
 } moe_layer_map;
 
-/* What joins a hidden state and a token to the input of a drafting layer. */
+/* The tensors that join a hidden state and a token to the input of a drafting layer. */
 typedef enum moe_draft_tensor {
     MOE_DRAFT_JOIN, /* [n_embd][2 * n_embd]: of the normed embedding and hidden state; EAGLE-3:
                      * [n_embd][3 * the model's n_embd], of the features */
@@ -186,7 +186,7 @@ typedef struct moe_tensor_map {
     uint32_t n_layer;
     uint32_t n_expert;
     moe_layer_map *layers;
-    /* Of matrices that have a tensor of scales beside them. */
+    /* Scales of matrices that have a tensor of scales beside them. */
     moe_scale_range *scale_ranges;
     uint32_t n_scale_ranges, n_scales;
     float *scales;           /* [n_scales]; NULL until moe_tensor_scales_read() */
@@ -198,7 +198,7 @@ typedef struct moe_tensor_map {
 
 void moe_tensor_map_free(moe_tensor_map *map);
 
-/* What multiplies the products of a matrix; 0: nothing does. */
+/* The scale that multiplies the products of a matrix; 0: there is none. */
 static inline float moe_tensor_scale_of(const moe_tensor_map *map, const moe_tensor_ref *ref)
 {
     return ref->scale != 0 && map->scales != NULL ? map->scales[ref->scale - 1] : 0.0f;

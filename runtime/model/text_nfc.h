@@ -5,11 +5,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* False when the text is surely its own NFC. */
+/* False when the text is certainly in NFC already. */
 bool moe_nfc_may_change(const char *text, size_t size);
 
-/* NFC of valid UTF-8 of less than 2^31 bytes, malloc'ed; NULL when memory is short. Linear in the
- * size whatever the text. */
+/* NFC of valid UTF-8 of less than 2^31 bytes, malloc'ed; NULL when memory is short. Takes linear
+ * time for every text. */
 char *moe_nfc(const char *text, size_t size, size_t *out_size);
 
 #endif

@@ -44,7 +44,7 @@ size_t moe_text_stream_push(moe_text_stream *stream, const moe_tokenizer *tokeni
             written += put(out + written, stream->pending, step);
             stream->n_pending = 0;
         } else if (!open) {
-            /* The byte just added did not fit, so it begins something new. */
+            /* The byte just added did not fit, so it begins a new character. */
             written += put(out + written, replacement, 3);
             stream->n_pending = 0;
             at--;

@@ -40,7 +40,7 @@ int32_t moe_tokenizer_find(const moe_tokenizer *tokenizer, const char *text, siz
  * the space that SPM adds, U+2581 in SPM. *tokens is malloc'ed and the caller's. */
 int moe_tokenizer_encode(const moe_tokenizer *tokenizer, const char *text, size_t size,
                          unsigned flags, int32_t **tokens, size_t *n_tokens, moe_error *err);
-/* Likewise, within an allowance, which may be NULL. */
+/* Like moe_tokenizer_encode(), within an allowance, which may be NULL. */
 int moe_tokenizer_encode_within(const moe_tokenizer *tokenizer, const char *text, size_t size,
                                 unsigned flags, int32_t **tokens, size_t *n_tokens,
                                 moe_allowance *allowance, moe_error *err);

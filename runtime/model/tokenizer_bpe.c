@@ -69,7 +69,7 @@ int moe_bpe_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *er
     return moe_bpe_read_merges(tokenizer, gguf, err);
 }
 
-/* The most bytes for one byte of text. */
+/* The most bytes that one byte of text may take. */
 enum {
     REPAIRED_BYTES = 5, /* U+FFFD for a byte, in a buffer that grows by half */
     COMPOSED_BYTES = 32 /* two code points of four bytes, thrice, in buffers that grow by half */

@@ -111,7 +111,7 @@ static int mark_ends(moe_tokenizer *tokenizer, moe_error *err)
     if (call != MOE_NO_TOKEN) {
         tokenizer->ends[call] = 1;
     }
-    /* After a call of a tool Gemma-4 begins the tool's answer, which others write. */
+    /* After a tool call Gemma-4 would begin the tool's answer, which the caller must write. */
     const int32_t response = moe_special_match(vocab, &vocab->all_special, "<|tool_response>", 16);
     if (response != MOE_NO_TOKEN && moe_vocab_piece(vocab, response).size == 16) {
         tokenizer->ends[response] = 1;

@@ -87,7 +87,7 @@ static int encoder_open(moe_encoder *encoder, const moe_tokenizer *tokenizer, si
     return complete ? MOE_OK : moe_encoder_out_of_memory(encoder);
 }
 
-/* Hands the tokens over, unless status is an error. */
+/* Gives the tokens to the caller, unless status is an error. */
 static int encoder_close(moe_encoder *encoder, int status, int32_t **tokens, size_t *n_tokens)
 {
     moe_pretokenizer_scratch_destroy(&encoder->scratch);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Merging of neighbours by rank, for byte-level BPE and SentencePiece's BPE, and the cache of
  * words. A candidate on the heap goes stale when one of its two symbols takes part in another
- * merge: the rank of what is there now shows this. A word may be a whole text of a megabyte, so
- * what each of its bytes takes is kept small: when the heap is full, it is filled anew without the
- * stale ones. */
+ * merge; the rank of the symbols that are there now shows this. A word may be a whole text of a
+ * megabyte, so memory for each byte must be small: when the heap is full, it is rebuilt without the
+ * stale candidates. */
 #define XXH_INLINE_ALL
 #include "runtime/model/tokenizer_state.h"
 
@@ -36,7 +36,7 @@ int moe_encoder_push(moe_encoder *encoder, int32_t token)
     return MOE_OK;
 }
 
-/* From so many bytes on, words get no more room than they need. */
+/* Words of this many bytes or more get no more room than they need. */
 #define LONG_WORD 4096
 
 int moe_encoder_reserve_symbols(moe_encoder *encoder, size_t n)
@@ -95,7 +95,7 @@ static moe_merge_candidate heap_pop(moe_encoder *encoder)
     return top;
 }
 
-/* What the symbol at `left` and the next one become; MOE_NO_RANK: nothing. */
+/* The rank of merging the symbol at `left` with the next one; MOE_NO_RANK: they do not merge. */
 static uint32_t rank_at(const moe_encoder *encoder, const char *word, int32_t left,
                         moe_pair_rank pair_rank, int32_t *merged)
 {
@@ -128,7 +128,7 @@ static void merge_with_next(moe_symbol *symbols, int32_t left, int32_t merged)
     }
 }
 
-/* With room for as many candidates as there can be, and a sixteenth for stale ones. */
+/* Makes room for as many candidates as there can be, and a sixteenth more for stale ones. */
 static bool reserve_heap(moe_encoder *encoder, size_t n)
 {
     size_t capacity = n + n / 16 + 64;

@@ -152,7 +152,7 @@ typedef struct moe_word_entry {
 
 #define MOE_WORD_CACHE_SIZE 8192
 
-/* What one call of encode owns. */
+/* Everything that one call of encode owns. */
 typedef struct moe_encoder {
     const moe_tokenizer *tokenizer;
     moe_allowance *allowance; /* NULL: any */
@@ -173,7 +173,7 @@ typedef struct moe_encoder {
 int moe_encoder_push(moe_encoder *encoder, int32_t token);
 /* Makes room for n symbols. */
 int moe_encoder_reserve_symbols(moe_encoder *encoder, size_t n);
-/* Out of memory, or of what the allowance has. */
+/* The error for too little memory, or too small an allowance. */
 int moe_encoder_out_of_memory(moe_encoder *encoder);
 
 /* The rank of merging two neighbours and the resulting token; MOE_NO_RANK if they do not merge. */

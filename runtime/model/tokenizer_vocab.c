@@ -275,7 +275,8 @@ static bool is_control_text(moe_string_view text)
     return false;
 }
 
-/* Tokens that begin and end texts, if the file declares them as ordinary words. */
+/* Marks tokens that begin and end texts as control tokens, if the file declares them as ordinary
+ * words. */
 static void mark_ends_as_control(moe_vocab *vocab, const moe_gguf *gguf,
                                  const moe_string_view *texts)
 {
@@ -292,8 +293,9 @@ static void mark_ends_as_control(moe_vocab *vocab, const moe_gguf *gguf,
     }
 }
 
-/* What an ordinary or user-defined token of BPE of characters is by its text: converters do not
- * tell byte tokens from words, and call runs of spaces user-defined, which merges build. */
+/* The true type of an ordinary or user-defined token of BPE of characters, by its text: converters
+ * do not distinguish byte tokens from words, and they call runs of spaces user-defined, though
+ * merges build them. */
 static int64_t type_by_text(int64_t type, moe_string_view text)
 {
     if (type == MOE_TOKEN_NORMAL && byte_token_value(text) >= 0) {

@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The bytes that the character at text[0] takes (1 to 4), or 0 if text does not start with a whole
- * valid one. *bad is then the length of the "maximal subpart": the bytes that one U+FFFD replaces.
- * *bad == size means that more bytes might still complete it (and *open is set). */
+/* Returns how many bytes the character at text[0] takes (1 to 4), or 0 if text does not start with
+ * a whole valid one. *bad is then the length of the "maximal subpart": the bytes that one U+FFFD
+ * replaces. *bad == size means that more bytes might still complete it (and *open is set). */
 static inline size_t moe_utf8_step(const uint8_t *text, size_t size, size_t *bad, int *open)
 {
     *open = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Three algorithms for one order. A few of many: a heap of n whose root is the worst of them, which
- * most candidates do not pass. Few altogether: qsort. Many: a radix sort of the logits' bits, least
- * digit first, which is stable and so keeps tokens ascending among equals. */
+/* Three algorithms for one order. The best few of many: a heap of n whose root is the worst of
+ * them; most candidates are worse than the root. Few altogether: qsort. Many: a radix sort of the
+ * logits' bits, least digit first, which is stable and so keeps tokens ascending among equal
+ * logits. */
 #include "runtime/sampling/candidate_order.h"
 
 #include <stdbool.h>

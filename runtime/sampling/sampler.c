@@ -28,7 +28,7 @@ void moe_sampling_init_sized(moe_sampling *sampling, size_t struct_size)
 
 int moe_sampling_take(moe_sampling *s, const moe_sampling *given, moe_error *err)
 {
-    /* Its size is fixed, because it is part of the session's options. */
+    /* The struct's size is fixed, because it is part of the session's options. */
     if (given != NULL && given->struct_size > sizeof *s) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "moe_sampling: struct_size is %zu; use moe_sampling_init()",
@@ -189,7 +189,7 @@ static void hold_to_grammar(moe_sampler *sampler, const int32_t *recent, size_t 
     }
 }
 
-/* Of tokens that the grammar allows the lowest, where no logit is a number. */
+/* The lowest token that the grammar allows, for logits of which none is a number. */
 static int32_t allowed_token(moe_sampler *sampler, int32_t otherwise, const int32_t *recent,
                              size_t n_recent)
 {
@@ -244,7 +244,7 @@ static int32_t greatest(const float *logits, uint32_t n)
     return best;
 }
 
-/* The best of all; of equals the lowest token. */
+/* The best candidate; of equal ones the lowest token. */
 static moe_candidate best_of(const moe_candidate *c, uint32_t n)
 {
     moe_candidate best = c[0];
@@ -272,7 +272,8 @@ static double to_choices(const moe_candidate *c, uint32_t n, double temperature,
     return sum;
 }
 
-/* Bounds of the sum of all weights as added up in order, computed without the order. */
+/* Bounds of the sum that adding all weights up in order would give. They are computed without
+ * ordering the weights. */
 typedef struct sum_bounds {
     double low, high;
 } sum_bounds;
@@ -328,7 +329,8 @@ static uint32_t cut_top_p(const moe_choice *choices, uint32_t n, double top_p, s
     return n;
 }
 
-/* Moves candidates at most that far below the best to the front, still by ascending tokens. */
+/* Moves candidates that are at most `depth` below the best to the front, still by ascending tokens.
+ */
 static uint32_t keep_near(moe_candidate *c, uint32_t n, float best, double depth)
 {
     uint32_t kept = 0;
@@ -339,10 +341,10 @@ static uint32_t keep_near(moe_candidate *c, uint32_t n, float best, double depth
     return kept;
 }
 
-/* What top-p and min-p keep of the whole vocabulary: in out->choices with the weights at
- * temperature 1, and in order in the candidates. Orders only candidates that may be kept. False if
- * rounding decides (many equal logits can cause this), so that only the full order can tell; some
- * candidates are lost then. */
+/* Cuts the whole vocabulary by top-p and min-p. The kept tokens are in out->choices, with their
+ * weights at temperature 1, and in order in the candidates. Orders only candidates that may be
+ * kept. False if the result depends on rounding (many equal logits can cause this), so that only
+ * the full order gives it; some candidates are lost then. */
 static bool cut_vocabulary(moe_sampler *sampler, moe_candidate best, moe_distribution *out)
 {
     const moe_sampling *s = &sampler->settings;
@@ -363,7 +365,7 @@ static bool cut_vocabulary(moe_sampler *sampler, moe_candidate best, moe_distrib
     return out->n > 0;
 }
 
-/* What top-p keeps of the first n candidates, which are in order. */
+/* Cuts the first n candidates, which are in order, by top-p. */
 static void cut_ordered(const moe_sampler *sampler, uint32_t n, moe_distribution *out)
 {
     double top_p = (double)sampler->settings.top_p;

@@ -31,7 +31,7 @@ typedef struct moe_sampler {
 } moe_sampler;
 
 /* Copies the fields that the program set over *sampling, which holds the defaults, and checks all
- * of it. */
+ * fields. */
 int moe_sampling_take(moe_sampling *sampling, const moe_sampling *given, moe_error *err);
 /* The memory that a sampler takes. */
 uint64_t moe_sampler_bytes(uint32_t n_vocab);
@@ -43,15 +43,16 @@ void moe_sampler_seed(moe_sampler *sampler, uint64_t seed);
 /* Copies the biases, after checking them; on error the old ones stay. */
 int moe_sampler_set_biases(moe_sampler *sampler, const moe_token_bias *biases, size_t n,
                            moe_error *err);
-/* Holds what is sampled at `start` of the timeline and after it to the grammar; NULL: to none. */
+/* Makes the grammar constrain the tokens that are sampled from position `start` on; NULL: no
+ * grammar. */
 int moe_sampler_set_grammar(moe_sampler *sampler, moe_grammar *grammar, const moe_token_keys *keys,
                             size_t start, moe_error *err);
 /* Copies what a fork inherits: the generator's state, biases, grammar, whether there are reports.
  */
 int moe_sampler_inherit(moe_sampler *sampler, const moe_sampler *from, moe_error *err);
 
-/* Whether the next token is always that of the greatest logit (ignoring NaN), the lowest of equals,
- * whatever came before. */
+/* Whether the next token is always that of the greatest logit (ignoring NaN; of equal ones the
+ * lowest token), independent of the tokens before. */
 bool moe_sampler_takes_greatest(const moe_sampler *sampler);
 
 /* The distribution that the next token is drawn from: descending p, not normalised; temperature 0
@@ -59,7 +60,7 @@ bool moe_sampler_takes_greatest(const moe_sampler *sampler);
  * are not finite. */
 void moe_sampler_distribution(moe_sampler *sampler, const float *logits, const int32_t *recent,
                               size_t n_recent, moe_distribution *out);
-/* At temperature 0 it uses no random number. */
+/* Draws a token. At temperature 0 it uses no random number. */
 int32_t moe_sampler_draw(moe_sampler *sampler, const moe_distribution *distribution);
 /* Advances as if one token had been drawn. */
 void moe_sampler_skip(moe_sampler *sampler);

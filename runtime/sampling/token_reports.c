@@ -43,7 +43,7 @@ static void drop_first(moe_token_reports *r, uint32_t n)
     memmove(r->positions, r->positions + n, r->n * sizeof *r->positions);
 }
 
-/* Puts the token where it belongs among the likeliest; tokens come by ascending ids. */
+/* Inserts the token at its place among the likeliest; tokens come by ascending ids. */
 static void rank(moe_token_report *report, uint32_t most, int32_t token, float logit)
 {
     if (report->n_top == most && !(logit > report->top[most - 1].logprob)) {

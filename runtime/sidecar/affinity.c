@@ -10,7 +10,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* Dequantised weights, of all experts, in memory at once. */
+/* Bytes of dequantised weights, of all experts, in memory at once. */
 #define CHUNK_BYTES (16u << 20)
 #define LANES       8u
 
@@ -110,7 +110,8 @@ void moe_affinity_of_outputs(const float *outputs, uint32_t n_expert, uint32_t n
 
 /* ---- Weights ---- */
 
-/* The layer's experts while they are read: some rows of one part, of all experts, at a time. */
+/* A reading of a layer's experts, chunk by chunk: a chunk is some rows of one part, of all experts.
+ */
 typedef struct weight_scan {
     const moe_weight_reader *reader;
     const moe_expert_ref *experts;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Orders the experts of a layer by how near they are to each other: row i names all experts from
- * the nearest to i on, beginning with i itself, equals by id. */
+/* Orders the experts of a layer by how near they are to each other: row i lists all experts by
+ * their distance from i, beginning with i itself. Experts at the same distance are in the order of
+ * ids. */
 #ifndef MOE_SIDECAR_AFFINITY_H
 #define MOE_SIDECAR_AFFINITY_H
 
@@ -34,7 +35,7 @@ typedef struct moe_weight_reader {
  */
 int moe_affinity_of_weights(const moe_weight_reader *reader, uint32_t layer, uint16_t *order,
                             uint64_t *checksums, moe_error *err);
-/* By the L2 distance of the router's rows. */
+/* Orders the experts by the L2 distance of the router's rows. */
 int moe_affinity_of_router(const moe_weight_reader *reader, uint32_t layer, uint16_t *order,
                            moe_error *err);
 

@@ -52,7 +52,7 @@ typedef enum moe_affinity {
     MOE_AFFINITY_KINDS
 } moe_affinity;
 
-/* What the tables must fit. */
+/* The shape that the tables must have. */
 typedef struct moe_calibration_shape {
     uint64_t fingerprint;
     uint32_t n_layer;
@@ -82,8 +82,8 @@ typedef struct moe_calibration {
     uint16_t *affinity[MOE_AFFINITY_KINDS]; /* [n_layer][n_expert][n_expert] */
     uint64_t *checksums;                    /* [n_layer][n_expert][MOE_EXPERT_PARTS] */
     float *gram;                            /* [n_layer][n_embd][n_embd] or NULL */
-    /* Tell a damaged model from another one, and which tensor is damaged. Sidecars of earlier
-     * versions, and those of conversations alone, lack them. */
+    /* These tables distinguish a damaged model from another one, and find the damaged tensor.
+     * Sidecars of earlier versions, and those of conversations alone, lack them. */
     uint64_t header;
     uint32_t n_samples;
     uint64_t samples[MOE_IDENTITY_SAMPLES]; /* as in the model's identity */
@@ -92,7 +92,7 @@ typedef struct moe_calibration {
     moe_draft_habits *drafts;   /* or NULL */
 } moe_calibration;
 
-/* Tables of zeros. */
+/* Creates a calibration whose tables are zeros. */
 int moe_calibration_create(moe_calibration **out, const moe_calibration_shape *shape,
                            const char *text_name, moe_calibration_extent extent, moe_error *err);
 void moe_calibration_free(moe_calibration **calibration);
@@ -113,7 +113,7 @@ int moe_calibration_need_tables(const moe_calibration *calibration, const char *
 /* Adds the choices of n_tokens tokens; counts: [n_layer][n_expert], none above n_tokens. */
 void moe_calibration_learn(moe_calibration *calibration, const uint64_t *counts, uint64_t n_tokens);
 
-/* Takes over what was learnt of drafts. */
+/* Copies what was learnt of drafts. */
 int moe_calibration_learn_drafts(moe_calibration *calibration, const moe_draft_habits *drafts,
                                  moe_error *err);
 
@@ -121,9 +121,10 @@ int moe_calibration_learn_drafts(moe_calibration *calibration, const moe_draft_h
 int moe_calibration_make_tensors(moe_calibration *calibration, uint32_t n_tensors, moe_error *err);
 
 /* The file is hostile: everything in it is checked. MOE_ERR_MISMATCH: it is of another model, of
- * other weights, or of an earlier version that could not tell; with an expected fingerprint of 0
- * other weights are accepted, too. Gram matrices stay in the file unless requested. Of `reading`
- * only the time-out and is_cancelled are used; NULL: 30 s and none. */
+ * other weights, or of an earlier version that did not say which weights; if the expected
+ * fingerprint is 0, other weights are accepted, too. Gram matrices stay in the file unless
+ * requested. Only the time-out and is_cancelled of `reading` are used; NULL: 30 s, no cancelling.
+ */
 int moe_calibration_load(moe_calibration **out, const char *path,
                          const moe_calibration_shape *expected, bool with_gram,
                          const moe_model_reader_options *reading, moe_error *err);
@@ -135,7 +136,7 @@ char *moe_calibration_default_path(const char *model_path);
 /* Each expert's share of its layer's choices, [n_layer][n_expert]. Release with free(). */
 float *moe_calibration_hotness(const moe_calibration *calibration);
 
-/* Writes the ids of a layer's experts, the most chosen first, equals by id. */
+/* Writes the ids of a layer's experts, the most chosen first, equally chosen ones by id. */
 void moe_calibration_hottest(const moe_calibration *calibration, uint32_t layer, uint32_t *experts);
 /* Keys of the n_kept hottest experts of every layer that has any. Release *keys with free(). */
 int moe_calibration_hottest_of_layers(const moe_calibration *calibration,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a calibration does after the text: compares the experts of each layer by their outputs and
- * by their weights, and writes the sidecar. */
+/* The phases of a calibration after the text: compares the experts of each layer by their outputs
+ * and by their weights, and writes the sidecar. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -121,7 +121,8 @@ int moe_calibration_compare_outputs(moe_calibration_run *run, moe_error *err)
 
 /* ---- Weights ---- */
 
-/* A layer without experts has nothing to compare: its rows are in the order of the numbers. */
+/* Fills the rows of a layer without experts, which has nothing to compare, in the order of numbers.
+ */
 static int rank_nothing(const moe_calibration_state *s, uint16_t *order, moe_error *err)
 {
     size_t pairs = (size_t)s->shape.n_expert * s->shape.n_expert;

@@ -39,7 +39,7 @@ static int check_number(const sidecar *s, const char *key, uint64_t expected)
     return MOE_OK;
 }
 
-/* *fingerprint: the file's; it must be the expected one, unless that is 0. */
+/* Reads the file's fingerprint to *fingerprint. It must be the expected one, unless that is 0. */
 static int check_fingerprint(const sidecar *s, uint64_t expected, uint64_t *fingerprint)
 {
     uint64_t version = 0;
@@ -201,7 +201,8 @@ static const char *find_impossible(const moe_calibration *c)
     return NULL;
 }
 
-/* A file may have a correct checksum and still hold what no calibration writes. */
+/* Checks the values: a file with a correct checksum may still hold values that no calibration
+ * writes. */
 static int check_contents(const sidecar *s, const moe_calibration *c)
 {
     const char *wrong = c->n_tokens > MAX_TOKENS || c->n_learned > c->n_tokens ? "counts" : NULL;
@@ -301,7 +302,8 @@ static bool habits_are_valid(const moe_draft_habits *habits)
     return valid;
 }
 
-/* Where nobody drafted, or had it saved, there is none. */
+/* Loads what was learnt of drafts. The file lacks it if no drafts were made, or their results were
+ * not saved. */
 static int load_drafts(const sidecar *s, moe_calibration *c)
 {
     static const moe_draft_habits none;

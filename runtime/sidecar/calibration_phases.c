@@ -223,7 +223,7 @@ int moe_calibration_run_finish(moe_calibration_run *run, moe_error *err)
     return run->options->low_bit_type != NULL ? write_low_bit(run, err) : MOE_OK;
 }
 
-/* Keeps what was done when the calibration is stopped. */
+/* Ends a phase; saves the work so far if the calibration was stopped. */
 static int end(moe_calibration_run *run, int status, moe_error *err)
 {
     if (status == MOE_ERR_CANCELLED && run->state != NULL) {

@@ -34,14 +34,15 @@ int moe_calibration_run_open(moe_calibration_run **out, const moe_calibration_pa
                              const moe_calibrate_options *options, moe_error *err);
 /* The tokens to evaluate next, from position 0 of a sequence on; *n is 0 after the last. */
 const int32_t *moe_calibration_run_next_window(moe_calibration_run *run, uint32_t *n);
-/* The window's n tokens have been evaluated. Reports progress, and saves when it is time. */
+/* Call when the window's n tokens have been evaluated. Reports progress, and saves when it is time.
+ */
 int moe_calibration_run_counted(moe_calibration_run *run, uint32_t n, moe_error *err);
-/* How a pass that evaluates a window learns that the program wants to stop. */
+/* For passes that evaluate a window: tells them that the program wants to stop. */
 moe_wait_cancel moe_calibration_run_cancel(moe_calibration_run *run);
-/* The other phases, and the sidecar. */
+/* Runs the other phases, and writes the sidecar. */
 int moe_calibration_run_finish(moe_calibration_run *run, moe_error *err);
-/* status: what the calls above returned last. After MOE_ERR_CANCELLED the work so far is saved.
- * Returns the status of the whole. */
+/* status: the last result of the calls above. Saves the work so far after MOE_ERR_CANCELLED.
+ * Returns the status of the whole run. */
 int moe_calibration_run_close(moe_calibration_run **run, int status, moe_error *err);
 
 #endif

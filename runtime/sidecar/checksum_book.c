@@ -37,7 +37,7 @@ static uint64_t mix(uint64_t hash, const void *data, size_t size)
 
 /* ---- What the files are ---- */
 
-/* With the time of the last change of the inode, which no program can set back: a copy that keeps
+/* Includes the time of the inode's last change, which no program can set back: a copy that keeps
  * the time of modification may have other bytes. */
 static uint64_t mix_state(uint64_t hash, const moe_byte_identity *state)
 {
@@ -111,7 +111,7 @@ static void give(moe_checksum_book *book, size_t at, uint64_t checksum)
     book->is_given[at] = checksum != 0;
 }
 
-/* What the calibration knows, a reading has always been compared with. */
+/* Takes the calibration's checksums; every reading has been compared with those. */
 static void give_calibration(moe_checksum_book *book, const moe_calibration *c)
 {
     book->sums.each_time = c->checksums != NULL;
@@ -141,7 +141,7 @@ static uint64_t bytes_of(const moe_checksum_book *book)
     return sizeof(book_header) + (book->sums.n + 1) * sizeof(uint64_t);
 }
 
-/* Takes over what a file says, if it is about these files. */
+/* Takes the checksums of a file, if they are about these files. */
 static void take(moe_checksum_book *book, const uint8_t *bytes, uint64_t size)
 {
     book_header h;
@@ -165,7 +165,8 @@ static void take(moe_checksum_book *book, const uint8_t *bytes, uint64_t size)
     book->epoch = h.epoch != 0 && !book->is_bumped ? h.epoch : book->epoch;
 }
 
-/* A file that is not there, of another size or not a plain one holds nothing. */
+/* Reads the book's file. A missing file, one of another size, and one that is not a plain file
+ * count as empty. */
 static int read_file(moe_checksum_book *book, moe_error *err)
 {
     struct stat state;
@@ -312,7 +313,8 @@ int moe_checksum_book_check_calibration(moe_checksum_book *book, const moe_calib
     return MOE_OK;
 }
 
-/* What was kept may have been computed before the damage, or with it. Under the lock. */
+/* Notes damage: results that were kept may have been computed before it or with it. Under the lock.
+ */
 static void note_damage(moe_checksum_book *book)
 {
     if (atomic_load(&book->sums.damaged) && !book->is_bumped) {

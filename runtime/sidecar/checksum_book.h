@@ -4,8 +4,9 @@
  *
  *   header | u64 [n] checksums, 0: not known | XXH3 of everything before
  *
- * A made checksum is of these very files. When inode, size or a time of one has changed, the book
- * begins anew: the bytes may be others, and what was read before may have been damaged. */
+ * A made checksum holds for these very files only. If the inode, the size or a time of one has
+ * changed, the book starts empty again: the bytes may be others, and the earlier ones may have been
+ * damaged. */
 #ifndef MOE_SIDECAR_CHECKSUM_BOOK_H
 #define MOE_SIDECAR_CHECKSUM_BOOK_H
 
@@ -32,7 +33,7 @@ typedef struct moe_checksum_book {
     void *user;
     /* Under the lock. */
     pthread_mutex_t lock;
-    uint64_t epoch; /* another one whenever damage was found */
+    uint64_t epoch; /* changes whenever damage was found */
     bool has_lock, is_bumped, told;
 } moe_checksum_book;
 
@@ -41,36 +42,38 @@ typedef struct moe_checksum_book_options {
     const moe_calibration *calibration;      /* NULL: none */
     const moe_model_reader_options *reading; /* of the model, with its gguf */
     const char *named; /* "auto": beside the model; NULL, "none": in memory alone; else a path */
-    moe_log_fn log;    /* is told, once, why the book is not kept */
+    moe_log_fn log;    /* called once, with the reason, if the book is not kept */
     void *user;
 } moe_checksum_book_options;
 
-/* Which weights something was computed from. */
+/* Identifies the weights that something was computed from. */
 typedef struct moe_weights_identity {
     uint64_t whole; /* of all checksums; 0: not all are known */
     uint64_t files; /* of inodes, sizes and times; changes when damage is found */
 } moe_weights_identity;
 
-/* A file that cannot be read or used is none; MOE_ERR_CANCELLED and MOE_ERR_MEMORY. */
+/* Treats a file that cannot be read or used as missing. Errors: MOE_ERR_CANCELLED, MOE_ERR_MEMORY.
+ */
 int moe_checksum_book_open(moe_checksum_book *book, const moe_checksum_book_options *options,
                            moe_error *err);
-/* The entry of sums for a part; and where the part of an entry is. */
+/* book_entry() is the entry of a part's sum; book_range() says where the part of an entry lies. */
 size_t moe_checksum_book_entry(const moe_checksum_book *book, const moe_model_part *part);
 moe_model_range moe_checksum_book_range(const moe_checksum_book *book, uint32_t at);
-/* Compares a checksum of what was read with the book's, which it becomes where there is none.
- * MOE_ERR_IO: the bytes are others than at their first reading. */
+/* Compares the checksum of bytes that were read with the book's. If the book has none, it keeps
+ * this one. MOE_ERR_IO: the bytes differ from those of their first reading. */
 int moe_checksum_book_check(moe_checksum_book *book, size_t at, uint64_t hash, moe_error *err);
-/* Checks all of a calibration that is being made. */
+/* Checks all checksums of a calibration that is being made. */
 int moe_checksum_book_check_calibration(moe_checksum_book *book, const moe_calibration *calibration,
                                         moe_error *err);
-/* Writes what has been made since the book was read, together with what others have written. Any
- * thread may call it. */
+/* Writes the checksums made since the book was read, together with those that other processes have
+ * written. Any thread may call it. */
 void moe_checksum_book_keep(moe_checksum_book *book);
 void moe_checksum_book_identify(moe_checksum_book *book, moe_weights_identity *identity);
-/* Whether what was computed from `then` is what these weights give now. */
+/* True if results computed from the weights `then` are what the weights `now` give. */
 bool moe_weights_identity_matches(const moe_weights_identity *now,
                                   const moe_weights_identity *then);
-/* Keeps and frees it. Also after an error of open(), and of one that is all zero. */
+/* Writes the book (moe_checksum_book_keep()) and frees it. May be called after an error of open(),
+ * and for a book that is all zero. */
 void moe_checksum_book_close(moe_checksum_book *book);
 
 #endif

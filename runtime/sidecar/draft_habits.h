@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What length control learnt of drafts, for the next run: how often tokens of each drafter were
- * accepted, and what its rows and passes cost, over a plain token. In the sidecar it is the tensor
- * `drafts`, a row of floats for each drafter. */
+/* What length control has learnt of drafts, for the next run: how often tokens of each drafter were
+ * accepted, and the cost of its rows and passes in costs of a plain token. In the sidecar it is the
+ * tensor `drafts`, a row of floats for each drafter. */
 #ifndef MOE_SIDECAR_DRAFT_HABITS_H
 #define MOE_SIDECAR_DRAFT_HABITS_H
 
@@ -11,7 +11,7 @@
 #define MOE_HABIT_DEPTHS   16u
 #define MOE_HABIT_BUCKETS  8u /* of a token's confidence */
 
-/* Where missing experts come from: costs are of one of these. */
+/* Where missing experts come from. Costs belong to one of these. */
 typedef enum moe_draft_tier {
     MOE_DRAFT_TIER_NONE, /* all experts are in memory */
     MOE_DRAFT_TIER_DISK,
@@ -19,7 +19,8 @@ typedef enum moe_draft_tier {
     MOE_DRAFT_TIERS
 } moe_draft_tier;
 
-/* Fading sums: tokens whose parents were accepted, and those of them that were, too. */
+/* Sums in which older tokens count less: tokens whose parents were accepted, and those of them that
+ * were accepted, too. */
 typedef struct moe_draft_tally {
     float seen, accepted;
 } moe_draft_tally;

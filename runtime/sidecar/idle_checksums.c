@@ -31,7 +31,7 @@ struct moe_idle_checksums {
     pthread_cond_t stop; /* the thread waits here for a quiet moment */
 };
 
-/* The reader asks before each piece. */
+/* The reader calls this before each piece. */
 static bool is_wanted(void *user)
 {
     moe_idle_checksums *idle = user;
@@ -57,7 +57,7 @@ static bool await_quiet(moe_idle_checksums *idle)
     return !atomic_load(&idle->stopped);
 }
 
-/* Reads one part, whose checksum may meanwhile have been made by a demand. */
+/* Reads one part. A demand may have made its checksum meanwhile. */
 static int make(moe_idle_checksums *idle, moe_model_reader *reader, uint32_t at, uint64_t size,
                 moe_error *err)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Makes the checksums that are still missing while the engine has nothing to do: a thread of low
  * priority reads those parts in the order of the files' bytes. It begins when no step has run for a
- * second, leaves off at the piece at which a step begins, and ends when all is known or something
- * cannot be read. */
+ * second, stops at the next piece when a step begins, and ends when all checksums are known or a
+ * part cannot be read. */
 #ifndef MOE_SIDECAR_IDLE_CHECKSUMS_H
 #define MOE_SIDECAR_IDLE_CHECKSUMS_H
 
@@ -14,7 +14,8 @@ typedef struct moe_idle_checksums moe_idle_checksums;
  * nothing is missing. */
 int moe_idle_checksums_start(moe_idle_checksums **out, moe_checksum_book *book,
                              const moe_model_reader_options *reading, moe_error *err);
-/* A step begins; it has ended. Neither waits. NULL: no thread. */
+/* pause() says that a step begins, resume() that it has ended. Neither waits. NULL: there is no
+ * thread. */
 void moe_idle_checksums_pause(moe_idle_checksums *idle);
 void moe_idle_checksums_resume(moe_idle_checksums *idle);
 /* Bytes read so far. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* An observer of routing counts the choices of a pass separately, and adds them up when the pass
- * has succeeded; a failed pass leaves nothing. */
+/* An observer of routing counts the choices of a pass separately, and adds them to the sum when the
+ * pass has succeeded. A failed pass adds nothing. */
 #include "runtime/sidecar/learning.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Counts of the routers' choices in use, for the sidecar (moe/calibrate.h, learning from use). */
+/* Counts the routers' choices while the engine is used, for the sidecar (moe/calibrate.h, learning
+ * from use). */
 #ifndef MOE_SIDECAR_LEARNING_H
 #define MOE_SIDECAR_LEARNING_H
 

@@ -82,7 +82,7 @@ static void give_checksum(low_bit_writer *w, const void **bytes, size_t *n)
     *n = sizeof w->checksum;
 }
 
-/* Gives the next expert's part; behind them all, the checksum of their checksums. */
+/* Returns the bytes of the next expert's part; after all parts, the checksum of their checksums. */
 static int give_bytes(uint64_t tensor, const void **bytes, size_t *n, void *user, moe_error *err)
 {
     low_bit_writer *w = user;
@@ -120,8 +120,8 @@ static int give_bytes(uint64_t tensor, const void **bytes, size_t *n, void *user
     return MOE_OK;
 }
 
-/* The type that the part's copies get: the wanted one, if rows have whole blocks of it and take
- * fewer bytes. */
+/* The type of the part's copies: the wanted one, if rows are whole blocks of it and take fewer
+ * bytes. */
 static moe_dtype type_of(const moe_low_bit_job *job, const moe_tensor_ref *ref)
 {
     bool fits = ref->n_in % moe_dtype_info_of(job->type)->block_elems == 0;

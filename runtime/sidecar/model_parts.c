@@ -23,7 +23,8 @@ static bool lies_in(const moe_gguf_tensor *tensor, const moe_tensor_ref *ref)
            ref->offset - tensor->offset < tensor->size;
 }
 
-/* Finds the tensor that contains the part of an expert; mostly that of the expert before. */
+/* Finds the tensor that contains the part of an expert; mostly it is the tensor of the expert
+ * before. */
 static uint32_t find_tensor(const moe_gguf *gguf, const moe_tensor_ref *ref, uint32_t guess)
 {
     uint32_t n = (uint32_t)moe_gguf_n_tensors(gguf);

@@ -25,8 +25,8 @@ int moe_model_parts_list(const moe_gguf *gguf, const moe_tensor_map *map, moe_mo
 bool moe_model_part_checksum(const moe_calibration *calibration, const moe_model_part *part,
                              uint64_t *checksum);
 
-/* Whether the calibration is of this model, some of whose bytes have changed since: the header is
- * the same, and so are most samples of the weights. *tensor: one that has changed. */
+/* Whether the calibration is of this model, and some of the model's bytes have changed since: the
+ * header is the same, and so are most samples of the weights. *tensor: one that has changed. */
 bool moe_calibration_tells_damage(const moe_calibration *calibration,
                                   const moe_model_identity *identity, size_t *tensor);
 

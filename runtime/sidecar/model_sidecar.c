@@ -49,7 +49,8 @@ static int load(moe_sidecar *sidecar, const moe_sidecar_model *model, const char
     return *is_damaged ? damage : status;
 }
 
-/* A sidecar that nobody named may be stale or damaged: it is then ignored, and the log says so. */
+/* Loads the sidecar beside the model. The user has not named it, so if it is stale or damaged, it
+ * is ignored and the log says so. */
 static int load_default(moe_sidecar *sidecar, const moe_sidecar_model *model, moe_log_fn log,
                         void *user, moe_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The sidecar of an opened model: where it lies, and what it says. */
+/* The sidecar of an opened model: finds and reads it. */
 #ifndef MOE_SIDECAR_MODEL_SIDECAR_H
 #define MOE_SIDECAR_MODEL_SIDECAR_H
 
@@ -7,7 +7,7 @@
 #include "runtime/model/tensor_map.h"
 #include "runtime/sidecar/calibration.h"
 
-/* The model that a sidecar belongs to. Only points to what its owner keeps. */
+/* The model that a sidecar belongs to. It only points to data that its owner keeps. */
 typedef struct moe_sidecar_model {
     const moe_gguf *gguf;
     const moe_tensor_map *map;

@@ -22,7 +22,7 @@ static int compare_hotness(const void *a, const void *b)
     return order != 0 ? order : (x->key > y->key) - (x->key < y->key);
 }
 
-/* The keys of all experts, the hottest first; with used_only: only of those that the sidecar has
+/* The keys of all experts, the hottest first; with used_only, only experts that the sidecar has
  * seen used. */
 static uint32_t *list_experts(const moe_model_config *c, const float *hotness, bool used_only,
                               uint32_t *n)

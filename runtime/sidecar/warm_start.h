@@ -8,8 +8,8 @@
 
 #include "runtime/pass/pass.h"
 
-/* Has empty slots filled while nothing is requested, with experts that the sidecar has seen used.
- * hotness: [n_layer][n_expert]; NULL does nothing. */
+/* Begins to fill empty slots, while nothing else is requested, with experts that the sidecar has
+ * seen used. hotness: [n_layer][n_expert]; NULL does nothing. */
 void moe_warm_start(const moe_runner *runner, const float *hotness);
 /* Loads all experts, which must fit, and waits for them. hotness may be NULL. */
 int moe_warm_start_all(const moe_runner *runner, const float *hotness, moe_progress_fn progress,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading texts that may be hostile within bounds: conversations, grammars, schemas and texts to be
- * tokenized, which a program such as a server was sent by others. The functions do what those
- * without _within do, and take no more memory and no more steps than they are allowed.
+/* Reads texts that may be hostile within bounds: conversations, grammars, schemas and texts to be
+ * tokenized, which others send to a program such as a server. The functions do what those without
+ * _within do, and take no more memory and no more steps than they are allowed.
  *
- * A step is about what one byte of text, one instruction of a template or one rule looked at costs:
- * some nanoseconds. The number is a function of the input, not of the machine.
+ * A step is about the work for one byte of text, one instruction of a template or one rule: some
+ * nanoseconds. The number is a function of the input, not of the machine.
  *
  * Errors, beside those of the other functions: MOE_ERR_BUDGET, if the allowance has not enough
  * bytes or steps; MOE_ERR_CANCELLED, if the caller stopped the call.
@@ -29,12 +29,13 @@
 extern "C" {
 #endif
 
-/* Of one call or of several, one after the other; fill it with 0 first. The functions take NULL for
- * an allowance without bounds of its own. */
+/* For one call, or for several one after the other; fill it with 0 first. The functions take NULL
+ * for no bounds. */
 typedef struct moe_allowance {
     uint64_t bytes; /* the most memory at a time, results that were handed out included. 0: any */
     uint64_t steps; /* the most steps of all calls. 0: any */
-    /* Asked every 65536 steps on the thread that calls; true ends the call. NULL: never. */
+    /* Called every 65536 steps on the calling thread; true ends the call. NULL: it is never
+     * stopped. */
     bool (*stopped)(void *user);
     void *user; /* passed to stopped */
 
@@ -56,8 +57,9 @@ MOE_API int moe_grammar_create_within(moe_grammar **out, const char *text, size_
                                       moe_allowance *allowance, moe_error *err);
 MOE_API int moe_json_schema_grammar_within(char **grammar, const char *schema, size_t size,
                                            moe_allowance *allowance, moe_error *err);
-/* As above; but with *dropped not NULL keywords that cannot be held are left out, and *dropped
- * (moe_free()) names them with the place of each ("pattern of /city"), or is NULL if none is. */
+/* As above, but leaves out keywords that a grammar cannot express, if `dropped` is not NULL.
+ * *dropped (moe_free()) names them with their places ("pattern of /city"), or is NULL if there are
+ * none. */
 MOE_API int moe_json_schema_grammar_loose(char **grammar, char **dropped, const char *schema,
                                           size_t size, moe_allowance *allowance, moe_error *err);
 MOE_API int moe_chat_grammar_create_within(moe_grammar **out, const moe_engine *engine,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The sidecar: what is measured of a model once and kept in a file beside it, by a calibration on a
- * text and by what conversations add. Errors, ownership and sizes of structs are as in moe.h.
+/* The sidecar: a file beside a model with measurements of it, which a calibration on a text makes
+ * once and conversations add to. Errors, ownership and sizes of structs are as in moe.h.
  *
  * Threads (the groups are explained in moe.h):
  *  free:    moe_calibrate_options_init_sized, moe_calibrate_options_init
@@ -66,8 +66,8 @@ MOE_API int moe_learn_save(moe_engine *engine, const char *path, uint64_t *n_tok
 
 /* Begins to fill empty expert slots with the sidecar's hottest experts, in the background, and
  * returns at once; call it while the program waits for its user. It evicts nothing, and the next
- * step cancels the reads that have not begun. Does nothing if options.warm_start is off, or there
- * is no sidecar to go by. */
+ * step cancels the reads that have not begun. Does nothing if options.warm_start is off or there is
+ * no sidecar. */
 MOE_API void moe_engine_warm(moe_engine *engine);
 
 #ifdef __cplusplus

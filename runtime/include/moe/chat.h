@@ -100,15 +100,15 @@ MOE_API void moe_chat_reply_close(moe_chat_reply **reply);
  * reasoning nor end a text come as text, too. A message of gpt-oss to a tool comes as
  * "<|start|>", its header, "<|message|>", its text, "<|call|>". Call it before the first token. */
 MOE_API void moe_chat_reply_keep_markup(moe_chat_reply *reply);
-/* The text that this token completed: of the reasoning, and of the answer after it. Marks and the
- * white space around reasoning are left out. Terminated, "" if there is none, valid until the next
+/* Returns the text that this token completed, of the reasoning and of the answer after it, without
+ * marks and the white space around reasoning. Terminated, "" if there is none, valid until the next
  * call. To get the text unchanged use moe_text_push(). */
 MOE_API void moe_chat_reply_push(moe_chat_reply *reply, int32_t token, const char **reasoning,
                                  const char **content);
 /* Says that the text was cut off here: finish() then leaves out half a character at its end, which
  * it would return as U+FFFD. */
 MOE_API void moe_chat_reply_cut_off(moe_chat_reply *reply);
-/* Returns the text that was held back because a mark might have begun. */
+/* Returns the text that was held back because it might have been the beginning of a mark. */
 MOE_API void moe_chat_reply_finish(moe_chat_reply *reply, const char **reasoning,
                                    const char **content);
 

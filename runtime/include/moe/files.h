@@ -35,20 +35,20 @@ typedef struct moe_atomic_file moe_atomic_file;
 
 typedef enum moe_atomic_file_flags {
     MOE_FILE_PRIVATE = 1, /* only the owner may read it (0600); otherwise as the umask says */
-    /* A device, a pipe or a socket at the path is written to in place; without this flag, what is
-     * neither a regular file nor a link is an error. */
+    /* Writes to a device, a pipe or a socket at the path in place. Without this flag, anything at
+     * the path but a regular file or a link is an error. */
     MOE_FILE_OR_DEVICE = 2
 } moe_atomic_file_flags;
 
-/* MOE_ERR_IO: the folder cannot be written to, or what is at the path is not to be replaced. */
+/* MOE_ERR_IO: the folder cannot be written to, or the thing at the path must not be replaced. */
 MOE_API int moe_atomic_file_open(moe_atomic_file **out, const char *path, unsigned flags,
                                  moe_error *err);
 MOE_API int moe_atomic_file_write(moe_atomic_file *file, const void *data, size_t size,
                                   moe_error *err);
-/* For fprintf() and the like. Do not close it. Errors of the stream are told by sync and commit. */
+/* A stream for fprintf() and the like. Do not close it. sync and commit report its errors. */
 MOE_API FILE *moe_atomic_file_stream(moe_atomic_file *file);
-/* Everything so far is on the disk, still under the temporary name: only a rename is left to
- * commit. Optional: for what is to be replaced together with something else. */
+/* Brings everything so far to the disk, still under the temporary name, so that commit only has to
+ * rename. Optional; use it to replace two files together. */
 MOE_API int moe_atomic_file_sync(moe_atomic_file *file, moe_error *err);
 /* Both end the writing, also on failure, and set *file to NULL. */
 MOE_API int moe_atomic_file_commit(moe_atomic_file **file, moe_error *err);
@@ -57,8 +57,8 @@ MOE_API void moe_atomic_file_abandon(moe_atomic_file **file);
 /* ---- Reading ------------------------------------------------------------------------------- */
 
 typedef enum moe_input_flags {
-    /* Also what the caller has open already, as <(COMMAND) and /dev/stdin name it: a pipe without a
-     * name, or the same file as standard input, whatever that is. */
+    /* Also accepts inputs that the caller has open already, as <(COMMAND) and /dev/stdin name them:
+     * a pipe without a name, or the same file as standard input, of any kind. */
     MOE_INPUT_PIPES = 1
 } moe_input_flags;
 

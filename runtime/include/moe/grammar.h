@@ -53,20 +53,20 @@ MOE_API void moe_grammar_close(moe_grammar **grammar);
 MOE_API int moe_json_schema_grammar(char **grammar, const char *schema, size_t size,
                                     moe_error *err);
 
-/* Makes the grammar of a reply to the prompt whose answer is to match `answer`: reasoning of any
- * content may come before the answer (or, if the prompt has opened it, has to end first), between
- * the marks that moe_chat_reply knows. Without such marks, and for gpt-oss's channels, *out is
- * `answer` once more. Close both. */
+/* Makes the grammar of a reply to the prompt whose answer must match `answer`. Any reasoning may
+ * come before the answer, between the marks that moe_chat_reply knows; if the prompt has opened
+ * reasoning, it must end first. Without such marks, and for gpt-oss's channels, *out is `answer`
+ * again. Close both. */
 MOE_API int moe_chat_grammar_create(moe_grammar **out, const moe_engine *engine,
                                     const moe_chat_prompt *prompt, moe_grammar *answer,
                                     moe_error *err);
 
-/* What the session samples from now on matches the grammar, from its beginning; NULL: no grammar.
- * Tokens that the program feeds afterwards count as text, too. Where the text is complete, tokens
- * that end a text may come. Drafts are held to it as well. */
+/* Makes the text that the session samples from now on match the grammar, from its beginning; NULL:
+ * no grammar. Tokens that the program feeds afterwards count as text, too. When the text is
+ * complete, tokens that end a text are allowed. Drafts must match as well. */
 MOE_API int moe_session_set_grammar(moe_session *session, moe_grammar *grammar, moe_error *err);
-/* True if the grammar was left: the program fed what does not match, or it became too ambiguous to
- * follow. Only tokens that end the text are then sampled. */
+/* True if the session no longer follows the grammar: the program fed tokens that do not match, or
+ * the grammar became too ambiguous. Only tokens that end the text are then sampled. */
 MOE_API bool moe_session_grammar_failed(const moe_session *session);
 
 #ifdef __cplusplus

@@ -30,7 +30,7 @@ extern "C" {
 typedef enum moe_offload_mode {
     MOE_OFFLOAD_AUTO = 0,      /* cache, prefetch, host computing */
     MOE_OFFLOAD_ON_DEMAND = 1, /* fetched when used, and not kept on the device */
-    /* Likewise, but an oracle names the next layer's experts, which move while this layer is
+    /* As on demand, but an oracle names the next layer's experts, which move while this layer is
      * computed. Every pass runs twice: moe_engine_stats.oracle_ns. */
     MOE_OFFLOAD_OVERLAP = 2,
     /* Keeps the tenth of each layer's experts that calibration found hottest, at least one, and no
@@ -60,7 +60,7 @@ typedef enum moe_draft_pin {
     MOE_DRAFT_PIN_RANDOM = 2
 } moe_draft_pin;
 
-/* What replaces an expert that the self draft does not have. */
+/* The expert that replaces one that the self draft does not have. */
 typedef enum moe_stand_in {
     MOE_STAND_IN_TOPK = 0,   /* the router's next best in memory: better than all affinities where
                                 that was measured (bench/results) */
@@ -96,8 +96,8 @@ typedef struct moe_lab_options {
      * than no budget. */
     bool budget_oracle; /* ranks experts by their true contributions */
     bool budget_error;  /* fills moe_lossy_stats.output_error */
-    /* Models costs by bytes and rows in place of measuring time, so that drafts are equally long in
-     * every run and on every machine, given the same expert cache. Prefetch, foresight and
+    /* Models costs by bytes and rows instead of measuring time, so that drafts are equally long in
+     * every run and on every machine with the same expert cache. Prefetch, foresight and
      * overlapping lookahead, which depend on when reads arrive, are then off unless switched on.
      * With speculation off, costs are only counted, for comparison. */
     bool cost_by_bytes;
@@ -116,17 +116,17 @@ typedef struct moe_lab_options {
     moe_draft_pin draft_pin;
     moe_stand_in affinity;
     moe_switch foresight; /* prefetch what the self draft's routers chose; auto: on */
-    /* Cuts verification to the longest prefix of a draft whose missing experts, as far as the draft
-     * foresees them, are at most so many bytes; 0: no limit. Lossless. */
+    /* Cuts verification to the longest prefix of a draft whose foreseen missing experts have at
+     * most this many bytes; 0: no limit. Lossless. */
     uint64_t verify_bytes;
     /* Lookahead's draft runs while a pass waits for experts (on), or before it (off). Auto: on, but
      * off with cost_by_bytes or trace_path, since a draft that overlaps makes cache hits depend on
      * when reads arrive; and off on a device with a link or a queue, which cannot do it. */
     moe_switch lookahead_overlap;
-    /* Whether a GPU that plays whole tokens reads experts in host memory over the link, in place
-     * of a layer by layer pass that moves them or computes them on the host. Auto: with
-     * options.host_compute off, always; with on, never; with auto, while a token's bytes so read
-     * take less time than the round trips of its layers. The text does not change. */
+    /* Whether a GPU that plays whole tokens reads experts in host memory over the link. Otherwise a
+     * pass goes layer by layer, and moves them or computes them on the host. Auto depends on
+     * options.host_compute: off: always; on: never; auto: while reading a token's bytes takes less
+     * time than the round trips of its layers. The text does not change. */
     moe_switch read_in_place;
 } moe_lab_options;
 
@@ -154,8 +154,8 @@ typedef struct moe_storage_test {
     uint64_t total_bytes;     /* of ranges, then it ends; 0: 1 GiB */
     double max_seconds;       /* it also ends after so long; 0: no limit */
     uint64_t seed;            /* of the ranges: equal seeds ask for equal ranges */
-    /* [n_copies] Copies of the file on other drives, at most 7: each piece is read from the drive
-     * that will have it soonest, and `depth` pieces are in flight on each. */
+    /* [n_copies] Copies of the file on other drives, at most 7. Each piece is read from the drive
+     * that will deliver it soonest, and `depth` pieces are in flight on each drive. */
     const char *const *copies;
     size_t n_copies;
 } moe_storage_test;

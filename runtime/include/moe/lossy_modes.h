@@ -7,7 +7,7 @@
  *     lossy.expert_budget = 24;
  *     options.lossy = &lossy;
  *
- * moe_engine_open() copies what it needs: the struct may go afterwards.
+ * moe_engine_open() copies the struct, which may be freed afterwards.
  *
  * Threads (the groups are explained in moe.h):
  *   free: moe_lossy_options_init_sized, moe_lossy_options_init */

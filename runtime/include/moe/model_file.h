@@ -59,9 +59,9 @@ typedef struct moe_file_summary {
     bool runnable; /* the engine can open it; else `why_not` says why */
     char why_not[MOE_ERROR_MESSAGE_SIZE];
     const char *architecture;
-    /* "" when not runnable. Then the numbers below are 0, or of a family that is known by name what
-     * its header tells: layers, experts, bytes; keys and values where its format fixes them, and in
-     * state_bytes what is not yet compressed of them. */
+    /* "" when not runnable. Then the numbers below are 0. But if the family is known by name, they
+     * are those that the header gives: layers, experts, bytes; keys and values where the family's
+     * format fixes them, and in state_bytes the part of them that is not compressed yet. */
     const char *family;
     uint32_t n_layer, n_layer_moe, n_embd, n_vocab, n_head, n_head_kv, context_train;
     uint32_t n_expert, n_expert_used, n_ff_expert, n_ff_shared;
@@ -69,12 +69,13 @@ typedef struct moe_file_summary {
     uint64_t resident_bytes, expert_bytes;
     uint64_t smallest_expert_bytes, largest_expert_bytes;
     uint64_t kv_bytes_per_token_f16;
-    /* Layers that keep a state of fixed size in place of keys and values: how many, of which kind
+    /* Layers that keep a state of fixed size instead of keys and values: their number, their kind
      * ("gated delta rule"; "" when there are none), and the bytes of one state of all of them. */
     const char *recurrence;
     uint64_t n_layer_recurrent;
     uint64_t state_bytes;
-    /* Of layers with a window (or chunks), which free it behind; and their window, the widest. */
+    /* The part for layers with a window (or chunks), which free keys and values behind it; and the
+     * widest window. */
     uint64_t kv_windowed_per_token_f16;
     uint64_t attention_window;
 } moe_file_summary;
@@ -98,15 +99,15 @@ typedef enum moe_metadata_use {
     MOE_METADATA_UNKNOWN   /* this version does not know it; the text may differ */
 } moe_metadata_use;
 
-/* *why (may be NULL) gets what the key is about, or "" when that is not known. In a file of an
+/* *why (may be NULL) gets the subject of the key, or "" if it is not known. In a file of an
  * unsupported architecture every entry is MOE_METADATA_OTHER. */
 MOE_API int moe_file_get_metadata_use(const moe_file *file, uint64_t index, moe_metadata_use *use,
                                       const char **why);
 MOE_API int moe_file_get_tensor(const moe_file *file, uint64_t index, moe_file_tensor *tensor);
 MOE_API const char *moe_tensor_kind_name(moe_tensor_kind kind);
-/* What the engine computes for a token, as text: of one layer, or with UINT32_MAX of all (those
- * that are alike once) with what stands before and behind them. *text: moe_free().
- * MOE_ERR_UNSUPPORTED if the engine cannot run the file. */
+/* Describes what the engine computes for a token, as text: in one layer, or with UINT32_MAX in the
+ * whole model (equal layers once). *text: moe_free(). MOE_ERR_UNSUPPORTED if the engine cannot run
+ * the file. */
 MOE_API int moe_file_get_program(const moe_file *file, uint32_t layer, char **text, moe_error *err);
 /* moe_engine_info.fingerprint, without an engine: reads a sample of the weights. */
 MOE_API int moe_file_fingerprint(const moe_file *file, uint64_t *fingerprint, moe_error *err);

@@ -88,13 +88,13 @@ struct moe_engine_options {
     const char *model_path; /* a GGUF file, or any part of a split one; required */
     /* A device by its name: "cpu"; "cuda" or "cuda:1" (a GPU, by its number); "cuda:0,1" (several,
      * the first of which holds all but experts); "sim:..." (a simulated device: moe/lab.h). NULL
-     * and "auto": the first usable GPU, else the CPU; the log callback is told of a GPU that is
-     * present and not used. moe_machine_describe() in moe/machine.h lists GPUs. */
+     * and "auto": the first usable GPU, else the CPU; the engine logs a GPU that is present and not
+     * used. moe_machine_describe() in moe/machine.h lists GPUs. */
     const char *device;
     uint32_t n_threads; /* worker threads; 0: the physical cores this process may use */
-    /* Most tokens of a session; 0: what the model was trained for, but no more than leaves experts
-     * three quarters of the memory that they share with a session (4,096 tokens in any case); one
-     * log line says so. */
+    /* Most tokens of a session. 0: as many as the model was trained for, but so that experts keep
+     * three quarters of the memory that they share with a session (and 4,096 tokens in any case);
+     * one log line says so. */
     uint32_t context;
     uint32_t prefill_chunk; /* most rows of one pass, drafts' too, 1..4096; 0: 512 */
     /* Most rows of a panel, beside prefill_chunk. A prompt of more than prefill_chunk tokens goes
@@ -107,7 +107,7 @@ struct moe_engine_options {
     uint32_t panel;
     moe_kv_cache_type kv_cache;
     moe_float_gemm float_gemm;
-    /* Opening and planning fail with MOE_ERR_BUDGET unless so many sessions with a full context
+    /* Opening and planning fail with MOE_ERR_BUDGET unless this many sessions with a full context
      * fit. A program may create more, which take the memory that is left. 0: 1 */
     uint32_t sessions;
 
@@ -137,9 +137,9 @@ struct moe_engine_options {
     uint32_t io_block_bytes; /* experts are read in pieces of at most so many bytes: a multiple of
                               * 4096, at most 64 MiB; 0: 1 MiB */
     uint32_t io_depth;       /* pieces given to the disk at a time, 1..1024; 0: 16 */
-    /* Seconds, at most 86400; 0: 30. A step fails when disk or device deliver no byte for so long.
-     * The session is unchanged and the step can be repeated. Opening and closing are bounded in the
-     * same way when they wait for headers, calibration and weights. */
+    /* Seconds, at most 86400; 0: 30. A step fails when disk or device deliver no byte for this
+     * long. The session is unchanged and the step can be repeated. Opening and closing are bounded
+     * in the same way when they wait for headers, calibration and weights. */
     double io_timeout;
     /* [n_model_copies] Copies of the model on other drives; of a split model any part of each. Each
      * block of an expert is read from the drive that will have it soonest, by its queue and the
@@ -165,24 +165,23 @@ struct moe_engine_options {
 
     /* How experts are brought in. */
     /* The sidecar that moe_calibrate() wrote (moe/calibrate.h); NULL: the one beside the model, if
-     * there is one that fits; "none": use none. It tells cache policies which experts are hot, and
-     * has a checksum of every expert. */
+     * there is one that fits; "none": use none. From it, cache policies know which experts are hot.
+     * It also has a checksum of every expert. */
     const char *calibration;
     /* A cache policy by its name (`moe-offload simulate --help` lists them), or the path of a
      * plug-in (moe/policy.h), which ends in ".so"; NULL: the default. */
     const char *policy;
     /* Fills the expert slots with the sidecar's hottest experts while nothing else is read: after
-     * opening, and whenever moe_engine_warm() is called. Auto: if there is a sidecar, and slots to
-     * keep them in. If all experts fit a GPU's memory, opening loads all of them; for this auto
-     * needs no sidecar. */
+     * opening, and whenever moe_engine_warm() is called. Auto: does so if there is a sidecar and
+     * experts stay in slots. If all experts fit a GPU's memory, opening loads all of them; for
+     * this, auto needs no sidecar. */
     moe_switch warm_start;
     moe_switch prefetch; /* prefetch the next layer's experts; auto: if some experts miss */
-    /* Computes a missing expert in host memory in place of moving it to the device. Auto: as many
-     * of a layer's as is faster; on: all of them. For a device with its own memory.
-     *
-     * A GPU that plays whole tokens alone reads a missing expert where it lies in host memory
-     * instead: with off, whenever it is there; with auto, while a token needs so few that the link
-     * takes less time for them than the host for routing layer by layer; with on, never. */
+    /* For a device with its own memory: computes a missing expert in host memory instead of moving
+     * it to the device. Auto: as many experts of a layer as is fastest; on: all of them. A GPU that
+     * plays whole tokens alone reads a missing expert in place in host memory instead. With off it
+     * always does; with auto, while a token needs so few such experts that the link takes less time
+     * for them than the host takes to route layer by layer; with on, never. */
     moe_switch host_compute;
 
     /* Speculation: several tokens are drafted, then verified in one pass, which moves each missing
@@ -209,9 +208,9 @@ struct moe_engine_options {
      * MOE_ERR_UNSUPPORTED. Of the other options only model_path, metadata_overrides, io_timeout and
      * the callbacks have an effect. */
     bool vocabulary_only;
-    /* [n_metadata_overrides] Metadata that replace the file's, or are added to them; NULL: none.
-     * A key that nothing reads in this model is MOE_ERR_ARGUMENT, and the message names keys that
-     * are spelt much like it. The library copies them, strings included, before the call returns.
+    /* [n_metadata_overrides] Metadata that replace the file's or are added to it; NULL: none. A key
+     * that nothing reads in this model is MOE_ERR_ARGUMENT, and the message names keys that are
+     * spelt much like it. The library copies them, strings included, before the call returns.
      * Sessions saved and calibrations made without them belong to another model. */
     const moe_metadata_override *metadata_overrides;
     size_t n_metadata_overrides;
@@ -232,9 +231,9 @@ static inline void moe_engine_options_init(moe_engine_options *options)
 {
     moe_engine_options_init_sized(options, sizeof *options);
 }
-/* Opens the model. An option that cannot act because of another one's value is MOE_ERR_ARGUMENT,
- * which names both. Reads the metadata and the resident weights (unless vocabulary_only); reads an
- * expert's bytes when they are first needed. */
+/* Opens the model. If an option has no effect because of another option's value, fails with
+ * MOE_ERR_ARGUMENT and names both. Reads the metadata and the resident weights (unless
+ * vocabulary_only); reads an expert's bytes when they are first needed. */
 MOE_API int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_error *err);
 /* Releases the engine. Sessions and text streams made from it stay valid, and may be closed in any
  * order; its memory is freed when the last of them is closed. */
@@ -279,8 +278,8 @@ MOE_API int moe_engine_get_info(const moe_engine *engine, moe_engine_info *info)
  * vocabulary_only. */
 MOE_API int moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats);
 
-/* From now on tells this function how far passes are, in place of options.pass_progress; NULL:
- * none. */
+/* Replaces options.pass_progress: from now on this function is called with the progress of passes;
+ * NULL: none. */
 MOE_API int moe_engine_set_pass_progress(moe_engine *engine, moe_pass_progress_fn progress,
                                          void *user, moe_error *err);
 
@@ -305,9 +304,10 @@ MOE_API bool moe_token_is_end(const moe_engine *engine, int32_t token);
 typedef struct moe_text moe_text;
 MOE_API int moe_text_create(moe_text **out, const moe_engine *engine, moe_error *err);
 MOE_API void moe_text_close(moe_text **text);
-/* The text that this token completed: valid until the next call, terminated; *size may be 0. */
+/* Returns the text that this token completed, valid until the next call, terminated; *size may be
+ * 0. */
 MOE_API const char *moe_text_push(moe_text *text, int32_t token, size_t *size);
-/* Returns what is still incomplete, as U+FFFD, and starts over. */
+/* Returns U+FFFD for bytes that are still incomplete, and starts over. */
 MOE_API const char *moe_text_finish(moe_text *text, size_t *size);
 
 /* ---- Sessions ----------------------------------------------------------------------------- */
@@ -398,17 +398,17 @@ MOE_API int moe_session_set_sampling(moe_session *session, const moe_sampling *s
                                      moe_error *err);
 /* Saves tokens, KV cache and sampler state, atomically. The file is tied to the model's fingerprint
  * and the KV type; loading it into another engine is MOE_ERR_MISMATCH. What moe/sampling.h sets is
- * not saved. The file also says which weights it was computed with: by their checksums, where all
- * are known, and by inode, size and times of the model's files. If neither tells that they are the
- * same, load() takes its tokens alone, which are then all pending, and the log is told. So it does
- * with what was computed under lossy modes or MOE_FLOAT_GEMM_BLAS, which the file says, if this
- * engine is without them. Only its owner can read the file. */
+ * not saved. The file also says which weights it was computed with: by their checksums, if all are
+ * known, and by inode, size and times of the model's files. If neither shows that the weights are
+ * the same, load() takes the tokens alone, which are then all pending, and logs it. It does the
+ * same if the file was computed under lossy modes or MOE_FLOAT_GEMM_BLAS, which the file notes, and
+ * this engine is without them. Only its owner can read the file. */
 MOE_API int moe_session_save(const moe_session *session, const char *path, moe_error *err);
 MOE_API int moe_session_load(moe_session **out, moe_engine *engine, const char *path,
                              moe_error *err);
-/* The tokens of a saved session (*tokens: moe_free()), without loading it; errors as of
- * moe_session_load(), and MOE_ERR_MISMATCH where that would take the tokens alone. The rest of the
- * file, and its checksum, are not read. */
+/* Reads the tokens of a saved session (*tokens: moe_free()) without loading it. Fails like
+ * moe_session_load(), and with MOE_ERR_MISMATCH if that would take the tokens alone. Does not read
+ * the rest of the file or its checksum. */
 MOE_API int moe_session_file_tokens(const char *path, const moe_engine *engine, int32_t **tokens,
                                     size_t *n, moe_error *err);
 /* Requests cancellation, from any thread and from signal handlers. The current step, or the next

@@ -30,8 +30,8 @@ extern "C" {
 #define MOE_POLICY_ABI 2 /* 1: without lookahead(); still loaded */
 #define MOE_KEY_NONE   UINT32_MAX
 
-/* What a policy cannot do without, or-ed into moe_policy.needs; a cache that cannot supply it
- * refuses the policy rather than let it guess. */
+/* What a policy needs, or-ed into moe_policy.needs. A cache that cannot supply it refuses the
+ * policy rather than let it guess. */
 enum {
     MOE_POLICY_NEEDS_HOTNESS = 1, /* moe_policy_config.hotness */
     MOE_POLICY_NEEDS_GATES = 2,   /* moe_policy_access.gate */
@@ -82,20 +82,20 @@ typedef struct moe_policy {
     void (*hit)(void *state, uint32_t key, const moe_policy_access *access);
     /* An expert was given a slot (after any evict() this took), by demand or by prefetch. */
     void (*insert)(void *state, uint32_t key, const moe_policy_access *access);
-    /* It lost its slot. */
+    /* An expert lost its slot. */
     void (*evict)(void *state, uint32_t key);
-    /* A resident key for which evictable() holds, the one to be missed least; MOE_KEY_NONE when
-     * there is none. for_key is what the slot is wanted for; where the cache gives memory up, it is
-     * an expert of the layer that the next pass begins with, resident or not. Does not change what
-     * is resident. */
+    /* Returns the resident key that will be missed least among those for which evictable() is true;
+     * MOE_KEY_NONE when there is none. for_key is the key that needs the slot; if the cache gives
+     * memory away, it is an expert of the layer that the next pass begins with, resident or not.
+     * Must not change what is resident. */
     uint32_t (*victim)(void *state, uint32_t for_key, moe_policy_evictable evictable,
                        void *context);
     /* The pass is over. */
     void (*end_pass)(void *state, uint64_t pass);
-    /* Optional; NULL: the policy only looks at the past. Tells which keys the passes from
-     * first_pass on are expected to use, at most once for each pass and key, in any order; it
-     * replaces earlier forecasts. n = 0: there are no forecasts any more. Wrong forecasts may cost
-     * hits, nothing else. */
+    /* Optional; NULL: the policy only looks at the past. Gives the policy the keys that the passes
+     * from first_pass on are expected to use, at most once for each pass and key, in any order.
+     * They replace earlier forecasts. n = 0: there are no forecasts any more. Wrong forecasts may
+     * cost hits and nothing else. */
     void (*lookahead)(void *state, uint64_t first_pass, const moe_policy_forecast *uses, size_t n);
 } moe_policy;
 

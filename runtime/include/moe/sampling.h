@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What a session's sampler obeys, and what it tells of its choices. All of it holds for drafts,
- * too: a draft is verified by the same sampler, so the text does not depend on speculation. Forks
- * inherit it; saved sessions do not hold it.
+/* Biases for a session's sampler, and reports on its choices. Both apply to drafts, too: the same
+ * sampler verifies a draft, so the text does not depend on speculation. Forks inherit it; saved
+ * sessions do not hold it.
  *
  * A logit is changed in this order: the bias of its token, repeat_penalty, presence_penalty and
  * frequency_penalty. Then come the choice of the greatest, or the filters and the draw.
@@ -31,8 +31,8 @@ typedef struct moe_sampling {
     float repeat_penalty; /* > 0; 1: off. Default 1. Also changes a greedy choice */
     uint32_t repeat_last; /* tokens that the three penalties look back on. Default 64 */
     uint64_t seed;        /* of the session's own generator. Default 0 */
-    /* Subtracted from the logit of a token that is among them: once, and once for each time that it
-     * is there. [-1000, 1000]; 0: off, the default */
+    /* Subtracted from the logit of a token that is among them: presence_penalty once,
+     * frequency_penalty for each time that it is there. [-1000, 1000]; 0: off, the default */
     float presence_penalty;
     float frequency_penalty;
     uint64_t reserved[2]; /* must be 0 */
@@ -69,11 +69,11 @@ typedef struct moe_token_report {
     moe_token_chance top[MOE_MOST_TOP_TOKENS]; /* the likeliest, in order; ties to the lower id */
 } moe_token_report;
 
-/* Has the session report on the tokens that it samples from now on, with the n_top likeliest of
+/* Makes the session report on the tokens that it samples from now on, with the n_top likeliest of
  * each position, 0..MOE_MOST_TOP_TOKENS; -1: no reports, the default. */
 MOE_API int moe_session_set_reports(moe_session *session, int n_top, moe_error *err);
-/* The reports on tokens sampled since the last call, in their order, at most capacity; returns how
- * many. Those of the last MOE_REPORTS_KEPT tokens are kept. */
+/* Takes the reports on tokens sampled since the last call, in their order, at most capacity;
+ * returns their number. The session keeps reports of the last MOE_REPORTS_KEPT tokens. */
 MOE_API size_t moe_session_take_reports(moe_session *session, moe_token_report *reports,
                                         size_t capacity);
 /* The report on a token by logits: [n_vocab] of the position before it, as moe_position_fn

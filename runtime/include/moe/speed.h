@@ -30,20 +30,20 @@ typedef struct moe_speed_estimate {
     uint64_t link_bytes; /* ... to move to the device */
     double disk_s, link_s, compute_s; /* of a token; 0 where nothing moves, or no rate is known */
     bool complete;                    /* every rate that is needed is known */
-    double tokens_per_s; /* of the sum; without complete a bound from above. 0: nothing is known */
+    double tokens_per_s; /* of the sum; an upper bound unless complete. 0: nothing is known */
 } moe_speed_estimate;
 
-/* One sequence, decoding, one thing after the other: speculation, prefetch and computing on the
- * host make it faster, and so does a policy that follows the text
+/* Estimates the speed of decoding one sequence when nothing overlaps. Speculation, prefetch and
+ * computing on the host make it faster, and so does a policy that follows the text
  * (moe_memory_plan.expected_hit_rate is a floor). */
 MOE_API int moe_plan_speed(const moe_memory_plan *plan, const moe_speed_rates *rates,
                            moe_speed_estimate *estimate);
 
-/* Measures the rates for these options: opens the model and decodes a few tokens, counting the time
- * that was not spent waiting; reads up to 256 MiB of the file at random, for at most a second, past
- * the page cache where the disk can; the link's speed is what a GPU showed when it was opened, or
- * what a simulated device was told. Takes the memory of the plan and some MiB of buffers.
- * options->progress is told of opening, then from 0 on of the tokens that are decoded. */
+/* Measures the rates for these options. Opens the model and decodes a few tokens, counting the time
+ * that was not spent waiting. Reads up to 256 MiB of the file at random, for at most a second, past
+ * the page cache where the disk can. The link's speed is what a GPU showed when it was opened, or
+ * the set speed of a simulated device. Takes the memory of the plan and some MiB of buffers. Calls
+ * options->progress while opening, then again from 0 on while it decodes. */
 MOE_API int moe_speed_measure(const moe_engine_options *options, moe_speed_rates *rates,
                               moe_error *err);
 

@@ -46,7 +46,7 @@ typedef struct moe_speculation_stats {
     uint64_t bytes_disk_foresight; /* ... read from the disk */
     /* If costs are bytes (moe_lab_options.cost_by_bytes), over all passes that wrote and their
      * drafts: bytes from memory, plus 16 times the bytes of experts missing from a modelled cache;
-     * and an estimate of what plain decoding would have cost: of one sequence exact. Else 0. */
+     * and an estimate of the cost of plain decoding, which is exact for one sequence. Else 0. */
     double modelled_cost, modelled_plain_cost;
     double utility;        /* of the last iterations (Cascade, section 3); 1: unknown */
     double utility_mean;   /* harmonic mean, over runs of 16 iterations: plain time divided by it is
@@ -131,8 +131,8 @@ typedef struct moe_engine_stats {
     uint64_t expert_failures; /* experts that could not be read or moved; steps that need one fail
                                */
     uint64_t expert_timeouts; /* waits for experts that ended at the I/O time-out */
-    /* Passes that a GPU ran without the host between layers; and passes begun so that ran again
-     * because an expert was missing. After such a miss the engine tries less and less often. */
+    /* Passes that a GPU ran without the host between layers; and such passes that had to run again
+     * because an expert was missing. After each miss the engine tries less often. */
     uint64_t passes_recorded;
     uint64_t passes_missed;
     /* The current memory of sessions: their KV caches, logits, samplers, tokens. */
@@ -149,8 +149,8 @@ typedef struct moe_engine_stats {
     uint64_t demotions_lost;  /* begun likewise, and given up: a copy failed or was not needed */
     uint64_t demoted_hits;    /* of host_hits: experts that had come back from the device */
     uint64_t bytes_demoted;   /* expert bytes, device to host; bytes_moved_link has none of them */
-    /* Passes begun as passes_recorded that met an expert which was in no memory: the host served
-     * that layer, or a few, and recordings went on behind it. passes_missed has none of them. */
+    /* Passes like passes_recorded that met an expert which was in no memory: the host served that
+     * layer, or a few, and recordings went on behind it. They are not in passes_missed. */
     uint64_t passes_resumed;
     uint64_t read_in_place;  /* of host_hits: read by kernels of the GPU, and kept there or not */
     uint64_t bytes_in_place; /* expert bytes so read; bytes_moved_link has none of them */

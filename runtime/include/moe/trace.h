@@ -57,7 +57,7 @@ static inline void moe_trace_open_options_init(moe_trace_open_options *options)
  * the file. */
 MOE_API int moe_trace_open(moe_trace **out, const moe_trace_open_options *options, moe_error *err);
 MOE_API void moe_trace_close(moe_trace **trace);
-/* Writes the file anew. expert_bytes is the size in oracleGeneral records (0: 1). */
+/* Writes the trace to a new file. expert_bytes is the size in oracleGeneral records (0: 1). */
 MOE_API int moe_trace_save(const moe_trace *trace, const char *path, moe_trace_format format,
                            uint32_t expert_bytes, moe_error *err);
 
@@ -148,10 +148,10 @@ typedef struct moe_simulation {
     double compute_s;      /* default 0 */
 
     /* The lookahead model: before each pass a draft names the experts of that pass and of
-     * `lookahead` more, and the policy is told the probability that each is used. The policy must
-     * support lookahead (MOE_ERR_UNSUPPORTED). MOE_LOOKAHEAD_RECORDED: the policy is told what the
-     * trace recorded, as in the run that recorded it (MOE_ERR_UNSUPPORTED when it recorded none).
-     */
+     * `lookahead` more, and the policy gets the probability that each is used. The policy must
+     * support lookahead (MOE_ERR_UNSUPPORTED). MOE_LOOKAHEAD_RECORDED: the policy gets the
+     * forecasts that the trace recorded, as in the recorded run (MOE_ERR_UNSUPPORTED when it
+     * recorded none). */
     int32_t lookahead;       /* at most 31; 0: only the current pass; default MOE_LOOKAHEAD_NONE */
     double lookahead_stands; /* probability that a further token is right if those before are; 0.69
                               */

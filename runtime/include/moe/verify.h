@@ -18,7 +18,7 @@ extern "C" {
 typedef enum moe_damage_kind {
     MOE_DAMAGE_CHECKSUM,   /* its bytes do not match the checksum */
     MOE_DAMAGE_NOT_FINITE, /* it had no checksum, and has values or scales that are not finite */
-    MOE_DAMAGE_DIFFERS     /* in a copy: other bytes than the model's, for which there was none */
+    MOE_DAMAGE_DIFFERS     /* in a copy: other bytes than the model's; there was no checksum */
 } moe_damage_kind;
 
 /* A tensor, or an expert's share in one. The texts are valid during the call only. */
@@ -46,10 +46,10 @@ typedef struct moe_verify_options {
                                */
     moe_log_fn log;           /* may be NULL */
     void *user;               /* passed to progress, on_damage and log */
-    /* [n_model_copies] As in moe_engine_options; they are read and compared behind the model. */
+    /* [n_model_copies] As in moe_engine_options; they are read and compared after the model. */
     const char *const *model_copies;
     size_t n_model_copies;
-    const char *checksums; /* as in moe_engine_options: those that are made are kept there */
+    const char *checksums; /* as in moe_engine_options: new checksums are kept there */
 } moe_verify_options;
 
 MOE_API void moe_verify_options_init_sized(moe_verify_options *options, size_t struct_size);
@@ -67,19 +67,19 @@ typedef struct moe_verify_result {
 } moe_verify_result;
 
 /* Reads all weights of the files and compares them with their checksums: the calibration's, or
- * those that were made when they were first read. A part without one is checked for values that are
- * not finite; its checksum is made, for copies that are read behind it and for later runs. MOE_OK
- * when all was read, however much is damaged: see result->n_damaged. A part that differs is read
- * twice. MOE_ERR_CANCELLED when progress returns false; MOE_ERR_MISMATCH when the calibration named
- * in the options is of another model; MOE_ERR_FORMAT for a file that is no copy; MOE_ERR_MEMORY
- * where memory is short for the checksums, too: nothing is read without them then. A calibration
- * that was found beside the model and cannot be used is reported to log. */
+ * those made when the weights were first read. If a part has no checksum, checks that its values
+ * are finite and makes its checksum, for the copies that are read next and for later runs. Reads a
+ * part that differs twice. Returns MOE_OK when all was read, however much is damaged: see
+ * result->n_damaged. MOE_ERR_CANCELLED: progress returned false. MOE_ERR_MISMATCH: the calibration
+ * named in the options is of another model. MOE_ERR_FORMAT: a file is not a copy of the model.
+ * MOE_ERR_MEMORY: memory is short, also if only for the checksums; no weights are read without
+ * them. Reports to log a calibration that was found beside the model and cannot be used. */
 MOE_API int moe_verify(const moe_verify_options *options, moe_verify_result *result,
                        moe_error *err);
 
 /* Checks a file of moe_session_save(), without its model. MOE_ERR_FORMAT: it is damaged, or no such
- * file. *by_checksums (may be NULL): it is tied to its weights by the checksums of all of them;
- * false: by inode, size and times of the model's files alone. */
+ * file. *by_checksums (may be NULL): true if the checksums of all weights tie the file to them;
+ * false if only inode, size and times of the model's files do. */
 MOE_API int moe_verify_session(const char *path, bool *by_checksums, moe_error *err);
 
 #ifdef __cplusplus
