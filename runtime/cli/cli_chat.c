@@ -135,7 +135,7 @@ static int messages_path(char *out, size_t size, const char *path)
                : cli_fail(CLI_EXIT_USAGE, "the name of the file is too long: %.60s...", path);
 }
 
-/* Writes the messages as far as they can be without replacing older ones. */
+/* Writes the messages to the disk, but does not yet replace the older file. */
 static int write_messages(moe_atomic_file **file, const conversation *c, const char *path,
                           moe_error *err)
 {
@@ -149,8 +149,8 @@ static int write_messages(moe_atomic_file **file, const conversation *c, const c
     return status == MOE_OK ? moe_atomic_file_sync(*file, err) : status;
 }
 
-/* Both files are written before one is replaced, so that a full disk costs neither of the old ones.
- */
+/* Writes both files before it replaces either, so that a full disk destroys neither of the old
+ * ones. */
 static int save(conversation *c, const char *path)
 {
     moe_error err = {""};
@@ -244,7 +244,7 @@ static int command_reset(conversation *c, const char *argument)
     return reset(c);
 }
 
-/* Takes the last question back, and all that followed. */
+/* Removes the last question and everything after it. */
 static int command_undo(conversation *c, const char *argument)
 {
     (void)argument;
@@ -265,7 +265,7 @@ static int command_undo(conversation *c, const char *argument)
     return cli_fail(CLI_EXIT_USAGE, "/undo: nothing has been said that could be taken back");
 }
 
-/* A template without a switch is an error here, not only at the next question. */
+/* Reports at once if the template has no such switch, and not only at the next question. */
 static int command_think(conversation *c, const char *argument)
 {
     static const char *const words[] = {"auto", "on", "off"};
@@ -371,7 +371,7 @@ static void run_command(conversation *c, char *line)
              line);
 }
 
-/* True: it was a message. */
+/* Handles a line; true if it was a message. */
 static bool take_line(conversation *c, const char *line)
 {
     bool is_command = line[0] == '/' && strchr(line, '\n') == NULL;

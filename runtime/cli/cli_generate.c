@@ -53,7 +53,7 @@ static int write_text(generation *g, const char *bytes, size_t size)
     return CLI_EXIT_OK;
 }
 
-/* Writes what surrounds reasoning: dim letters on a terminal, headings on standard error. */
+/* Marks where reasoning begins and ends: dim letters on a terminal, headings on standard error. */
 static void frame_reasoning(generation *g, bool begins)
 {
     bool on_terminal = isatty(STDOUT_FILENO);
@@ -112,7 +112,8 @@ static int write_token_text(generation *g, int32_t token)
     return write_text(g, bytes, size);
 }
 
-/* A text that was cut off may end within a character, whose bytes are no text. */
+/* Writes the rest of a text. A text that was cut off may end within a character; those bytes are
+ * left out. */
 static int write_rest(generation *g)
 {
     bool cut_off = g->answer->stop != CLI_STOP_END;
@@ -159,7 +160,7 @@ static int advance(generation *g)
     moe_error err = {""};
     int status = moe_step(g->engine, &g->session, 1, &err);
     if (status == MOE_ERR_CANCELLED) {
-        /* Without a pending signal, the request to cancel is left over from the answer before. */
+        /* If no signal is pending, the request to cancel is left over from the answer before. */
         if (cli_interrupted()) {
             stop(g, CLI_STOP_INTERRUPTED);
         }

@@ -30,7 +30,7 @@ static void tell(cli_history *history, const char *what, const char *why)
     history->told = true;
 }
 
-/* The path of the XDG base directory specification; NULL: there is no home. */
+/* The path by the XDG base directory specification; NULL: there is no home folder. */
 static char *default_path(void)
 {
     char *path = NULL;
@@ -45,7 +45,7 @@ static char *default_path(void)
     return n < 0 ? NULL : path;
 }
 
-/* Makes the folders of the path, for their owner alone, as the specification says. */
+/* Makes the folders of the path, accessible to their owner only, as the specification says. */
 static void make_folders(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
@@ -162,7 +162,7 @@ void cli_history_open(cli_history *history, const cli_options *options)
     fclose(file);
 }
 
-/* One write appends the line, so two conversations do not mix theirs. */
+/* Appends the line by one write, so that two conversations do not mix their lines. */
 void cli_history_keep(cli_history *history, const char *message)
 {
     cli_buffer line = {NULL, 0, 0};

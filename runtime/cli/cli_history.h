@@ -17,7 +17,7 @@ typedef struct cli_history {
 } cli_history;
 
 /* Reads --history FILE, or $XDG_STATE_HOME/moe-offload/history (~/.local/state without that
- * variable). A file that cannot be read gives a note, and the conversation goes on without. */
+ * variable). If the file cannot be read, prints a note, and the conversation goes on without it. */
 void cli_history_open(cli_history *history, const cli_options *options);
 
 /* Adds a message to the file. Leaves out those that begin with a blank, and very long ones. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Editing with libedit. While the conversation lasts the terminal neither echoes nor collects lines
- * by itself (Ctrl-C and Ctrl-Z stay signals): what is typed or pasted during an answer waits,
- * whole, for the next prompt. Terminals enclose what is pasted in two sequences (bracketed paste),
- * so its line ends are text, and do not send it. */
+ * by itself (Ctrl-C and Ctrl-Z stay signals): text that is typed or pasted during an answer waits,
+ * whole, for the next prompt. Terminals enclose pasted text in two sequences (bracketed paste), so
+ * its line ends are text and do not send it. */
 #include "cli_line_edit.h"
 
 #include <errno.h>
@@ -71,8 +71,8 @@ static void follow_terminal(cli_line_edit *e)
     }
 }
 
-/* 1, 0 at the end of input, -1 if a signal or an error ended the read. Looks at the terminal twice
- * a second: a signal that tells of a change may come to any thread. */
+/* Returns 1, 0 at the end of input, or -1 if a signal or an error ended the read. Looks at the
+ * terminal twice a second, because a signal that reports a change may go to any thread. */
 static int read_bytes(cli_line_edit *e)
 {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -104,8 +104,8 @@ static int read_byte(cli_line_edit *e, unsigned char *byte)
     return got;
 }
 
-/* Reads one character of UTF-8, which libedit would only understand in a locale that has it. Bytes
- * that are none become U+FFFD. */
+/* Reads one character of UTF-8, which libedit itself would only do in a UTF-8 locale. Bytes that
+ * are not UTF-8 become U+FFFD. */
 static int read_character(EditLine *lib, wchar_t *out)
 {
     cli_line_edit *e = of(lib);
@@ -195,8 +195,8 @@ static unsigned char key_line_end(EditLine *lib, int key)
     return el_winsertstr(lib, L"\n") == 0 ? CC_REFRESH : CC_ERROR;
 }
 
-/* Completes a command at the line's beginning as far as it is clear, and else lists what could
- * follow. */
+/* Completes a command at the line's beginning as far as it is unambiguous; otherwise lists the
+ * possible commands. */
 static unsigned char key_complete(EditLine *lib, int key)
 {
     (void)key;
@@ -239,8 +239,8 @@ static unsigned char key_complete(EditLine *lib, int key)
     return rest[0] != '\0' && el_insertstr(lib, rest) == 0 ? CC_REFRESH : CC_ERROR;
 }
 
-/* libedit keeps a line aside while the arrows go through the history, and cuts it there to its
- * first 1,024 characters: a longer one stays where it is. */
+/* While the arrows go through the history, libedit keeps the current line aside and cuts it to its
+ * first 1,024 characters. So for a longer line the key does nothing. */
 static unsigned char key_back(EditLine *lib, int key)
 {
     (void)key;
@@ -351,7 +351,7 @@ static bool copy_line(const char *text, char **line, size_t *size)
     return true;
 }
 
-/* Ctrl-C drops the line; once more, with nothing typed between, it leaves. */
+/* Ctrl-C drops the line. A second Ctrl-C, with nothing typed between, leaves the conversation. */
 static cli_line_result interrupted(cli_line_edit *e)
 {
     bool leaves = e->interrupted || cli_interrupt_ends();

@@ -20,7 +20,7 @@ typedef enum cli_line_result {
  * cannot handle the terminal. */
 cli_line_edit *cli_line_edit_open(cli_history *history, const char *const *words);
 
-/* *line grows as getline()'s does. */
+/* Reads a line; *line grows as in getline(). */
 cli_line_result cli_line_edit_read(cli_line_edit *edit, char **line, size_t *size);
 void cli_line_edit_close(cli_line_edit **edit);
 

@@ -12,7 +12,8 @@
 /* A terminal that edits lines by itself passes on this many bytes, the line end included. */
 enum { TERMINAL_LINE = 4096 };
 
-/* Escape sequences would be rubbish in a file or on a terminal that knows none. */
+/* Whether to edit: escape sequences would be garbage in a file or on a terminal that does not know
+ * them. */
 static bool can_edit(void)
 {
     const char *term = getenv("TERM");

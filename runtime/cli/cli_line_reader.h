@@ -17,12 +17,13 @@ typedef struct cli_line_reader {
     size_t size;
 } cli_line_reader;
 
-/* words: what Tab completes at a line's beginning; ended by NULL. The array must stay. */
+/* words: the words that Tab completes at a line's beginning, ended by NULL. The array must outlive
+ * the reader. */
 void cli_line_reader_open(cli_line_reader *reader, const cli_options *options,
                           const char *const *words);
 
-/* Prompts and reads. *line stays until the next call, has no line end behind it, but may have some
- * within, when several lines were pasted. */
+/* Prompts and reads. *line is valid until the next call. It has no line end behind it, but may have
+ * some within if several lines were pasted. */
 cli_line_result cli_line_read(cli_line_reader *reader, const char **line);
 void cli_line_reader_close(cli_line_reader *reader);
 

@@ -19,8 +19,8 @@ typedef struct cli_npy {
 bool cli_npy_create(cli_npy *npy, const char *path, size_t n_rows, size_t n_columns,
                     moe_error *err);
 bool cli_npy_write_row(cli_npy *npy, const float *row, moe_error *err);
-/* Ends the file: gives it its name if keep and all rows are there, else removes it. False when it
- * has not got its name: with a message, if it should have. */
+/* Ends the file: gives it its name if `keep` and all rows are there, else removes it. False if the
+ * file did not get its name; prints a message if it should have. */
 bool cli_npy_close(cli_npy *npy, bool keep, moe_error *err);
 
 #endif

@@ -12,7 +12,7 @@
 #include "cli_json.h"
 #include "commands.h"
 
-/* Fits one line of a terminal; with --all as much as any array needs. */
+/* A value fits one line of a terminal; with --all, there is room for every array. */
 #define SHORT_VALUE_SIZE 81
 #define LONG_VALUE_SIZE  (64u << 20)
 #define MAX_TYPES        64

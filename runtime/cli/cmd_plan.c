@@ -369,8 +369,8 @@ static int plan_missing(const cli_options *options)
     return code;
 }
 
-/* A budget below the floor, and a model that does not run, are failures, reported after the plan
- * that shows what there is to show. */
+/* Fails if the budget is below the floor or the model cannot run, but first prints as much of the
+ * plan as there is. */
 int cmd_plan(const cli_options *given)
 {
     cli_options speculating = *given; /* as run would speculate, since this plan is for run */

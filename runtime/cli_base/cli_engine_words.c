@@ -136,7 +136,7 @@ static int set_length_control(moe_lab_options *o, const char *text)
     return CLI_EXIT_OK;
 }
 
-/* ---- All of them ---- */
+/* ---- The engine's options from the command's words ---- */
 
 static int set_speculate(moe_engine_options *o, const char *text)
 {

@@ -20,7 +20,7 @@ struct moe_cards {
     moe_device *first;
     uint32_t n;                        /* with the first */
     further_card cards[MOE_MAX_CARDS]; /* [0] is not used */
-    /* Of the first card, before they were replaced. */
+    /* The first card's operations, before they were replaced. */
     const moe_device_ops *own_ops;
     const moe_link_ops *own_link;
     moe_device_ops ops;
@@ -56,7 +56,7 @@ static size_t out_bytes(const moe_device_limits *limits)
     return (size_t)most_results(limits) * limits->linear.n * sizeof(float);
 }
 
-/* What experts() needs; such a card attends to nothing. */
+/* The limits that experts() needs; such a card computes no attention. */
 static moe_device_limits limits_of_experts(const moe_device_limits *limits)
 {
     moe_device_limits experts = {.linear = limits->linear};
@@ -208,7 +208,8 @@ static int cards_reserve(moe_device *device, const moe_device_limits *limits, mo
     return status;
 }
 
-/* Copies the works for another card: results go to rows 0, 1, .. there. *n_rows: all of them. */
+/* Copies the works for another card, where results go to rows 0, 1, .. *n_rows: the number of all
+ * rows. */
 static int turn_works(moe_cards *cards, const moe_expert_work *works, uint32_t n_works,
                       uint32_t *n_rows, moe_error *err)
 {
@@ -281,7 +282,7 @@ int moe_cards_experts(moe_device *device, const float *x, uint32_t n_x_rows, uin
 
 /* ---- The link: each card has its own ---- */
 
-/* Tickets of all cards are of one row of numbers for whoever looks at them one after the other. */
+/* Makes one sequence of tickets for all cards, for callers that compare them. */
 static uint64_t joint_ticket(uint64_t ticket, uint32_t card)
 {
     return ticket * MOE_MAX_CARDS + card;
@@ -389,7 +390,7 @@ int moe_cards_join(moe_device *first, moe_device *const *others, uint32_t n_othe
                              others[i]->name);
         }
     }
-    /* Biases of experts lie on the first card alone; other forms of them have not been tried. */
+    /* Biases of experts are on the first card only; other forms of experts have not been tried. */
     first->forms &=
         ~(MOE_FORM_BIT(MOE_FORM_EXPERTS_BIASES) | MOE_FORM_BIT(MOE_FORM_EXPERTS_CLAMPED) |
           MOE_FORM_BIT(MOE_FORM_EXPERTS_LIMITED) | MOE_FORM_BIT(MOE_FORM_EXPERTS_GELU) |

@@ -34,7 +34,7 @@ typedef struct moe_delta_rule {
     uint32_t value_dim;
     uint32_t conv_kernel;
     bool tiled; /* head h has key head h % n_key_head, else h / (n_head / n_key_head) */
-    /* A row of gates has for each group of so many heads first their b, then their a. */
+    /* A row of gates has, for each group of gate_group heads, first their b, then their a. */
     uint32_t gate_group;
     const float *conv;    /* device, [channels][conv_kernel], the oldest token's weight first */
     const float *decay;   /* device, [n_head], negative */
@@ -44,8 +44,8 @@ typedef struct moe_delta_rule {
     uint32_t n_sequences;
 } moe_delta_rule;
 
-/* A short convolution by the contract of cpu/kernels/delta_rule.h. Of the sequences, `gates` is not
- * used. */
+/* A short convolution by the contract of cpu/kernels/delta_rule.h. It does not use the sequences'
+ * `gates`. */
 typedef struct moe_short_conv {
     uint32_t n; /* channels; of a row of `out` as well */
     uint32_t conv_kernel;

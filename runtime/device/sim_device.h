@@ -6,9 +6,9 @@
  *    end  >= start + latency + bytes / bandwidth
  *
  * So a transfer is never faster than the model, and slower only if this machine's memcpy or
- * scheduler is. upload() and download() take turns on the link like queued copies. Not modelled:
- * the time of arithmetic (it is the inner device's real time, on cores that also do the host's
- * work), and the small tables that operations get by host pointers. */
+ * scheduler is. upload() and download() take turns on the link like queued copies. Two things are
+ * not modelled: the time of arithmetic (it is the inner device's real time, on cores that also do
+ * the host's work), and the transfer of small tables that operations get by host pointers. */
 #ifndef MOE_DEVICE_SIM_DEVICE_H
 #define MOE_DEVICE_SIM_DEVICE_H
 

@@ -317,7 +317,7 @@ static void sim_host_take_back(moe_device *device, void *memory, size_t bytes)
 
 /* ---- Opening ---- */
 
-/* The queues' threads have ended. */
+/* Called when the queues' threads have ended. */
 static void release(moe_sim_device *sim)
 {
     sim->inner->ops->close(sim->inner);

@@ -95,7 +95,7 @@ static int compute_naturally(void *context, moe_runner *runner, const moe_pass *
     return x->ranks ? rank_experts(x, runner, pass->n_rows, err) : MOE_OK;
 }
 
-/* Compares the output after the edits with it. */
+/* Compares the output after the edits with the natural one. */
 static int compare(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                    moe_error *err)
 {

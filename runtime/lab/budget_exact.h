@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* For analysis of the expert budget: every layer of a lossy pass is first computed as the router
  * chose, so that the oracle can rank its experts and the error of its output can be measured. This
- * loses all that a budget saves, and takes host memory beyond the plan. */
+ * costs more than a budget saves, and takes host memory beyond the plan. */
 #ifndef MOE_LAB_BUDGET_EXACT_H
 #define MOE_LAB_BUDGET_EXACT_H
 
@@ -28,7 +28,7 @@ typedef struct moe_budget_exact {
  * the oracle ranks gets each layer's list. budget must outlive the passes. */
 int moe_budget_exact_open(moe_budget_exact **out, moe_expert_budget *budget, moe_runner *runner,
                           moe_error *err);
-/* Passes must not run any more. */
+/* Call it when no pass runs any more. */
 void moe_budget_exact_close(moe_budget_exact **exact);
 /* The mean of the layers' relative square errors; 0 before the first. NULL is allowed. */
 double moe_budget_exact_error(const moe_budget_exact *exact);

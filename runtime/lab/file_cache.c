@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Makes the page cache cold without privileges: posix_fadvise() drops clean pages that nobody maps,
- * and mincore() on an untouched mapping tells what is left. */
+/* Makes the page cache cold without privileges: posix_fadvise() drops clean pages that no process
+ * maps, and mincore() on an untouched mapping shows which pages are left. */
 #include "runtime/lab/file_cache.h"
 
 #include <fcntl.h>
@@ -16,7 +16,8 @@
 
 #define WINDOW_PAGES 4096u /* pages that are mapped and examined by one call */
 
-/* To a process that may not write the file the kernel reports every page as resident. */
+/* Whether mincore() can be trusted: if a process may not write the file, the kernel reports every
+ * page as resident. */
 static bool may_ask(int fd)
 {
     char link[64];

@@ -10,7 +10,7 @@
 
 #define MOE_MEMORY_SPEED_BYTES ((size_t)512 << 20) /* of the buffer, the device's */
 
-/* The fastest of three. The device's memory must be the host's. */
+/* Returns the fastest of three measurements. The device's memory must be the host's. */
 int moe_memory_speed(moe_team *team, moe_device *device, double *bytes_per_s, moe_error *err);
 
 #endif

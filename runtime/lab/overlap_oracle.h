@@ -26,7 +26,7 @@ typedef struct moe_overlap_oracle {
 
 /* Adds its hook to the runner. */
 int moe_overlap_oracle_create(moe_overlap_oracle **out, moe_runner *runner, moe_error *err);
-/* No pass may run any more. */
+/* Call it when no pass runs any more. */
 void moe_overlap_oracle_destroy(moe_overlap_oracle **oracle);
 
 /* Subtracts the recording runs from the store's counters. */

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* moe_storage_measure(): the range reader with random ranges of a file, and nothing else to do.
- *
- * Buffers are the slots of one arena, twice as many as fill the depth, touched before the clock
- * starts. A range takes a free slot; nobody reads its bytes. The file is first dropped from the
- * page cache, and the result says how much of it stayed there. */
+/* moe_storage_measure(): runs the range reader alone, on random ranges of a file. Buffers are the
+ * slots of one arena, twice as many as fill the depth, touched before the clock starts. A range
+ * takes a free slot; its bytes are not used. The file is first dropped from the page cache, and the
+ * result says how much of it stayed there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -62,7 +62,7 @@ static int on_route(void *context, const moe_route_event *event, moe_error *err)
     return MOE_OK;
 }
 
-/* Writes what lookahead has told the caches before the pass. */
+/* Writes the forecasts that lookahead passed to the caches before the pass. */
 static void add_forecasts(moe_trace_recorder *r, uint64_t pass)
 {
     size_t n = 0;
@@ -76,7 +76,7 @@ static void add_forecasts(moe_trace_recorder *r, uint64_t pass)
     }
 }
 
-/* Without those that a lossy mode has dropped, which are behind all others. */
+/* The list's length without experts that a lossy mode has dropped, which are at the end. */
 static uint32_t n_in_list(const uint16_t *experts, uint32_t n)
 {
     while (n > 0 && experts[n - 1] == UINT16_MAX) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Places: where routed experts are computed. Each computes rows of experts whose weights lie with
- * it, says what so many rows cost, and works beside the other places between submit() and
- * collect():
+/* Places compute routed experts. Each computes rows of experts whose weights are in its memory,
+ * says what rows cost, and works beside the other places between submit() and collect():
  *
  *    device    where the kernels of the device run, on any of its cards; it may queue them
  *    host      the CPU, on a thread and a team of its own, for experts in host memory
@@ -18,7 +17,8 @@
 typedef struct moe_place_job {
     const float *x; /* device, [n_x_rows][n_in], unchanged until collect() */
     uint32_t n_x_rows;
-    /* [n_works], read before submit() returns. What they point to stays until collect(). */
+    /* [n_works], read before submit() returns. The memory that they point to must stay until
+     * collect(). */
     const moe_expert_work *works;
     uint32_t n_works;
     float *out; /* device, rows of n_in floats: the works name some */
@@ -27,13 +27,14 @@ typedef struct moe_place_job {
 typedef struct moe_place moe_place;
 
 typedef struct moe_place_ops {
-    /* Says which rows a job may soon read; the place may begin to fetch them. NULL: no use. */
+    /* Says which rows a job may soon read; the place may begin to fetch them. NULL: the place has
+     * no use for it. */
     int (*announce)(moe_place *place, const float *x, uint32_t n_x_rows, moe_error *err);
-    /* Begins a job; its results are in `out`, for operations that follow, after collect(). After an
-     * error nothing has begun. */
+    /* Begins a job. After collect(), later operations find its results in `out`. After an error
+     * nothing has begun. */
     int (*submit)(moe_place *place, const moe_place_job *job, moe_error *err);
-    /* Ends what was submitted, if anything was. status: of the layer so far; unless it is MOE_OK
-     * the results are thrown away, and it is returned. NULL: there is nothing to end. */
+    /* Ends the submitted job, if there is one. status: the layer's so far; unless it is MOE_OK,
+     * drops the results and returns it. NULL: the place has nothing to end. */
     int (*collect)(moe_place *place, int status, moe_error *err);
     void (*close)(moe_place *place); /* NULL: there is nothing to close */
 } moe_place_ops;
@@ -73,14 +74,14 @@ static inline void moe_place_close(moe_place **place)
     *place = NULL;
 }
 
-/* What the routed experts of a model are like. */
+/* The shape of a model's routed experts. */
 typedef struct moe_place_shape {
     uint32_t n_in, n_ff;
     uint32_t n_expert, n_used; /* of a layer; of a row */
     uint32_t max_rows;
 } moe_place_shape;
 
-/* The device as a place. It has nothing to close. */
+/* The device as a place. It need not be closed. */
 typedef struct moe_device_place {
     moe_place base;
     moe_device *device; /* must outlive the place */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The device as a place: its kernels compute experts in its memory, on whichever of its cards that
- * is, and it queues them if it likes. */
+/* The device as a place: its kernels compute experts in its memory, on the card that has them. The
+ * device may queue the work. */
 #include "runtime/base/clock.h"
 #include "runtime/device/cards.h"
 #include "runtime/place/place.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The host as a place: it computes experts in host memory while the device computes others and the
- * link moves more. It is a CPU device with a team of its own, driven by one thread.
+ * link moves more. It is a CPU device with its own team, driven by one thread.
  *
  *    submit(): rows to the host -> [experts on the host's thread] -> collect(): results back */
 #include <pthread.h>
@@ -189,7 +189,7 @@ static int host_announce(moe_place *place, const float *x, uint32_t n_rows, moe_
                : MOE_OK;
 }
 
-/* Takes the works over; their outputs become consecutive rows here. */
+/* Copies the works; their outputs become consecutive rows here. */
 static void take_works(host_place *host, const moe_place_job *job)
 {
     host->n_works = job->n_works;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Decides, for the experts that a layer lacks on the device and has in host memory, how many the
  * host computes and how many move, so that both finish at about the same time. The decision uses
- * what each place costs; it tries what has not been measured on a small share of decisions. It
- * changes where an expert is computed, never the result. */
+ * the measured costs of each place; a small share of decisions tries sides that were not measured
+ * lately. It changes where an expert is computed, never the result. */
 #ifndef MOE_PLACE_PLACE_SPLIT_H
 #define MOE_PLACE_PLACE_SPLIT_H
 

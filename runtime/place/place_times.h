@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What an expert costs in a place: measured times, as moving averages. An expert's time depends on
- * its rows, so they are kept for each power of two of rows. */
+/* The cost of an expert in a place: moving averages of measured times. An expert's time depends on
+ * its number of rows, so there is an average for each power of two of rows. */
 #ifndef MOE_PLACE_PLACE_TIMES_H
 #define MOE_PLACE_PLACE_TIMES_H
 
@@ -14,7 +14,7 @@ typedef struct moe_place_times {
 
 /* Notes that n_experts with n_rows rows between them took this long. */
 void moe_place_note(moe_place_times *times, uint32_t n_experts, uint32_t n_rows, uint64_t ns);
-/* Estimates the time of one expert with so many rows; 0: nothing is known. */
+/* Estimates the time of one expert with n_rows rows; 0: nothing is known. */
 double moe_place_cost_ns(const moe_place_times *times, double n_rows);
 
 #endif

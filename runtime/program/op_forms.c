@@ -55,7 +55,7 @@ static uint64_t route_forms(const moe_program *program, const moe_op *op)
 
 uint64_t moe_op_forms(const moe_program *program, const moe_op *op)
 {
-    /* Of STATES: nothing beyond what follows it. */
+    /* STATES needs nothing besides the operations behind it. */
     static const uint64_t plain[MOE_OPS] = {
         [MOE_OP_EMBED] = MOE_FORM_BIT(MOE_FORM_EMBED),
         [MOE_OP_LINEAR] = MOE_FORM_BIT(MOE_FORM_LINEAR),
@@ -135,7 +135,7 @@ bool moe_program_is_within(const moe_program *program, moe_span span, uint64_t f
     return within;
 }
 
-/* Whether the operations read nothing that stands before them but x. */
+/* Whether x is the only earlier value that the operations read. */
 static bool reads_stream_alone(const moe_program *program, moe_span span)
 {
     bool written[MOE_VALUES] = {[MOE_VALUE_NONE] = true, [MOE_VALUE_X] = true};

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* A model as a program: for each layer a short list of operations over named values, in the order
- * in which a pass carries them out, and such lists for what stands before and behind the layers.
- * Opening a model makes it, from the config and the tensors that the files have; every parameter is
- * then in place and checked, and passes ask the config no more (runtime/pass/program_run.h runs
- * it).
+ * in which a pass carries them out, and such lists for the parts before and behind the layers.
+ * Opening a model makes it from the config and the tensors of the files. Every parameter is then in
+ * place and checked, so passes need not read the config (runtime/pass/program_run.h runs the
+ * program).
  *
  *    layer   first ........ mixed ....... rest ............ summed ........ end
  *            mixer, + x           router     experts, their sum     shared, + x
  *
- * At `rest` the host needs a result, the router's logits: what stands before it can be recorded by
- * a device. A layer without routed experts ends there. */
+ * At `rest` the host needs a result, the router's logits. A device can record the operations before
+ * it. A layer without routed experts ends there. */
 #ifndef MOE_PROGRAM_PROGRAM_H
 #define MOE_PROGRAM_PROGRAM_H
 
@@ -28,8 +28,8 @@
 
 /* ---- Values ---- */
 
-/* What operations read and write: for each row of a pass a vector. Memory is laid out in this
- * order. */
+/* The values that operations read and write: a vector for each row of a pass. Memory is laid out in
+ * this order. */
 typedef enum moe_value {
     MOE_VALUE_NONE,
     MOE_VALUE_X,           /* the residual stream, or several beside each other */
@@ -182,8 +182,8 @@ typedef struct moe_op_output {
 
 #define MOE_MOST_OUTPUTS 4u
 
-/* An operation reads and writes `each` vectors of n floats of a row. What the operands and numbers
- * are is said for each kind; others are 0, and tensors MOE_TENSOR_NONE. */
+/* An operation reads and writes `each` vectors of n floats of a row. Each kind states its operands
+ * and numbers; all others are 0, and tensors MOE_TENSOR_NONE. */
 typedef struct moe_op {
     moe_op_kind kind;
     uint32_t layer;   /* whose tensors and cache these are; n_layer: of no layer */
@@ -242,7 +242,7 @@ typedef struct moe_op {
     } u;
 } moe_op;
 
-/* What an operation writes: `each` vectors of n floats of every row. */
+/* A value that an operation writes: `each` vectors of n floats of every row. */
 typedef struct moe_op_written {
     moe_operand to;
     uint32_t n, each;
@@ -251,7 +251,7 @@ typedef struct moe_op_written {
 /* Returns how many values these are. */
 uint32_t moe_op_written_by(const moe_op *op, moe_op_written written[MOE_MOST_OUTPUTS]);
 
-/* Of a program's operations. */
+/* A range of a program's operations. */
 typedef struct moe_span {
     uint32_t first, end;
 } moe_span;
@@ -278,22 +278,23 @@ typedef struct moe_program {
  * not fit its inputs is MOE_ERR_INTERNAL. After an error, program and map are empty. */
 int moe_program_build(moe_program *program, moe_tensor_map *map, const moe_model_config *config,
                       const moe_gguf *gguf, moe_error *err);
-/* The map alone. */
+/* Makes the map alone. */
 int moe_tensor_map_build(moe_tensor_map *map, const moe_model_config *config, const moe_gguf *gguf,
                          moe_error *err);
-/* ... of a drafting layer, as a model of one layer whose front joins hidden states and tokens.
- * config: in, the model's; out, that of a model of this layer alone. The map's output_norm is the
- * layer's own; token_embedding and output are absent unless the layer brings its own. */
+/* Makes the program of a drafting layer, as a model of one layer whose front joins hidden states
+ * and tokens. config: in, the model's; out, that of a model of this layer alone. The map's
+ * output_norm is the layer's own; token_embedding and output are absent unless the layer brings its
+ * own. */
 int moe_program_build_draft(moe_program *program, moe_tensor_map *map, moe_model_config *config,
                             const moe_gguf *gguf, moe_error *err);
-/* ... of an EAGLE-3 head, whose layer reads twice the width. token_embedding and output are absent
- * unless it brings its own, rope_freqs likewise. */
+/* Makes the program of an EAGLE-3 head, whose layer reads twice the width. token_embedding, output
+ * and rope_freqs are absent unless it brings its own. */
 int moe_program_build_eagle(moe_program *program, moe_tensor_map *map,
                             const moe_eagle_config *eagle, const moe_gguf *gguf, moe_error *err);
 void moe_program_free(moe_program *program);
 
-/* Writes the program as text, for people: layers that are alike once. layer: one alone, or
- * UINT32_MAX for all. The caller frees *text. */
+/* Writes the program as text for people, equal layers once. layer: the one to write, or UINT32_MAX
+ * for all. The caller frees *text. */
 int moe_program_print(const moe_program *program, uint32_t layer, char **text, moe_error *err);
 /* The operation in a few words, for messages. */
 void moe_program_name_op(const moe_program *program, const moe_op *op, char *text, size_t size);

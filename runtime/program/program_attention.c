@@ -63,7 +63,7 @@ static bool has_gates(const moe_program_builder *b, moe_attention_gate gate)
            (gate == MOE_ATTENTION_GATE_HEADS && moe_build_has(b, MOE_LAYER_ATTN_GATE));
 }
 
-/* Sizes of heads that the form does not allow. */
+/* Refuses sizes of heads that the form does not allow. */
 static void check_heads(moe_program_builder *b, const moe_attention_form *form, bool has_values)
 {
     const moe_heads *h = &moe_built_kind(b)->heads;
@@ -78,7 +78,7 @@ static void check_heads(moe_program_builder *b, const moe_attention_form *form, 
     }
 }
 
-/* Queries, keys, values and the gates of attention's output. */
+/* Builds the projections: queries, keys, values and the gates of attention's output. */
 static void project(moe_program_builder *b, const moe_attention_form *form)
 {
     const moe_value from = form->from != MOE_VALUE_NONE ? form->from : MOE_VALUE_NORM;
@@ -155,7 +155,7 @@ static void store(moe_program_builder *b, moe_operand keys, moe_operand values)
                           .z = values});
 }
 
-/* Gates `value`, what attention has put out: n heads of v_dim elements. */
+/* Gates `value`, the output of attention: n heads of v_dim elements. */
 static void gate(moe_program_builder *b, const moe_attention_form *form, moe_value value,
                  uint32_t n, uint32_t v_dim)
 {
@@ -220,7 +220,7 @@ void moe_build_attention(moe_program_builder *b, const moe_attention_form *form)
 
 /* ---- MLA ---- */
 
-/* q and the latent; with q_lora in two steps with a norm between. */
+/* Builds q and the latent; with q_lora, in two steps with a norm between. */
 static void project_latent(moe_program_builder *b, const moe_attention_form *form)
 {
     const moe_model_config *c = b->config;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a program consists of: the front, the layers, the back. */
+/* Builds a program: the front, the layers, the back. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void begin_layer(moe_program_builder *b, uint32_t layer)
     b->layer = layer;
 }
 
-/* Without routed experts there is no rest. */
+/* A layer without routed experts has no rest. */
 static void end_layer(moe_program_builder *b)
 {
     moe_program_layer *layer = &b->program->layers[b->layer];
@@ -137,7 +137,7 @@ static void join(moe_program_builder *b)
 
 /* ---- Programs ---- */
 
-/* What is being made, and from which files. */
+/* The program being made, and the files that it is made from. */
 typedef struct making {
     moe_program_builder b;
     moe_tensor_claims claims;
@@ -281,7 +281,7 @@ int moe_program_build_draft(moe_program *program, moe_tensor_map *map, moe_model
     return end(&m);
 }
 
-/* The layer reads both of what was joined, and goes on from the hidden state. */
+/* The layer reads both joined vectors, and goes on from the hidden state. */
 static void build_eagle_layer(moe_program_builder *b, const moe_eagle_config *eagle)
 {
     moe_program_layer *layer = &b->program->layers[0];

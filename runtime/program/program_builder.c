@@ -11,7 +11,8 @@
 
 /* ---- Tensors ---- */
 
-/* NULL: it is made when the weights are loaded, or only then looked for. */
+/* Finds the tensor's place in the map. NULL: loading the weights makes the tensor, or looks for it.
+ */
 static moe_tensor_ref *find_ref(const moe_program_builder *b, int tensor)
 {
     moe_tensor_map *map = b->map;
@@ -84,7 +85,7 @@ static void fail(moe_program_builder *b, const moe_op *op, const char *what)
     }
 }
 
-/* Adds to what a failed claim says. */
+/* Appends the layer and operation to the message of a failed claim. */
 static void name_user(const moe_program_builder *b, const moe_op *op)
 {
     char where[160];
@@ -95,8 +96,8 @@ static void name_user(const moe_program_builder *b, const moe_op *op)
     }
 }
 
-/* Claims the tensor for the operation, unless the map has it. What is wrong with it is said
- * together with the operation. */
+/* Claims the tensor for the operation, unless the map has it already. An error names the operation,
+ * too. */
 static void claim(moe_program_builder *b, const moe_op *op, int tensor, moe_tensor_shape shape)
 {
     moe_tensor_ref *ref = find_ref(b, tensor);
@@ -115,7 +116,7 @@ static void claim(moe_program_builder *b, const moe_op *op, int tensor, moe_tens
     name_user(b, op);
 }
 
-/* Widens the value to what the operand takes of a row. */
+/* Makes the value's rows at least as wide as the operand needs. */
 static void use(moe_program_builder *b, const moe_op *op, const moe_operand *o, uint32_t n,
                 uint32_t each)
 {
@@ -136,8 +137,8 @@ static void read_value(moe_program_builder *b, const moe_op *op, const moe_opera
     }
 }
 
-/* A matrix of so many columns, and at least so many rows: as many, if it is claimed here. Halves of
- * attn_kv_b have no place of their own in the file. */
+/* The operation needs a matrix of n_in columns and at least this many rows; exactly as many, if it
+ * is claimed here. Halves of attn_kv_b have no separate place in the file. */
 static void need_matrix(moe_program_builder *b, const moe_op *op, int tensor, uint64_t n_in,
                         uint64_t n_out)
 {
@@ -165,7 +166,7 @@ static void need_vector(moe_program_builder *b, const moe_op *op, int tensor, ui
     }
 }
 
-/* A bias that the file does not have. */
+/* Drops a bias that the file does not have. */
 static void drop_absent(const moe_program_builder *b, int *bias)
 {
     bool borrowed = b->borrows && *bias >= MOE_TENSOR_TOKEN_EMBEDDING;
@@ -190,7 +191,7 @@ static void check_linear(moe_program_builder *b, moe_op *op)
     }
 }
 
-/* The experts' parts and biases. */
+/* Checks the experts' parts and biases. */
 static void check_experts(moe_program_builder *b, const moe_op *op)
 {
     const uint32_t n_inner = op->u.experts.n_inner, n_expert = b->config->n_expert;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Writes programs. What a layer consists of is written by functions that append operations; each
- * append checks the operation against its tensors and against what stands before it, and widens the
- * values that it needs. A mistake, or a lack of memory, is kept in `status`: what follows is then
- * skipped, so callers look once, at the end. */
+/* Writes programs. Functions append a layer's operations. Each append checks the operation against
+ * its tensors and the operations before it, and widens the values that it needs. A mistake, or a
+ * lack of memory, is kept in `status`: later calls then do nothing, so callers check once, at the
+ * end. */
 #ifndef MOE_PROGRAM_PROGRAM_BUILDER_H
 #define MOE_PROGRAM_PROGRAM_BUILDER_H
 
@@ -97,13 +97,13 @@ static inline const moe_layer_kind *moe_built_kind(const moe_program_builder *b)
     return &b->config->layers[b->layer];
 }
 
-/* Whether the files have the tensor; rows of the first layer's, 0 if it has none. */
+/* has(): whether the files have the tensor. first_rows(): the rows of the first layer's tensor, 0
+ * if it has none. */
 bool moe_build_has(const moe_program_builder *b, int tensor);
 uint64_t moe_build_first_rows(const moe_program_builder *b, moe_layer_tensor tensor);
 
-/* Appends, and claims the tensors that the operation uses: their shapes follow from it. A bias that
- * the files do not have is left out. In a kind's fields that are not said, `each` is 1 if it is 0.
- */
+/* Appends the operation, and claims the tensors that it uses; their shapes follow from it. Leaves
+ * out a bias that the files do not have. An `each` of 0 counts as 1. */
 void moe_build(moe_program_builder *b, moe_op op);
 /* Claims a tensor that the last operation uses besides those that it names. */
 void moe_build_claim(moe_program_builder *b, int tensor, uint64_t n_in, uint64_t n_out,
@@ -142,7 +142,7 @@ void moe_program_fuse(moe_program *program);
 
 /* ---- The parts of a layer ---- */
 
-/* From NORM to BRANCH. */
+/* Attention from NORM to BRANCH. */
 void moe_build_attention(moe_program_builder *b, const moe_attention_form *form);
 /* Of the form the indexers' part, the sinks and the gate, which is not MOE_ATTENTION_GATE_JOINED.
  */
@@ -153,13 +153,13 @@ void moe_build_recurrent(moe_program_builder *b);
 void moe_build_mixer(moe_program_builder *b, const moe_attention_form *form);
 /* x += BRANCH, which is scaled where the model says so; each of several streams by its weight. */
 void moe_build_residual(moe_program_builder *b);
-/* Here the first part of the layer ends. */
+/* Notes that the first part of the layer ends here. */
 void moe_build_mixed(moe_program_builder *b);
 
 /* The router's logits, from a value as wide as the stream. */
 void moe_build_router(moe_program_builder *b, moe_value from, moe_value to);
-/* From ROUTER_LOGITS and what the experts read to their sum, BRANCH. Here the host needs a result.
- */
+/* Computes the experts chosen by ROUTER_LOGITS on `from`, and their sum into BRANCH. The host needs
+ * a result here: the router's logits. */
 void moe_build_experts(moe_program_builder *b, moe_value from);
 /* A network that every row passes through, from NORM: a dense layer's, into BRANCH; and, if the
  * layer has one, the expert beside the routed ones, into SHARED. */
@@ -179,13 +179,13 @@ typedef struct moe_layer_form {
 
 /* A layer as most families have it: x += attention(norm(x)), x += network(norm(x)). */
 void moe_write_layer(moe_program_builder *b, const moe_layer_form *form);
-/* Its network alone. */
+/* Only the layer's network. */
 void moe_write_network(moe_program_builder *b, const moe_layer_form *form);
 /* The router on the norm of the stream of the layer before, into NEXT_LOGITS. */
 void moe_write_ahead(moe_program_builder *b, int norm);
 
-/* Whole layers that several families have: nothing but the usual; heads' queries and keys are
- * normed; the whole of queries and of keys is. */
+/* Whole layers that several families have: the usual one; one with norms of each head's queries and
+ * keys; one with norms of all queries and of all keys together. */
 void moe_write_usual(moe_program_builder *b);
 void moe_write_head_normed(moe_program_builder *b);
 void moe_write_full_normed(moe_program_builder *b);

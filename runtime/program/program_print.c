@@ -36,7 +36,7 @@ static void put_tensor(FILE *to, const moe_program *program, int tensor)
     fprintf(to, "%.*s", (int)(ends ? size - n : size), name);
 }
 
-/* With the part of a vector that it is. */
+/* Writes the operand, with the part of the vector that it is. */
 static void put_operand(FILE *to, const moe_operand *o, uint32_t n)
 {
     fputs(value_name(o->value), to);
@@ -428,7 +428,7 @@ static int print_layer(const moe_program *program, uint32_t layer, char **text, 
                : moe_fail(err, MOE_ERR_MEMORY, "no memory for a program's text");
 }
 
-/* "layers 0-3, 5" of those whose text is that of `layer`, the first of them. */
+/* Writes "layers 0-3, 5": the layers that have the same text as `layer`, the first of them. */
 static void put_numbers(FILE *to, char *const *texts, uint32_t n, uint32_t layer)
 {
     bool several = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Layers with a state: projections, what advances the states of sequences (the operations behind
- * STATES, for all their tokens at once), the output. */
+/* Layers with a state: projections, the operations behind STATES that advance the states of
+ * sequences (for all their tokens at once), the output. */
 #include "runtime/program/program_builder.h"
 
 static const moe_recurrence *recurrence(const moe_program_builder *b)
@@ -34,7 +34,7 @@ static void begin_states(moe_program_builder *b, uint32_t n_step)
                           .u.n_step = n_step});
 }
 
-/* Reads and writes what STATES says. */
+/* Appends an operation that reads and writes the values that STATES names. */
 static void advance(moe_program_builder *b, moe_op_kind kind, int tensor, int bias)
 {
     moe_build(b, (moe_op){.kind = kind, .tensor = tensor, .bias = bias});
@@ -50,7 +50,7 @@ static void claim_rows(moe_program_builder *b, int tensor, uint64_t n_in, uint64
     moe_build_claim(b, tensor, n_in, n_out, MOE_TENSOR_MATRIX_F32);
 }
 
-/* ... that some files leave out. */
+/* Claims a tensor that some files leave out. */
 static void claim_present(moe_program_builder *b, int tensor, uint64_t n)
 {
     if (moe_build_has(b, tensor)) {
@@ -259,8 +259,8 @@ static void build_channels(moe_program_builder *b)
                      MOE_TENSOR_NONE, MOE_VALUE_BRANCH);
 }
 
-/* Mamba-1. What follows the convolution is projected when states are advanced, so a draft logs the
- * convolution's input alone, and its ancestors are projected again. */
+/* Mamba-1. Advancing the states also projects the inputs behind the convolution, so a draft logs
+ * only the convolution's input, and its ancestors are projected again. */
 static void build_scan(moe_program_builder *b)
 {
     const moe_recurrence *c = recurrence(b);

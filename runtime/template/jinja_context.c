@@ -26,7 +26,7 @@ struct jinja_symbol {
 #define CHUNK_SIZE          ((size_t)64 << 10)
 #define STEPS_BETWEEN_LOOKS 4096
 
-/* The caller's allowance has no more, or the caller stops the call. */
+/* Ends the rendering because the caller's allowance is used up, or the caller stops the call. */
 static _Noreturn void jinja_refuse(jinja_context *c)
 {
     c->status = moe_allowance_fail(c->input->allowance, c->err, "the chat template");

@@ -51,7 +51,8 @@ typedef struct jinja_test {
     bool (*call)(jinja_context *c, jinja_value value, const jinja_args *args);
 } jinja_test;
 
-/* Files that need each other call through these pointers, which template_render.c sets. */
+/* Functions that are called through pointers, because their files need each other.
+ * template_render.c sets them. */
 typedef struct jinja_links {
     jinja_value (*call_macro)(jinja_context *c, const jinja_macro *macro, const jinja_args *args);
     const jinja_method_row *(*find_method)(jinja_kind of, jinja_text name);

@@ -8,7 +8,7 @@
 /* Every byte counts as data. `what` names the text in an error. */
 jinja_value jinja_read_json(jinja_context *c, const char *what, const char *text, size_t size);
 
-/* False, without effect, if the text is not a JSON object. */
+/* Reads a JSON object; false, without effect, if the text is not one. */
 bool jinja_try_json_object(jinja_context *c, const char *text, size_t size, jinja_value *out);
 
 typedef struct jinja_json_style {

@@ -119,8 +119,8 @@ static void join_parts(jinja_context *c, const jinja_dict *message)
     *content = jinja_string(c, jinja_built(&text));
 }
 
-/* Follows the content of the message to be continued. If the space is gone, the template has
- * trimmed the content. */
+/* The tag that is put behind the content of the message to be continued. If its space is missing in
+ * the rendered text, the template has trimmed the content. */
 static const char tag[] = "\uE000end of the message to be continued\uE001 ";
 #define TAG_SIZE (sizeof tag - 2) /* without the space */
 

@@ -8,7 +8,7 @@
 /* Changes `messages` as moe_template_input describes. */
 void jinja_prepare_messages(jinja_context *c, jinja_value messages);
 
-/* Where the rendered text has to end so that the model continues the last message. Call it only
+/* Finds where the rendered text must end so that the model continues the last message. Call it only
  * with input->continue_final_message. Ends the rendering if that message is not in the text. */
 size_t jinja_find_continuation(jinja_context *c, const jinja_builder *out);
 

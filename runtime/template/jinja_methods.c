@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Methods of all types except strings. Of those that change a value only append() and pop() of
- * lists exist, which the sandbox of transformers refuses and published templates use (Kimi-K2). Of
- * a list that comes to hold itself printing and comparing end at the limit of nesting. */
+/* Methods of all types except strings. The only methods that change a value are append() and pop()
+ * of lists: the sandbox of transformers refuses them, but published templates use them (Kimi-K2).
+ * If a list comes to contain itself, printing and comparing it end at the limit of nesting. */
 #include <string.h>
 
 #include "runtime/template/jinja_evaluate.h"

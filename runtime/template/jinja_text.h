@@ -39,7 +39,8 @@ jinja_text jinja_concat(jinja_context *c, jinja_text a, jinja_text b);
 bool jinja_text_equal(jinja_text a, jinja_text b);
 int jinja_text_compare(jinja_text a, jinja_text b);
 bool jinja_text_is(jinja_text text, const char *other);
-/* The first place of part at or behind byte `from`, or SIZE_MAX; and the last one before `end`. */
+/* The first place of `part` at or behind byte `from`; the last place before `end`. SIZE_MAX: there
+ * is none. */
 size_t jinja_find(jinja_context *c, jinja_text text, jinja_text part, size_t from);
 size_t jinja_find_last(jinja_context *c, jinja_text text, jinja_text part, size_t end);
 

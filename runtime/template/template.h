@@ -62,7 +62,7 @@ typedef struct moe_template_output {
  * (raise_exception); MOE_ERR_UNSUPPORTED if the template is wrong, needs something that is not
  * supported, or exceeds a limit. Release *out with moe_template_output_free(). */
 int moe_template_render(const moe_template_input *input, moe_template_output *out, moe_error *err);
-/* What an output takes, and stays in the allowance. */
+/* The bytes of an output, which stay charged to the allowance. */
 uint64_t moe_template_output_bytes(const moe_template_output *out);
 void moe_template_output_free(moe_template_output *out);
 

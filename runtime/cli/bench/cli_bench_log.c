@@ -226,7 +226,7 @@ static int read_rows(cli_bench_log *log, char *text, size_t size, size_t *good)
     return code;
 }
 
-/* Takes over what an older run left: keeps whole lines, cuts off a torn one. */
+/* Continues an older run's file: keeps whole lines, cuts off a torn one. */
 static int continue_log(cli_bench_log *log, cli_buffer *head, size_t identity_bytes,
                         cli_buffer *text, struct json_object *identity)
 {
@@ -341,7 +341,7 @@ void cli_bench_log_close(cli_bench_log **log)
     }
     free((*log)->rows);
     if ((*log)->fd >= 0) {
-        /* A file without measurements would only hinder the next attempt. */
+        /* Removes a file without measurements, which would only hinder the next attempt. */
         if ((*log)->created && (*log)->n_rows == 0) {
             (void)unlink((*log)->options.path);
         }

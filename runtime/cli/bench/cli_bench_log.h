@@ -8,7 +8,7 @@
  *
  * A row is appended by one write and is on the disk before the next measurement begins. If the
  * process is killed, the file has whole rows and at most one torn line at its end, which is
- * dropped. A file of another bench, model, machine or setting is refused, since its rows are not
+ * dropped. A file of another bench, model, machine or setting is refused, because its rows are not
  * comparable. */
 #ifndef CLI_BENCH_LOG_H
 #define CLI_BENCH_LOG_H
@@ -29,7 +29,7 @@ typedef struct cli_bench_log_options {
     struct json_object *identity; /* texts by name; not kept */
 } cli_bench_log_options;
 
-/* An exit code. Only the path must outlive the call. */
+/* Opens the log. Returns an exit code. Only the path must outlive the call. */
 int cli_bench_log_open(cli_bench_log **out, const cli_bench_log_options *options);
 void cli_bench_log_close(cli_bench_log **log);
 

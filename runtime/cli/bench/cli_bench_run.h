@@ -20,7 +20,7 @@ typedef struct cli_bench_outcome {
     double cached_share; /* share of the model's files in the page cache before opening; -1: not
                           * known */
     double prompt_per_s, decode_per_s;
-    /* Of decoding, per token or as a share: */
+    /* Figures of decoding, per token or as a share: */
     double hit_rate;
     double bytes_read, stall_s;
     double stall_share;

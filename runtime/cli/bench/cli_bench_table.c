@@ -361,7 +361,7 @@ static bool is_first_of_its_text(const cli_bench_table *t, size_t row, size_t co
     return true;
 }
 
-/* A line for each text of the first column with one. */
+/* Plots a line for each text of the first column that has texts. */
 static void plot_lines(const cli_bench_table *t, FILE *plot, const char *prefix, const char *x,
                        const char *y)
 {

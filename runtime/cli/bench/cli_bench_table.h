@@ -36,7 +36,8 @@ void cli_bench_median(cli_bench_table *table, const char *name, int digits, cons
 
 /* Leaves the cells of the last call out of the table for people. */
 void cli_bench_detail(cli_bench_table *table);
-/* What all rows have in common, printed above them: texts by name, which must live until then. */
+/* Sets texts by name that are printed above the rows, because all rows share them. They must live
+ * until then. */
 void cli_bench_table_about(cli_bench_table *table, struct json_object *about);
 
 /* format: CLI_FORMAT_*; the plot has y over x, a curve for each text value. An exit code. */

@@ -30,7 +30,8 @@ static char **environment_with(const char *setting)
     return all;
 }
 
-/* Creates a file that no other process sees, so that neither side waits for the other. */
+/* Creates an input file that no other process sees, so that neither program waits for the other, as
+ * with a pipe. */
 static int input_file(const cli_buffer *input)
 {
     if (input == NULL || input->size == 0) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* One configuration's run: groups of sequences, each group a batch that stays full. Its sequences
- * begin and end one after another, as a server's do: at each place of the batch a copy of another
- * sequence is written first, shorter or longer, and in the place of a sequence that has ended a
- * copy begins. Copies begin behind a prompt that was evaluated before, so decoding is measured
- * alone. A pass's time and cost are divided evenly among the tokens that it writes, and those of
- * copies do not count: whatever a configuration does, the same tokens are compared. */
+/* Runs one configuration: groups of sequences, each group a batch that stays full. As on a server,
+ * the sequences of a batch begin and end at different times: each place of the batch first writes a
+ * copy of another sequence, shorter or longer, then its own sequence, then further copies. Copies
+ * begin behind a prompt that was evaluated before, so only decoding is measured. A pass's time and
+ * cost are divided evenly among the tokens that it writes, and tokens of copies do not count, so
+ * all configurations are compared on the same tokens. */
 #include "cli_speculate_decode.h"
 
 #include <stdlib.h>
@@ -18,11 +18,11 @@
 
 #define WINDOW 16u /* bytes */
 
-/* A place in the batch, and what is written there: first a copy, which ends early, then the place's
- * own sequence, then copies. */
+/* A place in the batch. It writes first a copy, which ends early, then its own sequence, then
+ * copies. */
 typedef struct place {
     moe_session *session;
-    size_t source;    /* whose prompt it is behind */
+    size_t source;    /* the sequence whose prompt it goes on from */
     size_t n_written; /* of n_tokens */
     size_t n_tokens;
     size_t n_begun; /* so far */
@@ -133,7 +133,8 @@ static size_t take(run *r, size_t i)
     return p->n_written - before;
 }
 
-/* Adds to n how many of the text's windows it had before, and to n_all how many it has. */
+/* Adds to n the number of the text's windows that occurred before in it, and to n_all the number of
+ * all its windows. */
 static void count_repeated(const char *text, size_t size, size_t *n, size_t *n_all)
 {
     for (size_t i = 0; i + WINDOW <= size; i++) {
@@ -161,7 +162,7 @@ static int note_repeated(run *r, size_t i)
     return complete ? CLI_EXIT_OK : cli_fail(CLI_EXIT_FAILURE, "out of memory for a text");
 }
 
-/* Replaces what the model chose last by the text's token. */
+/* Replaces the model's last choice by the text's token. */
 static int force(run *r, size_t i)
 {
     moe_error err = {""};
@@ -175,7 +176,7 @@ static int force(run *r, size_t i)
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
-/* What length control chose for the step that just ended, and what came of it. */
+/* Keeps what length control chose for the step that just ended, and the result. */
 static void keep_step(run *r, size_t n_sequences)
 {
     cli_bench_table *t = r->m->steps;
@@ -200,9 +201,9 @@ static void keep_step(run *r, size_t n_sequences)
     r->before = *now;
 }
 
-/* What is written at a place when nothing is, or what was has ended. The first copies are the
- * shorter the sooner their place's own sequence begins, so that sequences begin and end one after
- * another. Copies of sampled text have other random numbers. */
+/* Begins the next sequence of a place that is empty or whose sequence has ended. First copies have
+ * different lengths, so that the places' own sequences begin and end at different times. Copies of
+ * sampled text have other random numbers. */
 static int begin_next(run *r, size_t i)
 {
     moe_error err = {""};
@@ -238,7 +239,7 @@ static double modelled_cost(const run *r)
     return stats.speculation.modelled_cost;
 }
 
-/* One step of all. *n_left: of the group's own sequences, those that have not ended. */
+/* Runs one step of all places. *n_left: the group's own sequences that have not ended. */
 static int decode_step(run *r, size_t *n_left)
 {
     int code = CLI_EXIT_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is run to compare configurations of speculation, one run of it, and what came of it. */
+/* The runs that compare configurations of speculation: their settings, one run, and its outcome. */
 #ifndef CLI_SPECULATE_DECODE_H
 #define CLI_SPECULATE_DECODE_H
 
@@ -36,8 +36,8 @@ typedef struct cli_speculate_outcome {
 
 typedef struct cli_speculate_matrix {
     const cli_options *given;
-    /* The text's own tokens are decoded one by one, in place of those that the model chooses.
-     * Configurations that draft tokens to be verified do not run then: n_emitted stays 0. */
+    /* The text's own tokens are decoded one by one instead of the model's choices. Configurations
+     * that verify drafts do not run then: n_emitted stays 0. */
     bool forced;
     cli_bench_table *steps; /* gets a row for every step of the first repetition; NULL: none */
     cli_speculate_config configs[CLI_SPECULATE_CONFIGS];

@@ -89,8 +89,8 @@ static void add_byte_cells(cli_bench_table *table, const moe_engine_stats *s, do
     cli_bench_real(table, "disk_mib_per_token", 4, (double)s->bytes_read_disk / mib);
 }
 
-/* Of the bytes that verification needed and the draft did not find: the parts that were loaded, or
- * on their way, when verification asked. */
+/* For the bytes that verification needed and that were not in memory when the draft began: the
+ * shares that were loaded, or on their way, when verification requested them. */
 static void add_foresight_cells(cli_bench_table *table, const moe_speculation_stats *p)
 {
     uint64_t hidden = p->verify_bytes_ready + p->verify_bytes_loading;

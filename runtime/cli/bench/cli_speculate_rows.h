@@ -8,10 +8,10 @@
 
 #include "cli_bench_table.h"
 
-/* Adds what was counted between two moments of one engine. */
+/* Adds the counts between two moments of one engine. */
 void cli_speculate_add_stats(moe_engine_stats *sum, const moe_engine_stats *before,
                              const moe_engine_stats *after);
-/* Adds cells for so many emitted tokens in so many seconds. */
+/* Adds cells for this many emitted tokens in this many seconds. */
 void cli_speculate_add_cells(cli_bench_table *table, const moe_engine_stats *stats, double tokens,
                              double seconds);
 

@@ -40,7 +40,7 @@ typedef struct cli_measure {
     bool is_detail; /* not in the table for people */
 } cli_measure;
 
-/* One of the two, by the measure's kind. A number that is not finite is printed as absent. */
+/* A text or a number, by the measure's kind. A number that is not finite is printed as absent. */
 typedef struct cli_measured {
     double number;
     char text[CLI_SWEEP_TEXT];

@@ -10,7 +10,7 @@
 
 #define DEFAULT_DECODE 64
 
-/* Identifies a file by its content: an edited text is another one, a moved one is not. */
+/* Identifies a file by its content: an edited text is another file, a moved one is the same. */
 static void describe_bytes(struct json_object *identity, const char *what, const char *path,
                            const cli_buffer *bytes)
 {
@@ -24,7 +24,7 @@ static void describe_bytes(struct json_object *identity, const char *what, const
     cli_json_text(identity, key, path);
 }
 
-/* path NULL: uses the text `otherwise`. An exit code. */
+/* Describes the file; if path is NULL, uses the text `otherwise`. Returns an exit code. */
 static int describe_file(struct json_object *identity, const char *what, const char *path,
                          const char *otherwise)
 {

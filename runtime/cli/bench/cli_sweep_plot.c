@@ -111,7 +111,7 @@ static bool has_numbers(const cli_sweep_plot *p)
     return i == p->n;
 }
 
-/* A block for each curve, which the script finds by its index. */
+/* Writes a block of data for each curve. The script finds it by its index. */
 static void write_data(const cli_sweep_plot *p, FILE *file)
 {
     bool numbers = has_numbers(p);

@@ -193,7 +193,7 @@ static int run_all(cli_sweep *s)
         const char *values[CLI_SWEEP_AXES];
         const char *keys[CLI_SWEEP_AXES + 1];
         char number[REPETITION_SIZE];
-        /* Alternates direction, so that no combination always follows the same neighbour. */
+        /* Alternates the direction, so that no combination always runs after the same one. */
         choose(s, i / n % 2 == 0 ? i % n : n - 1 - i % n, values);
         keys_of(s, values, number, i / n, keys);
         if (cli_bench_log_find(s->log, keys) != NULL) {

@@ -42,7 +42,7 @@ typedef struct bench {
     double *bound_share;  /* [repeat] share of what memory bandwidth allows; one sequence */
     double *sorted;       /* [repeat] */
     double bandwidth;     /* bytes per second, the last measured */
-    /* Of the model's choices in the first sequence, in the first repetition. */
+    /* Hash of the model's choices in the first sequence, in the first repetition. */
     char tokens_xxh128[CLI_HASH_HEX_SIZE];
 } bench;
 
@@ -278,8 +278,8 @@ static void release(bench *b)
     free(b->bound_share);
 }
 
-/* runs: every repetition's, in order, so that the first, with nothing in memory yet, can be
- * distinguished. */
+/* runs: the values of all repetitions in order, so that the first, which begins with nothing in
+ * memory, can be distinguished. */
 static struct json_object *spread_json(const bench *b, const char *test, size_t n, const spread *s,
                                        const double *values)
 {

@@ -45,7 +45,8 @@ typedef struct drive_list {
     size_t n;
 } drive_list;
 
-/* Their value is "all", or a drive's number; without copies the sweep has no such axis. */
+/* The drives of an axis value: "all", or a drive's number. Without copies the sweep has no such
+ * axis. */
 static drive_list drives_of(const io_bench *b, const char *const *values)
 {
     drive_list all = {.paths = {b->path}, .n = 1};
@@ -230,7 +231,7 @@ static int run_fio(const io_bench *b, const char *const *values, uint64_t seed,
         argv[n++] = "--fixedbufs=1";
         argv[n++] = "--registerfiles=1";
     }
-    /* malloc() of that size then asks for huge pages, like our buffers. */
+    /* fio's malloc() of that size then asks for huge pages, as our buffers do. */
     const char *pages = o->small_pages ? NULL : "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
     cli_buffer output = {0};
     int status = cli_program_run(argv, pages, NULL, &output);

@@ -134,7 +134,7 @@ static int run(cli_sweep *s, const char *const *values, size_t repetition, cli_m
         strcmp(values[THREADS], "cores") == 0 ? 0 : (uint64_t)cli_number_of(values[THREADS]);
     o->io = values[IO];
     o->io_block = (cli_size){.bytes = (uint64_t)cli_number_of(values[BLOCK])};
-    /* The sync engine reads one piece at a time, whatever the row's depth. */
+    /* The sync engine reads one piece at a time at any depth. */
     bool is_sync = strcmp(values[IO], "sync") == 0;
     o->engine_depth = is_sync ? 1 : (uint64_t)cli_number_of(values[DEPTH]);
     o->prefetch = switch_of(values[PREFETCH]);

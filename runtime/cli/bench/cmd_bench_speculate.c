@@ -25,8 +25,8 @@ static void begin_row(cli_bench_table *table, const cli_speculate_matrix *m, siz
     cli_bench_text(table, "config", m->configs[c].text);
 }
 
-/* The layers and positions for which any configuration's foresight has results: every row has them.
- */
+/* The layers and positions for which any configuration's foresight has results. Every row has cells
+ * for them. */
 static cli_speculate_extent extent_of(const cli_speculate_matrix *m)
 {
     cli_speculate_extent extent = {0, 0};
@@ -108,7 +108,7 @@ static int print_results(const cli_speculate_matrix *m, unsigned format)
     return code == CLI_EXIT_OK && format == CLI_FORMAT_TABLE ? print_foresight(m) : code;
 }
 
-/* Runs, and prints every step in place of the results. */
+/* Runs, and prints every step instead of the results. */
 static int run_steps(cli_speculate_matrix *m, unsigned format)
 {
     m->steps = cli_bench_table_create(

@@ -4,7 +4,7 @@
  * own tokens), and greedily, where small models repeat themselves and drafts look better than they
  * are: the share of repeated text stands beside each result.
  *
- * The first configuration is the denominator: plain decoding with the same cache. Costs are
+ * Costs are relative to the first configuration, plain decoding with the same cache. Costs are
  * modelled in bytes, so everything but the speed is the same in every run. A configuration that
  * costs more than the first is marked, and listed again at the end. */
 #include <math.h>
@@ -57,8 +57,8 @@ static double moved(const cli_speculate_outcome *o)
     return o->n_all > 0 ? bytes / (double)o->n_all : NAN;
 }
 
-/* The first configuration's cost over this one's: of lookahead, which verifies nothing, by the
- * bytes it moves. */
+/* The first configuration's cost over this one's. For lookahead, which verifies nothing, costs are
+ * the bytes moved. */
 static double gain_of(const cli_speculate_config *c, const cli_speculate_outcome *o,
                       const cli_speculate_outcome *first)
 {

@@ -183,7 +183,7 @@ static int simulate_one(const sweep *s, const char *policy, cache_size size, boo
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
-/* All policies with slots of this size; regret is against Belady's. */
+/* Runs all policies with slots of this size; regret is against Belady's bound. */
 static int run_policies(const sweep *s, cache_size size, bool per_layer, sweep_row *rows,
                         size_t *n_rows, cli_progress *progress)
 {
