@@ -68,7 +68,8 @@ void moe_convolve_c(const moe_conv_args *a)
     }
 }
 
-/* What a rule takes for a token and a column: the token's numbers, and the column of the state. */
+/* The input of a rule for a token and a column: the token's numbers, and the column of the state.
+ */
 typedef struct token_column {
     const float *q, *k;
     float v;

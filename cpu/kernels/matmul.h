@@ -56,12 +56,12 @@ typedef void (*moe_quantize_rows_fn)(const float *x, size_t x_stride, uint32_t n
                                      uint32_t n_in, moe_q8_rows *out, uint32_t first_row);
 
 /* Matrix units multiply tiles: many activation rows at once, after a type's own function has taken
- * blocks of weights apart. unpack: writes to *tiles the elements k .. k + n - 1 (k a multiple of
- * 256) of 16 weight rows, or of those that are left, beginning with row o. */
+ * blocks of weights apart. unpack: writes elements k .. k + n - 1 (k a multiple of 256) of 16
+ * weight rows from row o on, or of fewer at the end, to *tiles. */
 typedef struct moe_weight_tiles moe_weight_tiles;
 typedef void moe_unpack_tiles_fn(const moe_matmul_args *args, uint32_t o, uint32_t k, uint32_t n,
                                  moe_weight_tiles *tiles);
-/* scratch: MOE_TILE_SCRATCH_BYTES, 64-byte aligned, of any contents, for this call alone. */
+/* scratch: MOE_TILE_SCRATCH_BYTES, 64-byte aligned, with any contents, used by this call only. */
 typedef void moe_tile_products_fn(const moe_matmul_args *args, moe_unpack_tiles_fn *unpack,
                                   void *scratch);
 #define MOE_TILE_ROWS          16u               /* activation rows of a tile */
@@ -76,8 +76,8 @@ typedef struct moe_matmul_kernels {
     moe_quantize_rows_fn quantize_rows;
     moe_tile_products_fn *tile_products; /* NULL: there is no matrix unit */
     moe_unpack_tiles_fn *unpack_tiles[MOE_DTYPE_LIMIT];
-    /* The least percentage of activation rows in their tiles of MOE_TILE_ROWS with which the unit
-     * is faster. */
+    /* The matrix unit is faster if activation rows fill at least this percentage of their tiles of
+     * MOE_TILE_ROWS. */
     uint8_t min_tile_fill[MOE_DTYPE_LIMIT];
 } moe_matmul_kernels;
 
@@ -85,8 +85,8 @@ typedef struct moe_matmul_kernels {
  * subset of it) allows. */
 void moe_matmul_kernels_init(moe_matmul_kernels *kernels, unsigned cpu_features);
 
-/* The products, by the table's fastest function for their number of rows. tile_scratch as in
- * moe_tile_products_fn; NULL: without matrix units. */
+/* Computes the products with the table's fastest function for their number of rows. tile_scratch as
+ * in moe_tile_products_fn; NULL: without matrix units. */
 void moe_matmul_run(const moe_matmul_kernels *kernels, const moe_matmul_args *args,
                     void *tile_scratch);
 

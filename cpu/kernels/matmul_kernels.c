@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The kernel table of reference C, and what calls a table. */
+/* Fills the kernel table with reference C, and calls the table's kernels. */
 #include "cpu/kernels/matmul.h"
 
 #include "cpu/kernels/arch_kernels.h"

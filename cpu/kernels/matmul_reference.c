@@ -33,7 +33,8 @@ static float *target(const moe_matmul_args *args, uint32_t r, uint32_t o)
     return args->out + (args->out_index != NULL ? args->out_index[r] : r) * args->out_stride + o;
 }
 
-/* n unpacked elements, the row's k-th onwards (k a multiple of MOE_GROUP), with activation row. */
+/* Multiplies n unpacked elements, from the row's k-th on (k a multiple of MOE_GROUP), with an
+ * activation row. */
 static void accumulate(const moe_unpacked *w, const moe_block_format *format, const moe_q8_rows *x,
                        size_t row, uint32_t k, uint32_t n, float *acc)
 {

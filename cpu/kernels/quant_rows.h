@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Activations quantised to 8 bits: what every quantised weight is multiplied with.
+/* Activations quantised to 8 bits, which quantised weights are multiplied with.
  *
  * Contract (the same bits in reference C, AVX2, AVX-512 and CUDA): a row is cut into blocks of 32.
  *   amax  = max |x_i| of the block
@@ -9,8 +9,7 @@
  * sum16 and sum32 are the exact sums of 16 and 32 q: unsigned weight codes need
  * (code - offset) . q = code . q - offset * sum(q). dsum16 and dsum32 are d * (float)sum, one
  * rounded product: what a type's minima are multiplied with. x is finite; for infinities and NaNs q
- * is unspecified.
- */
+ * is unspecified. */
 #ifndef MOE_CPU_QUANT_ROWS_H
 #define MOE_CPU_QUANT_ROWS_H
 

@@ -40,7 +40,7 @@ typedef struct group_codes {
     int code[MOE_GROUP];
 } group_codes;
 
-/* The integers that a format has. */
+/* The ranges of a format's integers. */
 typedef struct code_ranges {
     int least_code, most_code;
     int least_scale, most_scale;
@@ -105,7 +105,8 @@ static void solve_run(const code_ranges *r, const float *x, const float *w, cons
     *offset = (float)b;
 }
 
-/* Keeps step and offset if they are better than the best yet, and then what their codes ask for. */
+/* Keeps step and offset if they are better than the best so far; then tries the step and offset
+ * that fit their codes best. */
 static void try_run(const code_ranges *r, const float *x, const float *w, float step, float offset,
                     float *best_error, float *best)
 {
@@ -121,9 +122,9 @@ static void try_run(const code_ranges *r, const float *x, const float *w, float 
     }
 }
 
-/* Finds the step and offset of a run, free of what the block can store: best[0] * code + best[1].
- * Ranges from 0.7 to 1.15 of the run's are tried, since clipping the extreme makes the steps
- * finer. */
+/* Finds the step and offset of a run without regard to what the block can store: best[0] * code +
+ * best[1]. Tries ranges from 0.7 to 1.15 of the run's range, because clipping the extreme makes the
+ * steps finer. */
 static void fit_run(const code_ranges *r, const float *x, const float *w, float *best)
 {
     float least = 0.0f, most = 0.0f;
@@ -146,8 +147,8 @@ static void fit_run(const code_ranges *r, const float *x, const float *w, float 
     }
 }
 
-/* Chooses a run's scale and minimum near the wanted ones, with their codes, by the error that the
- * stored numbers leave. */
+/* Chooses a run's scale and minimum near the wanted ones, and the codes, so that the stored numbers
+ * have the least error. */
 static void choose_run(const code_ranges *r, const float *x, const float *w, const float *wanted,
                        group_codes *g, uint32_t run)
 {

@@ -68,7 +68,7 @@ typedef void (*moe_router_select_fn)(const moe_router_gate *gate, const float *l
 void moe_router_select_c(const moe_router_gate *gate, const float *logits, const float *bias,
                          uint32_t *ids, float *weights, float *probs);
 
-/* The second half: ids and weights once p is known (any p for SOFTMAX_SELECTED). */
+/* The second half: computes ids and weights from p (any p for SOFTMAX_SELECTED). */
 void moe_router_pick(const moe_router_gate *gate, const float *logits, const float *bias,
                      const float *p, uint32_t *ids, float *weights);
 

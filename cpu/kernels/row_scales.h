@@ -6,7 +6,7 @@
 
 #include "cpu/kernels/matmul.h"
 
-/* The same product of the blocks alone. */
+/* The product of the blocks alone, without the rows' scales. */
 moe_matmul_args moe_matmul_behind_heads(const moe_matmul_args *args);
 /* Multiplies every output with the scale of its weight row. */
 void moe_matmul_scale_outputs(const moe_matmul_args *args);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Reference C of what only some families have: norms with a mean, activations other than SiLU, soft
- * caps, gates. */
+/* Reference C of operations that only some families have: norms with a mean, activations other than
+ * SiLU, soft caps, gates. */
 #include "cpu/kernels/tanh_constants.h"
 #include "cpu/kernels/vector_reference.h"
 

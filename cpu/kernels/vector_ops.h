@@ -80,7 +80,7 @@ typedef struct moe_attend_args {
     const void *const *k_rows;
     const void *const *v_rows; /* may alias k_rows */
     /* NULL, or the keys of the page that the caller attends to next, as many positions as here and
-     * in order: fetched into the caches meanwhile, never used. */
+     * in order. This call only prefetches them into the caches. */
     const void *next_k;
     uint32_t k_dim; /* multiples of 32 are fast, any value is correct */
     uint32_t v_dim;
@@ -136,7 +136,7 @@ typedef struct moe_vector_kernels {
     /* acc = fmaf(w, x, acc) */
     void (*axpy)(float w, const float *x, float *acc, uint32_t n);
     void (*scale)(float w, float *x, uint32_t n);
-    /* To [-limit, limit]; NaN stays NaN. */
+    /* Clamps to [-limit, limit]; NaN stays NaN. */
     void (*clamp)(float limit, float *x, uint32_t n);
     float (*dot)(const float *a, const float *b, uint32_t n);
     /* In place: x_i = exp(x_i - max) / sum; lanes as above. A NaN or +infinity, or nothing but

@@ -15,7 +15,7 @@
 #include "cpu/x86/attend_lanes.h"
 #include "cpu/x86/transpose_avx512.h"
 
-/* Queries of a call: fewer do not pay for turning the keys, more never come. */
+/* Queries of a call: with fewer, transposing the keys does not pay; there are never more. */
 #define COLUMNS_FROM    32
 #define COLUMNS_QUERIES 64
 #define COLUMNS_MOST    576 /* elements of a key or a value */
@@ -46,7 +46,7 @@ MOE_INLINE void turn_keys(moe_kv_type type, const uint8_t *const *rows, uint32_t
     }
 }
 
-/* acc[2 * h + half] = one lane of query h's products with half of the strip's positions. */
+/* Adds to acc[2 * h + half] one lane of query h's products with half of the strip's positions. */
 MOE_INLINE void multiply_lane(const key_strip *strip, uint32_t lane, const float *q, uint32_t k_dim,
                               uint32_t n_q, l16 acc[TILE_LANES])
 {
@@ -78,7 +78,7 @@ MOE_INLINE void keep_lanes(l16 sums[TILE_LANES], const l16 acc[TILE_LANES], uint
         sums[a] = acc[a];
 }
 
-/* scores[h][p] of n_q queries and the strip's positions. */
+/* Computes scores[h][p] of n_q queries and the strip's positions. */
 MOE_INLINE void score_columns(const key_strip *strip, const float *q, uint32_t k_dim, uint32_t n_q,
                               float scale, float *scores)
 {
@@ -117,7 +117,8 @@ MOE_INLINE void score_strip(const moe_attend_args *args, uint32_t k_dim, const k
                       scores + h * MOE_KV_PAGE);
 }
 
-/* out[h][0 .. 31] of n_q queries: thirty-two elements of the values of all positions, weighted. */
+/* Computes out[h][0 .. 31] of n_q queries: the weighted sum of thirty-two elements of the values
+ * over all positions. */
 MOE_INLINE void value_columns(const l16 values[MOE_KV_PAGE][2], const float *weights, uint32_t n_q,
                               float *out, uint32_t v_dim)
 {
@@ -157,7 +158,7 @@ MOE_INLINE void weigh_columns(moe_kv_type type, const moe_attend_args *args, con
     }
 }
 
-/* Pages of F32 gain nothing: there is nothing to convert. */
+/* Whether it pays: not for pages of F32, which need no conversion. */
 static bool takes_columns(const moe_attend_args *args)
 {
     return args->type != MOE_KV_F32 && args->n_q >= COLUMNS_FROM && args->n_q <= COLUMNS_QUERIES &&

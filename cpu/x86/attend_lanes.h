@@ -78,7 +78,8 @@ static void add_rests(moe_kv_type type, const uint8_t *const *rows, uint32_t n_p
     }
 }
 
-/* Whether F8_UNIT multiplies a tile's queries, or else its keys: whichever are fewer. */
+/* Whether F8_UNIT multiplies a tile's queries and not its keys: it multiplies the fewer of the two.
+ */
 MOE_INLINE bool scales_queries(moe_kv_type type, uint32_t n_q, uint32_t n_positions)
 {
     return type == MOE_KV_F8 && n_q < n_positions;
@@ -146,7 +147,7 @@ MOE_INLINE void prefetch_rows(const uint8_t *const *rows, uint32_t n, size_t row
         prefetch_bytes(rows[p], row_bytes);
 }
 
-/* Positions j .. j + L16_TILE - 1 for n_q queries. */
+/* Scores positions j .. j + L16_TILE - 1 for n_q queries. */
 MOE_INLINE void score_positions(moe_kv_type type, const uint8_t *const *rows, const float *q,
                                 uint32_t k_dim, uint32_t n_q, float scale, float *scores,
                                 const uint8_t *const *v_rows, size_t v_bytes)
@@ -206,7 +207,8 @@ static void weigh_scores(float *scores, uint32_t n_valid, float unit, float *max
     *sum = l16_reduce(acc);
 }
 
-/* n_chunks chunks from chunk `half` of block b on, for n_q queries: one chunk, or whole blocks. */
+/* Weighs n_chunks chunks from chunk `half` of block b on, for n_q queries: one chunk, or whole
+ * blocks. */
 MOE_INLINE void value_tile(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
                            const float *weights, uint32_t b, uint32_t half, uint32_t n_chunks,
                            uint32_t n_q, float *out, uint32_t v_dim, rows_ahead next)
@@ -301,10 +303,10 @@ MOE_INLINE void value_group(moe_kv_type type, const page_rows *rows, uint32_t n_
                       out + (size_t)h * v_dim, only_if(h == 0, next));
 }
 
-/* How many bytes of a position's value are fetched ahead, for n queries, and of the next page's
- * keys. Codes take longer to convert than to read, so that the processor's own prefetcher does not
- * run far enough ahead. Of floats it follows short rows, and single queries, but not into the next
- * page; with AVX2 that gained nothing. */
+/* How many bytes of a position's value, and of the next page's keys, are prefetched for n queries.
+ * Codes take longer to convert than to read, so the processor's own prefetcher does not run far
+ * enough ahead. It follows short rows of floats, and single queries, but not into the next page;
+ * with AVX2, prefetching those gained nothing. */
 MOE_INLINE size_t value_bytes_ahead(moe_kv_type type, uint32_t n, size_t row_bytes)
 {
     bool floats = type == MOE_KV_F16 || type == MOE_KV_F32;
@@ -341,20 +343,21 @@ MOE_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, const
     }
 }
 
-/* By itself: it serves the types that are converted, too. */
+/* Not inlined, because it serves the types that are converted, too. */
 static __attribute__((noinline)) void attend_floats(const moe_attend_args *args,
                                                     const page_rows *rows)
 {
     attend_rows(MOE_KV_F32, args, rows);
 }
 
-/* From this many queries on, a page's rows are converted once for all of them. Otherwise each tile
- * converts them anew: keys for every four queries, values for every eight. */
+/* From this many queries on, a page's rows are converted once for all of them. With fewer, each
+ * tile converts them again: keys for every four queries, values for every eight. */
 #define CONVERT_FROM 16
 /* Elements of a page's keys, or values, that are converted: 64 positions of up to 128. */
 #define CONVERT_MOST (MOE_KV_PAGE * 128)
 
-/* Floats are converted as fast as they load: nothing is gained. */
+/* Whether converting once gains anything: not for floats, which are converted as fast as they load.
+ */
 static inline bool has_codes(moe_kv_type type)
 {
     return type == MOE_KV_Q8_0 || type == MOE_KV_Q4_0 || type == MOE_KV_F8;
@@ -399,7 +402,7 @@ MOE_INLINE void attend_converted(moe_kv_type type, const moe_attend_args *args,
     attend_floats(&as_floats, &converted);
 }
 
-/* What only a broken model makes is left to the reference: pages with a NaN, and queries that
+/* Leaves cases that only a broken model makes to the reference: pages with a NaN, and queries that
  * F8_UNIT makes infinite. */
 static void mend_f8(const moe_attend_args *args, const page_rows *rows)
 {

@@ -2,8 +2,8 @@
 /* Loads keys and values for attend_lanes.h, which includes this after lanes16_*.h.
  *
  * The scales of Q8_0 and Q4_0 are loaded for SCALES blocks at once, so that a block's scale is then
- * one broadcast from memory. F8 is loaded without a look at its NaNs, divided by 256; f8_nans()
- * tells afterwards whether there was one. */
+ * one broadcast from memory. F8 is loaded divided by 256, without checking for NaNs; f8_nans() says
+ * afterwards whether there was one. */
 #ifndef MOE_X86_ATTEND_LOAD_LANES_H
 #define MOE_X86_ATTEND_LOAD_LANES_H
 
@@ -40,7 +40,7 @@ MOE_INLINE void load_scales(moe_kv_type type, const uint8_t *row, uint32_t b, ui
     _mm_storeu_ps(scales, four);
 }
 
-/* Chunk `half` (0 or 1) of block b of a row. */
+/* Loads chunk `half` (0 or 1) of block b of a row. */
 MOE_INLINE l16 load_chunk(moe_kv_type type, const uint8_t *row, uint32_t b, uint32_t half)
 {
     if (type == MOE_KV_F16)
@@ -60,8 +60,8 @@ MOE_INLINE l16 load_chunk(moe_kv_type type, const uint8_t *row, uint32_t b, uint
     return l16_mul(l16_set_half(block), l16_load_int8(block + 2 + half * 16));
 }
 
-/* Both chunks of block b of a row; scale: the block's, of load_scales(), or NULL: loaded here,
- * which is better for a row alone. */
+/* Loads both chunks of block b of a row. scale: the block's, from load_scales(); NULL: loads it
+ * here, which is faster for a single row. */
 MOE_INLINE void load_block(moe_kv_type type, const uint8_t *row, uint32_t b, const float *scale,
                            l16 out[2])
 {

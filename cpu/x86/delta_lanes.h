@@ -94,7 +94,8 @@ static void bounded_decays_lanes(const float *f, const float *dt_bias, float rat
 /* Which of the three rules; a constant once inlined. */
 typedef enum rule_kind { RULE_DELTA, RULE_CHANNELS, RULE_SPACE } rule_kind;
 
-/* The chunk of columns at `at`; its last may be a part of `rest` columns, else 0. */
+/* Loads the chunk of columns at `at`. rest > 0: the chunk has only `rest` columns, and the other
+ * lanes are 0. */
 MOE_INLINE l16 load_chunk(const float *at, uint32_t rest)
 {
     return rest > 0 ? l16_load_part(at, rest) : l16_load(at);
@@ -108,8 +109,8 @@ MOE_INLINE void store_chunk(float *at, l16 x, uint32_t rest)
         l16_store(at, x);
 }
 
-/* One token for the chunks of columns from `first` on; rest > 0: there is one, of `rest` columns.
- */
+/* Runs one token for the chunks of columns from `first` on; rest > 0: there is one chunk, of `rest`
+ * columns. */
 MOE_INLINE void take_chunks(const moe_delta_args *a, rule_kind rule, uint32_t t, uint32_t first,
                             uint32_t n_chunks, uint32_t rest)
 {
@@ -189,7 +190,7 @@ static void space_columns_lanes(const moe_delta_args *a)
     take_tokens(a, RULE_SPACE);
 }
 
-/* One token for the chunks of channels from `first` on, as take_chunks(). */
+/* Runs one token for the chunks of channels from `first` on, as take_chunks() does. */
 MOE_INLINE void scan_chunks(const moe_scan_args *a, uint32_t t, uint32_t first, uint32_t n_chunks,
                             uint32_t rest)
 {

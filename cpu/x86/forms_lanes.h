@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What vector_forms.c has, on the sixteen lanes of lanes16_*.h, which is included first. Partial
- * chunks as in vector_lanes.h. This is a part of one file for each instruction set; no other file
- * includes it. */
+/* The operations of vector_forms.c on the sixteen lanes of lanes16_*.h, which is included first.
+ * Partial chunks as in vector_lanes.h. This is a part of one file for each instruction set; no
+ * other file includes it. */
 #ifndef MOE_X86_FORMS_LANES_H
 #define MOE_X86_FORMS_LANES_H
 

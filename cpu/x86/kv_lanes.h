@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows of the KV cache to and from their types on the sixteen lanes of lanes16_*.h, which is
- * included first; the bytes are those of kv_convert.c. Part of the body of vector_lanes.h. */
+/* Converts rows of the KV cache to and from their types on the sixteen lanes of lanes16_*.h, which
+ * is included first; the bytes are those of kv_convert.c. Part of the body of vector_lanes.h. */
 #ifndef MOE_X86_KV_LANES_H
 #define MOE_X86_KV_LANES_H
 
@@ -39,7 +39,7 @@ static void store_f16(const float *x, uint8_t *row, uint32_t n)
     }
 }
 
-/* Where the first of the 32 numbers stands whose magnitude's bits are `top`. */
+/* Finds the first of the 32 numbers whose magnitude has the bits `top`. */
 static uint32_t find_magnitude(const float *x, uint32_t top)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);

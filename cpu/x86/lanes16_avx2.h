@@ -111,7 +111,7 @@ static inline l16 l16_min(l16 x, l16 m)
     return l16_of(_mm256_min_ps(x.lo, m.lo), _mm256_min_ps(x.hi, m.hi));
 }
 
-/* then where a < b, else otherwise. */
+/* `then` where a < b, else `otherwise`. */
 static inline l16 l16_pick_below(l16 a, l16 b, l16 then, l16 otherwise)
 {
     return l16_of(_mm256_blendv_ps(otherwise.lo, then.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
@@ -217,7 +217,7 @@ static inline l16 l16_load_half(const void *x)
                   _mm256_cvtph_ps(_mm_loadu_si128((const void *)(bytes + 16))));
 }
 
-/* The first n of them; the lanes behind are 0. */
+/* Loads the first n of them; the other lanes are 0. */
 static inline l16 l16_load_half_part(const void *x, uint32_t n)
 {
     uint16_t halves[16] = {0};

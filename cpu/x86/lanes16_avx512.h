@@ -101,7 +101,7 @@ static inline l16 l16_min(l16 x, l16 m)
     return _mm512_min_ps(x, m);
 }
 
-/* then where a < b, else otherwise. */
+/* `then` where a < b, else `otherwise`. */
 static inline l16 l16_pick_below(l16 a, l16 b, l16 then, l16 otherwise)
 {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), otherwise, then);
@@ -197,7 +197,7 @@ static inline l16 l16_load_half(const void *x)
     return _mm512_cvtph_ps(_mm256_loadu_si256(x));
 }
 
-/* The first n of them; the lanes behind are 0. */
+/* Loads the first n of them; the other lanes are 0. */
 static inline l16 l16_load_half_part(const void *x, uint32_t n)
 {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(l16_mask(n), x));
@@ -231,10 +231,10 @@ static inline void l16_load_q4_block(const void *codes, const float *d, l16 out[
     out[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(low, 4), products);
 }
 
-/* What l16_load_q4_block() wants the scale of a block multiplied by: a power of two. */
+/* The caller of l16_load_q4_block() must multiply a block's scale by this power of two. */
 #define L16_Q4_UNIT 1.0f
 
-/* Half `half` (0 or 1) of a block of Q4_0: its low or its high codes, less 8. */
+/* Loads half `half` (0 or 1) of a block of Q4_0: its low or its high codes, less 8. */
 static inline l16 l16_load_q4(const void *x, uint32_t half)
 {
     __m128i codes = _mm_srli_epi16(_mm_loadu_si128(x), (int)(half * 4));

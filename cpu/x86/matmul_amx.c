@@ -19,8 +19,8 @@ bool moe_amx_granted(void)
     return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_STATE) == 0;
 }
 
-/* Measured on Sapphire Rapids (cpu/x86/README.md). Minima and short runs give the unit
- * less to do between the float operations, which do not get faster with it. */
+/* Measured on Sapphire Rapids (cpu/x86/README.md). With minima and short runs, the unit has less
+ * work between the float operations, which it does not make faster. */
 static uint8_t min_fill_of(quant_type t)
 {
     if (t.run == 16) {

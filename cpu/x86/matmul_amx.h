@@ -5,8 +5,8 @@
 #include <stdbool.h>
 
 /* Asks the operating system for the matrix unit's registers: it keeps room for them only in
- * processes that ask. Asking again changes nothing. False: refused, or the compiler that made this
- * does not know the unit. */
+ * processes that ask. Asking again changes nothing. False: the system refuses, or the library's
+ * compiler does not know the unit. */
 bool moe_amx_granted(void);
 
 #endif

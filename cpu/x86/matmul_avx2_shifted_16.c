@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* AVX2 products of the types whose codes a bit shifts, with runs of 16. */
+/* AVX2 products of the types in which a bit of each run shifts the codes, with runs of 16. */
 #define MOE_FILE_TYPES MOE_QUANT_TYPES_SHIFTED_16
 #include "cpu/x86/matmul_avx2.h"
 

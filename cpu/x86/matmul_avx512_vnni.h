@@ -30,7 +30,7 @@ MOE_INLINE void matmul(moe_dtype type, const moe_matmul_args *args)
     }
 }
 
-/* A type's products, and how its weights are taken apart for matrix units. */
+/* A type's products, and its function that unpacks weights for matrix units. */
 #define MOE_UNPACK_TILES(name, TYPE)                                                               \
     static void unpack_tiles_##name(const moe_matmul_args *args, uint32_t o, uint32_t k,           \
                                     uint32_t n, moe_weight_tiles *tiles)                           \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* AVX-512 VNNI products of the types whose codes a bit shifts, with runs of 16. */
+/* AVX-512 VNNI products of the types in which a bit of each run shifts the codes, with runs of 16.
+ */
 #define MOE_FILE_TYPES MOE_QUANT_TYPES_SHIFTED_16
 #include "cpu/x86/matmul_avx512_vnni.h"
 

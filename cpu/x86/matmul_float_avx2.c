@@ -121,7 +121,7 @@ MOE_INLINE void direct_row(moe_dtype type, const moe_matmul_args *args, uint32_t
     store_outputs(args, o, r, sums);
 }
 
-/* Lanes 0..7 (half 0) or 8..15 (half 1) of n elements, a multiple of 16. */
+/* Adds n elements, a multiple of 16, to lanes 0..7 (half 0) or 8..15 (half 1). */
 MOE_INLINE void panel_tile(int half, const float (*panel)[PANEL], const float *const *x, int n_rows,
                            size_t n, row_sums *sums)
 {
@@ -157,7 +157,8 @@ MOE_INLINE void panel_tile(int half, const float (*panel)[PANEL], const float *c
     }
 }
 
-/* Up to ROW_BLOCK activation rows over one panel, whose first element is the weight rows' k-th. */
+/* Multiplies up to ROW_BLOCK activation rows with one panel, whose first element is the weight
+ * rows' k-th. */
 static void panel_rows(const moe_matmul_args *args, const float (*panel)[PANEL], uint32_t r0,
                        uint32_t n_rows, size_t k, size_t n, row_sums *sums)
 {

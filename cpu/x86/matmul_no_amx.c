@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* In place of matmul_amx.c where the compiler does not know the matrix unit. */
+/* Replaces matmul_amx.c if the compiler does not know the matrix unit. */
 #include "cpu/x86/matmul_amx.h"
 
 #include "cpu/x86/matmul_x86.h"

@@ -8,8 +8,8 @@
 
 #include "cpu/x86/always_inline.h"
 
-/* y = op(a, b) element by element; op gets the parameters p. op is a constant where this is called,
- * and is inlined. */
+/* y = op(a, b) element by element; op gets the parameters p. Callers pass a constant op, which is
+ * inlined. */
 MOE_INLINE void pairs_lanes(const float *a, const float *b, float *y, uint32_t n,
                             l16 (*op)(l16 a, l16 b, const l16 *p), const l16 *p)
 {

@@ -56,7 +56,7 @@ MOE_INLINE __m256 add_runs(moe_dtype type, vnni_dot dot, __m256 acc, __m256i sum
     return acc;
 }
 
-/* Group g of the row, counted from where x starts. */
+/* Adds group g of the row, counted from where x starts. */
 MOE_INLINE void direct_group(moe_dtype type, vnni_dot dot, const uint8_t *group, const x_row *x,
                              int n_rows, size_t g, lanes_avx2 *acc)
 {

@@ -135,7 +135,7 @@ MOE_INLINE void unpack_panel(moe_dtype type, vnni_dot dot, const moe_matmul_args
     }
 }
 
-/* By run, for n elements. */
+/* Loads the tile's numbers, by run, for n elements. */
 MOE_INLINE void load_tile(moe_dtype type, vnni_dot dot, const x_row *x, uint32_t r, uint32_t n,
                           x_tile *tile)
 {
@@ -228,7 +228,7 @@ MOE_INLINE void add_run_sums(moe_dtype type, vnni_dot dot, const weight_panel *p
     }
 }
 
-/* Lane `lane` of the contract, whose runs are lane, lane + the number of lanes, ... */
+/* Computes lane `lane` of the contract, whose runs are lane, lane + the number of lanes, ... */
 MOE_INLINE void tile_lane(moe_dtype type, vnni_dot dot, const weight_panel *panels, const x_tile *x,
                           int n_rows, uint32_t n_runs, uint32_t lane, uint32_t r,
                           panel_sums *sums_of_rows)
@@ -299,7 +299,8 @@ MOE_INLINE void store_eight(float *out, __m256 sums, uint32_t n)
     _mm256_maskstore_ps(out, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), index), sums);
 }
 
-/* n elements of panels, from the weight rows' k-th on, with n_rows activation rows from r0 on. */
+/* Multiplies n elements of panels, from the weight rows' k-th on, with n_rows activation rows from
+ * r0 on. */
 MOE_INLINE void panel_rows(moe_dtype type, vnni_dot dot, const moe_matmul_args *args,
                            const weight_panel *panels, uint32_t r0, uint32_t n_rows, uint32_t k,
                            uint32_t n, panel_sums *sums)
@@ -323,7 +324,7 @@ MOE_INLINE void panel_rows(moe_dtype type, vnni_dot dot, const moe_matmul_args *
     }
 }
 
-/* TILE_OUT outputs from o on of up to ROW_BLOCK activation rows from r0 on. */
+/* Computes TILE_OUT outputs from o on, of up to ROW_BLOCK activation rows from r0 on. */
 MOE_INLINE void panel_tiles(moe_dtype type, vnni_dot dot, const moe_matmul_args *args, uint32_t o,
                             uint32_t r0)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The products of panels (quant_panel_avx512.h). They depend on a type only through its runs and
- * whether it has minima or an offset (it has one or the other), so types share them and compilers
- * see them once. */
+/* The products of panels (quant_panel_avx512.h). They depend on a type only by its run length and
+ * whether it has minima or an offset (it has one of them), so types share them and they are
+ * compiled once. */
 #include "cpu/x86/quant_panel_avx512.h"
 
 #include <stdbool.h>
@@ -23,7 +23,7 @@ typedef struct x_tile {
     float dsum[TILE_ROWS][PANEL / 16];    /* by run */
 } x_tile;
 
-/* The padding of a row counts up to a whole group. */
+/* Loads the tile. The row's padding counts, up to a whole group. */
 MOE_INLINE void load_tile(tile_shape shape, const moe_matmul_args *args, uint32_t r, uint32_t k,
                           uint32_t n, x_tile *tile)
 {
@@ -52,7 +52,7 @@ MOE_INLINE __m512i broadcast_4(const int8_t *q)
     return _mm512_set1_epi32(four);
 }
 
-/* Run j of the panels: the integer sums. */
+/* Computes the integer sums of run j of the panels. */
 MOE_INLINE void sum_run(tile_shape shape, const weight_panel *const *panels, const x_tile *x,
                         size_t j, __m512i sums[MAX_PANELS][TILE_ROWS])
 {

@@ -36,7 +36,7 @@ typedef struct panel_sums {
 
 /* ---- Unpacking ---- */
 
-/* Group g of the panel from the rows' groups. */
+/* Unpacks group g of the panel from the rows' groups. */
 MOE_INLINE void unpack_group(moe_dtype type, weight_panel *panel, size_t g,
                              const uint8_t *const *groups)
 {
@@ -62,7 +62,7 @@ MOE_INLINE void unpack_group(moe_dtype type, weight_panel *panel, size_t g,
     }
 }
 
-/* n elements from the k-th on of 16 weight rows, of which the first is o. */
+/* Unpacks n elements from the k-th on of 16 weight rows from row o on. */
 MOE_INLINE void unpack_panel(moe_dtype type, const moe_matmul_args *args, weight_panel *panel,
                              uint32_t o, uint32_t k, uint32_t n)
 {
@@ -88,7 +88,7 @@ typedef struct row_block {
     uint32_t next_bytes, n_next;
 } row_block;
 
-/* The block's products with n_panels panels, added to sums (set, where k is 0). */
+/* Adds the block's products with n_panels panels to sums; if k is 0, sets them. */
 void moe_panel_rows_avx512(const moe_matmul_args *args, const weight_panel *const *panels,
                            int n_panels, const row_block *block, panel_sums *sums);
 
@@ -107,7 +107,8 @@ MOE_INLINE void store_sums(quant_type t, const moe_matmul_args *args, uint32_t o
     }
 }
 
-/* Finds what follows element k of the weight rows from o on: the same rows, or the next ones. */
+/* Finds the weights that are needed after element k of the weight rows from o on: in the same rows,
+ * or in the next. */
 MOE_INLINE void find_next(moe_dtype type, const moe_matmul_args *args, uint32_t o, row_block *block)
 {
     const quant_type t = quant_type_of(type);
@@ -125,7 +126,7 @@ MOE_INLINE void find_next(moe_dtype type, const moe_matmul_args *args, uint32_t 
     block->next_bytes = n / t.block_elems * t.block_bytes;
 }
 
-/* All activation rows with the weight rows from o on, of one or two panels. */
+/* Multiplies all activation rows with the weight rows from o on, one or two panels. */
 MOE_INLINE void panel_tiles(moe_dtype type, const moe_matmul_args *args, uint32_t o)
 {
     const int n_panels = args->n_out - o > PANEL_OUT ? 2 : 1;

@@ -33,7 +33,7 @@ MOE_INLINE __m128i nibbles_of_8(const uint8_t *bytes)
     return _mm_and_si128(nibbles, _mm_set1_epi8(15));
 }
 
-/* The words behind the points, whose upper four bits are scales. */
+/* Loads the words behind the points; their upper four bits are scales. */
 MOE_INLINE __m256i words_of_iq2_xxs(const moe_block_iq2_xxs *block)
 {
     const __m256 low = _mm256_loadu_ps((const float *)(const void *)block->part);
@@ -131,8 +131,8 @@ MOE_INLINE __m256i codes_iq2_xxs(const moe_block_iq2_xxs *block, int e)
                         moe_even_signs(word_at(block->part[e].signs)), 64);
 }
 
-/* Four words of nine bits of index and seven of signs, taken as one: words of 16 bits that a
- * compiler keeps in memory for want of registers cost a stall each when it fetches them as 64. */
+/* Takes four words with nine bits of index and seven of signs as one of 64 bits. If a compiler
+ * spilt four words of 16 bits to memory and loaded them as 64, each would cost a stall. */
 MOE_INLINE __m256i codes_iq2_xs(const moe_block_iq2_xs *block, int e)
 {
     uint64_t w;

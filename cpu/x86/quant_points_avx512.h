@@ -3,7 +3,7 @@
  * table of 16-bit words in which permutations look up 32 points at a time (one from 64 words each).
  * A point then spreads over the words of its coordinates; a shift for each word brings them to the
  * lowest bits of its bytes, and a byte shuffle turns them into magnitudes. For larger codebooks
- * each point is loaded separately, which costs the same whatever their size. */
+ * each point is loaded separately, which costs the same for any size. */
 #ifndef MOE_X86_QUANT_POINTS_AVX512_H
 #define MOE_X86_QUANT_POINTS_AVX512_H
 
@@ -13,7 +13,7 @@
 
 #include <immintrin.h>
 
-/* Of a group. There are twice as many points of four as points of eight. */
+/* The points of a group. There are twice as many points of four as points of eight. */
 typedef struct group_points {
     __m512i packed[2];
     uint16_t at[32];   /* IQ2_S, IQ1: the points' numbers instead */
@@ -49,7 +49,7 @@ MOE_INLINE __m512i nibbles_of_8(const uint8_t *bytes)
 
 /* ---- Signs ---- */
 
-/* Adds the eighth bit that makes the number of bits in a byte even. */
+/* Sets the eighth bit so that the number of set bits in a byte is even. */
 MOE_INLINE __m256i with_parity(__m256i seven)
 {
     const __m256i parity = _mm256_broadcastsi128_si256(
@@ -61,7 +61,7 @@ MOE_INLINE __m256i with_parity(__m256i seven)
     return _mm256_ternarylogic_epi32(seven, low, high, 0xf6); /* seven | (low ^ high) */
 }
 
-/* Of eight words the lower 28 bits, four times seven. */
+/* Takes the lower 28 bits of eight words, four times seven. */
 MOE_INLINE __m256i signs_of_words(__m256i words)
 {
     __m256i seven = words; /* 0xca: selects by the bits of the mask, or else keeps the old bits */
@@ -86,7 +86,7 @@ MOE_INLINE __m512i look_up_64(const uint16_t *book, __m512i at)
     return _mm512_permutex2var_epi16(_mm512_load_si512(book), at, _mm512_load_si512(book + 32));
 }
 
-/* By the lower eight bits of `at`. */
+/* Looks up a book of 256 entries by the lower eight bits of `at`. */
 MOE_INLINE __m512i look_up_256(const uint16_t *book, __m512i at)
 {
     const __mmask32 bit6 = _mm512_test_epi16_mask(at, _mm512_set1_epi16(64));
@@ -139,7 +139,7 @@ MOE_INLINE __m512i places_of_4(int first)
                              k * (first + 15));
 }
 
-/* Chunk c of a group: what its points of eight have for 64 coordinates. */
+/* The levels of the 64 coordinates of chunk c, from its points of eight. */
 MOE_INLINE __m512i levels_of_8(const group_points *points, int c)
 {
     const __m512i words = _mm512_permutexvar_epi16(places_of_8(8 * c), points->packed[0]);

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 /* The operation in which the instruction sets differ: start + the sums of four products of any
- * unsigned codes with q; NULL without VNNI. Inlined as a constant. */
+ * unsigned codes with q; NULL without VNNI. It is passed as a constant and inlined. */
 typedef __m256i (*vnni_dot)(__m256i start, __m256i codes, __m256i q);
 
 MOE_INLINE bool codes_are_signed(moe_dtype type, vnni_dot dot)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Codes of the types whose codes a bit of each run shifts, 32 at a time with AVX2. */
+/* Codes of the types in which a bit of each run shifts the codes, 32 at a time with AVX2. */
 #ifndef MOE_X86_QUANT_SHIFTED_AVX2_H
 #define MOE_X86_QUANT_SHIFTED_AVX2_H
 
@@ -7,7 +7,7 @@
 #include "cpu/x86/quant_shifted_x86.h"
 #include "cpu/x86/quant_types.h"
 
-/* Looks bytes below 16 up in a table, whose codes become `offset` larger. */
+/* Looks up bytes below 16 in a table, and adds `offset` to the codes. */
 MOE_INLINE __m256i look_up(__m128i table, char offset, __m256i bytes)
 {
     table = _mm_add_epi8(table, _mm_set1_epi8(offset));
@@ -63,7 +63,7 @@ MOE_INLINE __m256i nibbles_iq4_kss(const moe_block_iq4_kss *block, int e)
     return nibbles_of_bytes(bytes);
 }
 
-/* Elements 32e .. 32e + 31 of a block, not shifted yet. */
+/* Unpacks elements 32e .. 32e + 31 of a block, before the shift. */
 MOE_INLINE __m256i codes_before_shift(moe_dtype type, const uint8_t *block, int e, int is_signed)
 {
     const moe_block_iq2_k *iq2 = (const moe_block_iq2_k *)block;

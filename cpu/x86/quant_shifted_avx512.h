@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Codes of the types whose codes a bit of each run shifts, 64 at a time with AVX-512. */
+/* Codes of the types in which a bit of each run shifts the codes, 64 at a time with AVX-512. */
 #ifndef MOE_X86_QUANT_SHIFTED_AVX512_H
 #define MOE_X86_QUANT_SHIFTED_AVX512_H
 
@@ -65,7 +65,7 @@ MOE_INLINE __m128i bytes_iq4_kss(const uint16_t *qs)
     return _mm_xor_si128(words, _mm_srli_epi16(words, 1));
 }
 
-/* Chunk c of a block, not shifted yet. */
+/* Unpacks chunk c of a block, before the shift. */
 MOE_INLINE __m512i codes_before_shift(moe_dtype type, const uint8_t *block, int c)
 {
     const moe_block_iq3_k *iq3 = (const moe_block_iq3_k *)block;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Scales of the types whose codes a bit of each run shifts, as whole numbers of one byte: sixteen,
- * or eight in the lower half. AVX2 suffices. The arithmetic is that of block_unpack_shifted.c. */
+/* Scales of the types in which a bit of each run shifts the codes, as whole numbers of one byte:
+ * sixteen, or eight in the lower half. AVX2 suffices. The arithmetic is that of
+ * block_unpack_shifted.c. */
 #ifndef MOE_X86_QUANT_SHIFTED_X86_H
 #define MOE_X86_QUANT_SHIFTED_X86_H
 
@@ -82,7 +83,7 @@ MOE_INLINE __m128i scales_iq3_ks(const moe_block_iq3_ks *block)
     return scales_of_five_bits(nibbles, block->scales_h);
 }
 
-/* Bytes whose lowest bit is the shift. */
+/* Scales from bytes whose lowest bit is the shift. */
 MOE_INLINE __m128i odd_scales_of_bytes(__m128i bytes)
 {
     return _mm_sub_epi8(_mm_and_si128(bytes, _mm_set1_epi8((char)254)), _mm_set1_epi8(127));
@@ -131,7 +132,7 @@ MOE_INLINE __m128i scales_of_shifted(moe_dtype type, const uint8_t *block)
     }
 }
 
-/* What is added to the codes of run `run` of 32 elements. */
+/* The number that is added to the codes of run `run` of 32 elements. */
 MOE_INLINE char shift_of_run(moe_dtype type, const uint8_t *block, int run)
 {
     const moe_block_iq2_ks *iq2 = (const moe_block_iq2_ks *)block;

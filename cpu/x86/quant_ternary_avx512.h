@@ -8,7 +8,7 @@
 
 #include <immintrin.h>
 
-/* Three times the bytes of `where`, modulo 256. */
+/* Multiplies the bytes of `where` by three, modulo 256. */
 MOE_INLINE __m512i three_times(__m512i bytes, __mmask64 where)
 {
     return _mm512_mask_add_epi8(bytes, where, bytes, _mm512_add_epi8(bytes, bytes));

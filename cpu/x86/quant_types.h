@@ -8,11 +8,10 @@
 #include "cpu/x86/always_inline.h"
 #include "runtime/base/dtype.h"
 
-/* Which of the types of MOE_FILE_TYPES(X, with) `type` is: the file that includes this names there
- * the only types that its products have (as MOE_QUANT_TYPES_256 of matmul_x86.h does). Switches
- * over types begin with it: compilers then drop the other types' code before they inline it
- * everywhere, and take half as long, where the products' own constants would have dropped it at
- * last. */
+/* Whether `type` is one of MOE_FILE_TYPES(X, with), the list of types for which the including file
+ * has products (such as MOE_QUANT_TYPES_256 of matmul_x86.h). Switches over types begin with it. So
+ * compilers drop the code of other types before they inline it everywhere, and not only at the end,
+ * and take half as long. */
 #ifdef MOE_FILE_TYPES
 #define MOE_ONE_OF_FILE(name, TYPE, type)                                                          \
     if (type == MOE_DTYPE_##TYPE) {                                                                \
@@ -27,7 +26,7 @@ MOE_INLINE moe_dtype type_of_file(moe_dtype type)
 #define type_of_file(type) (type)
 #endif
 
-/* Any power of two from 12 up makes the codes of MXFP4 and NVFP4 unsigned. */
+/* Every power of two above 12 makes the codes of MXFP4 and NVFP4 unsigned. */
 enum { MXFP4_OFFSET = 16 };
 
 typedef struct quant_type {

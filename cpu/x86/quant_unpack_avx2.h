@@ -17,8 +17,8 @@
 
 #include <immintrin.h>
 
-/* Of runs 0..7 and 8..15 of a group; types with runs of 32 have no second half, types without
- * minima no mins. */
+/* Scales and minima of runs 0..7 and 8..15 of a group. Types with runs of 32 have no second half,
+ * types without minima no mins. */
 typedef struct group_scales {
     __m256 scales[2];
     __m256 mins[2];
@@ -105,7 +105,7 @@ MOE_INLINE void scales_iq1_m(const moe_block_iq1_m *block, group_scales *group)
                   triples_of_iq1_m(scales));
 }
 
-/* All these types but IQ1_M begin with d. */
+/* Blocks of all these types except IQ1_M begin with d. */
 MOE_INLINE group_scales scales_of_points(moe_dtype type, const uint8_t *block)
 {
     const float d = one_half((const uint16_t *)block);
@@ -228,7 +228,7 @@ MOE_INLINE __m256i mxfp4_codes(__m256i nibbles)
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(codes), nibbles);
 }
 
-/* Elements 32e .. 32e + 31 of a block of 256. */
+/* Unpacks elements 32e .. 32e + 31 of a block of 256. */
 MOE_INLINE __m256i codes_of_256(moe_dtype type, const uint8_t *group, int e, int is_signed)
 {
     const moe_block_q2_k *q2 = (const moe_block_q2_k *)group;
@@ -302,7 +302,7 @@ MOE_INLINE __m256i codes_of_32(moe_dtype type, const uint8_t *block, int is_sign
     }
 }
 
-/* Elements 32e .. 32e + 31 of a group. */
+/* Unpacks elements 32e .. 32e + 31 of a group. */
 MOE_INLINE __m256i codes_of_group(moe_dtype type, const uint8_t *group, int e, int is_signed)
 {
     const quant_type t = quant_type_of(type);
