@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The folder stays open while a file of it is written: all names are looked up in that folder, even
- * if its path comes to mean another one. Temporary files of killed writers are told from those at
- * work by a lock, which a writer holds from just after it has created its file. */
+ * if its path comes to mean another one. A lock distinguishes the temporary files of working
+ * writers from those of killed ones: a writer holds it from just after it has created its file. */
 #include <moe/files.h>
 
 #include <dirent.h>
@@ -55,7 +55,7 @@ static bool is_temporary(const char *name)
            strcmp(name + prefix + N_DIGITS, SUFFIX) == 0;
 }
 
-/* True while the name still stands for the file that fd has open. */
+/* True while the name still leads to the file that fd has open. */
 static bool is_still_named(int folder, const char *name, int fd)
 {
     struct stat ours;
@@ -78,7 +78,7 @@ static void remove_leftover(int folder, const char *name)
     close(fd);
 }
 
-/* Leftovers only take room: what hinders removing them is no error. */
+/* Removes leftovers. They only take room, so a failure to remove them is not an error. */
 static void remove_leftovers(int folder)
 {
     int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -118,7 +118,7 @@ static int open_folder(moe_atomic_file *file, moe_error *err)
                : moe_fail(err, MOE_ERR_IO, "%s: cannot create it: %s", file->path, strerror(errno));
 }
 
-/* A device or a pipe is not replaced by a file. */
+/* Checks the target: a device or a pipe must not be replaced by a file. */
 static int check_target(const moe_atomic_file *file, moe_error *err)
 {
     struct stat about;
@@ -148,8 +148,8 @@ static int create(moe_atomic_file *file, mode_t mode)
         if (fd < 0) {
             continue;
         }
-        /* Another writer may have taken the file for a leftover: its lock and its unlink come
-         * before ours. A file system without locks has no removed leftovers either. */
+        /* Another writer may have taken the file for a leftover: then its lock and its unlink came
+         * before our lock. On a file system without locks no leftovers are removed. */
         bool is_taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
         if (!is_taken && is_still_named(file->folder, file->temporary, fd)) {
             return fd;
@@ -239,8 +239,8 @@ FILE *moe_atomic_file_stream(moe_atomic_file *file)
     return file == NULL ? NULL : file->stream;
 }
 
-/* What a file system, a device or a folder without permission to read cannot sync is as safe as it
- * can be. */
+/* Whether the sync succeeded. If a file system, a device or a folder without read permission cannot
+ * sync, the data is as safe as it can be. */
 static bool synced(int fd)
 {
     return fsync(fd) == 0 || errno == EINVAL || errno == EBADF || errno == ENOTSUP;

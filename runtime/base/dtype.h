@@ -62,7 +62,7 @@ const moe_dtype_info *moe_dtype_info_of(uint32_t type);
 /* The usual name of any GGUF type number, also of types that the engine does not support
  * ("IQ2_KT"), or "unknown". For messages. */
 const char *moe_dtype_name(uint32_t type);
-/* What to use in place of a type that the engine does not support. For messages. */
+/* What to use instead of a type that the engine does not support. For messages. */
 const char *moe_dtype_advice(uint32_t type);
 
 /* Bytes of a row of n_elems elements; n_elems must be a multiple of the block. */

@@ -16,7 +16,7 @@
 #include "runtime/base/error.h"
 
 #define ASSUMED_ALIGNMENT 4096u
-/* A larger alignment must be a mistake of the file system's. */
+/* A larger alignment must be an error of the file system. */
 #define MAX_ALIGNMENT (1u << 20)
 
 static int64_t file_read(const moe_byte_source *source, void *dst, size_t size, uint64_t offset,
@@ -63,9 +63,9 @@ static void file_close(moe_byte_source *source)
 
 static const moe_byte_source_ops file_ops = {file_read, file_identify, file_close};
 
-/* The alignment that direct reads of the file need; 0: the file has no direct reads. If kernel
- * (before 6.1) or file system do not tell, a page is assumed, and the first refused read corrects
- * it. */
+/* The alignment that direct reads of the file need; 0: the file has no direct reads. If the kernel
+ * (before 6.1) or the file system does not say, a page is assumed, and the first refused read
+ * corrects it. */
 static uint32_t direct_alignment(int fd)
 {
     struct statx state;
@@ -81,7 +81,7 @@ static uint32_t direct_alignment(int fd)
     return usable ? larger : 0;
 }
 
-/* Opens this very file once more, through /proc/self/fd, whatever its name leads to now. */
+/* Opens this very file once more, through /proc/self/fd, even if its name leads elsewhere now. */
 static void open_direct(moe_byte_source *source)
 {
     uint32_t alignment = direct_alignment(source->fd);
@@ -114,7 +114,7 @@ static int examine(moe_byte_source *source, moe_error *err)
     return MOE_OK;
 }
 
-/* Takes the descriptor, or the errno for which there is none. */
+/* Makes a source from the descriptor, or from the errno of the failure to get one. */
 static int make(moe_byte_source **out, const char *name, int fd, int error, moe_error *err)
 {
     *out = NULL;

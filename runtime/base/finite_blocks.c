@@ -107,7 +107,7 @@ void moe_finite_scan_begin(moe_finite_scan *scan, uint32_t type, uint64_t row_el
     }
 }
 
-/* Of each row the scale that it begins with. */
+/* Scans the scale that each row begins with. */
 static void scan_heads(moe_finite_scan *scan, const uint8_t *bytes, size_t n)
 {
     const uint32_t head = scan->head_bytes;

@@ -12,8 +12,8 @@
 
 #include "runtime/base/error.h"
 
-/* A pipe that has no name in a file system is open already, so somebody made it for this. A named
- * one may have no writer for ever, unless it is the standard input. */
+/* A pipe that has no name in a file system is open already, so it was made for this purpose. A
+ * named pipe may never get a writer, unless it is the standard input. */
 static bool is_open_already(int fd, const struct stat *about)
 {
     struct statfs system;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* MOE_ASSERT(condition) states what must hold at its place, whatever the input was: a lock is held,
- * an index is in range, a request goes from one state to the next. Mistakes of a caller, a file or
- * a device are not asserted; they are checked and answered with an error.
+/* MOE_ASSERT(condition) states what must hold at its place for every input: a lock is held, an
+ * index is in range, a request goes from one state to the next. Mistakes of a caller, a file or a
+ * device are not asserted; they are checked and answered with an error.
  *
  * Builds with assertions (meson option "asserts": by default those with debug information, with a
  * sanitizer, and the fuzzers') evaluate the condition; if it is false they print file, line and

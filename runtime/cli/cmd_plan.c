@@ -148,7 +148,7 @@ typedef struct expectation {
     moe_speed_estimate estimate;
 } expectation;
 
-/* What a panel of a long prompt reads at most: all experts that are not in memory. */
+/* Prints the most that a panel of a long prompt reads: all experts that are not in memory. */
 static void print_panels(const moe_memory_plan *plan, double disk_bytes_per_s)
 {
     char size[CLI_FORMAT_SIZE], rows[32];
@@ -347,7 +347,7 @@ static int print_missing_json(const moe_file_summary *s, const missing_kv *kv)
     return cli_json_print(object, stdout);
 }
 
-/* Prints what the header tells, if the engine knows the family by name. */
+/* Prints what the header says, if the engine knows the family by name. */
 static int plan_missing(const cli_options *options)
 {
     moe_file *file = NULL;

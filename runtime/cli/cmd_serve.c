@@ -31,7 +31,7 @@ static void log_line(const char *line, void *user)
     fprintf(stderr, "%s\n", line);
 }
 
-/* A key a line; empty lines and those that begin with '#' are none. */
+/* Reads one key a line; skips empty lines and lines that begin with '#'. */
 static int read_keys(key_list *list, const char *path)
 {
     int code = cli_read_file(&list->text, path);
@@ -86,7 +86,7 @@ static void name_model(char *out, size_t size, const cli_options *options)
 
 enum { MOST_NAMES = 32 };
 
-/* --alias; the model's own name if there is none. */
+/* Splits --alias; without it, takes the model's own name. */
 static int split_names(const char *names[MOST_NAMES], size_t *n, char *text, const char *own)
 {
     char *rest = text[0] == '\0' ? NULL : text;

@@ -48,7 +48,7 @@ static size_t put_words(const cli_option_row *row, bool print)
     }
 }
 
-/* The text with a backslash before each of the marks. */
+/* Prints the text with a backslash before each of the marks. */
 static void put_escaped(const char *text, const char *marks)
 {
     for (; *text != '\0'; text++) {
@@ -60,7 +60,7 @@ static void put_escaped(const char *text, const char *marks)
     }
 }
 
-/* The first words of the commands, each once, with blanks between. */
+/* Prints the first words of the commands, each once, with blanks between. */
 static void put_command_words(void)
 {
     const char *last = "";
@@ -72,7 +72,7 @@ static void put_command_words(void)
     }
 }
 
-/* The second words of the commands whose first word this is. */
+/* Prints the second words of the commands that have this first word. */
 static void put_second_words(const char *name)
 {
     for (const cli_command *c = cli_commands; c->name != NULL; c++) {

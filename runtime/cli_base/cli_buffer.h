@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Bytes that grow, and whole files read into them. */
+/* A growing buffer of bytes; reads whole files into it. */
 #ifndef CLI_BUFFER_H
 #define CLI_BUFFER_H
 
@@ -14,8 +14,8 @@ typedef struct cli_buffer {
 
 /* False when memory is short; the buffer is unchanged then. */
 bool cli_buffer_append(cli_buffer *buffer, const void *bytes, size_t size);
-/* Makes room for so many bytes, the terminating one included, and no more. False when memory is
- * short. */
+/* Makes room for exactly this many bytes, the terminating one included. False when memory is short.
+ */
 bool cli_buffer_reserve(cli_buffer *buffer, size_t capacity);
 void cli_buffer_free(cli_buffer *buffer);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* --model-copy: files, several with commas between. */
+/* Reads --model-copy: files with commas between. */
 #ifndef CLI_COPIES_H
 #define CLI_COPIES_H
 

@@ -12,21 +12,21 @@
 #include "cli_options.h"
 #include "cli_progress.h"
 
-/* Makes --speculate auto the default, except in the modes of --offload that serve for comparison.
- */
+/* Makes --speculate auto the default, except in the modes of --offload that are baselines. */
 void cli_speculate_by_default(cli_options *options);
 
 /* Fills the library's options, which are settings->options. A percentage of the file needs its
  * size, so this may fail: an exit code. The caller sets progress and log. */
 int cli_engine_options(cli_engine_settings *settings, const cli_options *options, uint64_t context);
 
-/* Has the engine show on the terminal how far opening is, and passes. */
+/* Makes the engine show the progress of opening and of passes on the terminal. */
 void cli_engine_show(moe_engine_options *engine_options, const cli_progress *progress);
 
-/* context: of the session; 0: the model's. Returns an exit code; errors have been printed. */
+/* Opens the engine. context: the session's; 0: the model's. Returns an exit code; errors have been
+ * printed. */
 int cli_engine_open(moe_engine **out, const cli_options *options, uint64_t context);
 
-/* Prints the error of a failed call, with flags in place of the library's fields, and returns the
+/* Prints the error of a failed call, with flags instead of the library's fields, and returns the
  * exit code: CLI_EXIT_USAGE for a wrong argument; CLI_EXIT_INTERRUPTED, silently, for a call that
  * Ctrl-C cancelled. */
 int cli_report(int status, const moe_error *err);

@@ -23,7 +23,7 @@ typedef struct cli_engine_settings {
  * its defaults. Returns an exit code; errors have been printed. */
 int cli_engine_words(cli_engine_settings *settings, const cli_options *options);
 
-/* NULL is auto. Returns an exit code; errors have been printed. */
+/* Converts the word; NULL is auto. Returns an exit code; errors have been printed. */
 int cli_io_kind(moe_io_kind *kind, const char *word);
 
 #endif

@@ -136,7 +136,7 @@ const cli_foreign_row cli_foreign_rows[] = {
     {{"-ngld", "-devd", "-cd"}, "*", FOREIGN_NOT, NULL, NULL,
      "a drafting model shares the device and the context of the model"},
 
-    /* What is printed. */
+    /* Names of options about printed output. */
     {{"--log-disable"}, NULL, FOREIGN_MEANS, "--quiet", NULL, NULL},
     {{"--no-display-prompt"}, NULL, FOREIGN_HOLDS, NULL, NULL, "the prompt is not repeated"},
     {{"--display-prompt"}, NULL, FOREIGN_NOT, NULL, NULL, "the prompt is not repeated"},

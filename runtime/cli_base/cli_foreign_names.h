@@ -17,9 +17,9 @@ typedef enum cli_foreign_kind {
 
 typedef struct cli_foreign_row {
     const char *names[3]; /* ended by NULL, if fewer */
-    /* The values that the row is for, with '|' between; "N..": whole numbers from N on; "*": any;
-     * NULL: the name has no value. A name's rows are tried in their order; the last is for all
-     * values that are left. */
+    /* The values that the row applies to, with '|' between; "N..": whole numbers from N on; "*":
+     * any; NULL: the name has no value. A name's rows are tried in their order; the last applies to
+     * all other values. */
     const char *values;
     cli_foreign_kind kind;
     const char *option;

@@ -34,7 +34,7 @@ static void print_words(const char *text, int *at)
     }
 }
 
-/* The options of one command that are to be listed. */
+/* The options of one command that are listed. */
 typedef struct choice {
     unsigned command;
     bool all; /* not only the everyday ones */
@@ -55,7 +55,7 @@ static int first_clause(const char *help)
     return (int)size;
 }
 
-/* Its first clause and its default, if these fit on a line. */
+/* Shortens a help text to its first clause and its default, if these fit on a line. */
 static void shorten(const char *help, char *out, size_t size)
 {
     const char *usual = strstr(help, "(default ");

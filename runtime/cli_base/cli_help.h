@@ -11,11 +11,12 @@
 /* "bench decode" */
 const char *cli_command_title(const cli_command *command, char *out, size_t size);
 
-/* Of a command with many options --help lists the everyday ones, and --help-all all. */
+/* Prints a command's help. If the command has many options, --help lists the everyday ones and
+ * --help-all all of them. */
 void cli_print_command_help(const cli_command *command, bool all);
 
-/* Prints the list of commands on stdout. With a name, only those of two words that begin with it.
- */
+/* Prints the list of commands on stdout. With a name, prints only commands of two words that begin
+ * with it. */
 void cli_print_overview(const char *name);
 
 #endif

@@ -77,7 +77,7 @@ void cli_interrupt_install(void)
 void cli_interrupt_watch(moe_session *session)
 {
     atomic_store(&watched, session);
-    /* A signal that came just before found no session to cancel. */
+    /* A signal that came just before this call found no session to cancel, so cancel it now. */
     if (session != NULL && cli_interrupted()) {
         moe_session_cancel(session);
     }

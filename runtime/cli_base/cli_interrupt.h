@@ -10,7 +10,7 @@
 
 #include <moe/moe.h>
 
-/* Have a terminal enclose what is pasted in two sequences (bracketed paste), or no longer. */
+/* Make a terminal enclose pasted text in two sequences (bracketed paste), or stop doing so. */
 #define CLI_TERMINAL_PASTES    "\033[?2004h"
 #define CLI_TERMINAL_NO_PASTES "\033[?2004l"
 
@@ -27,12 +27,12 @@ bool cli_interrupted(void);
 void cli_interrupt_clear(void);
 bool cli_interrupt_ends(void);
 
-/* Standard input's terminal is being edited: should a signal end the process at once, it gets these
- * settings back first. NULL: not any more. */
+/* Says that the terminal of standard input is being edited: if a signal ends the process at once,
+ * these settings are restored first. NULL: it is no longer edited. */
 void cli_interrupt_guard_terminal(const struct termios *settings);
 
-/* The exit status of main() in place of code: 130 after Ctrl-C, 143 after SIGTERM, 129 after
- * SIGHUP. */
+/* The exit status that main() returns instead of code: 130 after Ctrl-C, 143 after SIGTERM, 129
+ * after SIGHUP. */
 int cli_interrupt_status(int code);
 
 #endif

@@ -9,8 +9,8 @@
 
 #include <json-c/json.h>
 
-/* Adds value under key. If it cannot, or value is NULL because memory was short, it releases value,
- * and the whole is incomplete: cli_json_print() fails. */
+/* Adds value under key. If it cannot, or value is NULL because memory was short, it releases value
+ * and marks the object as incomplete: cli_json_print() then fails. */
 void cli_json_put(struct json_object *object, const char *key, struct json_object *value);
 void cli_json_null(struct json_object *object, const char *key);
 void cli_json_append(struct json_object *array, struct json_object *value);

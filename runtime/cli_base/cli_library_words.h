@@ -6,9 +6,9 @@
 
 #include <stddef.h>
 
-/* Writes the message with flags in place of fields. It replaces names of fields anywhere (names
- * that are also English words only after "options."), and the text before the first colon ("buddy:
- * 'x' in ..."). Cuts the text at out's size. */
+/* Writes the message with flags instead of fields. It replaces names of fields anywhere (names that
+ * are also English words only after "options."), and the text before the first colon ("buddy: 'x'
+ * in ..."). Cuts the text at out's size. */
 void cli_library_words(const char *message, char *out, size_t size);
 
 /* " (-c, -b)": the flags that a message about memory advises; or "". */

@@ -113,8 +113,8 @@ int cli_render_question(moe_chat_prompt **prompt, const moe_engine *engine,
     return code;
 }
 
-/* Whether the file's header has a chat template, or an override gives it one. True, too, if that
- * cannot be told: opening then says why. */
+/* Whether the file's header has a chat template, or an override gives it one. Also true if that
+ * cannot be determined: opening then says why. */
 static bool header_has_template(const cli_options *options)
 {
     static const char wanted[] = "tokenizer.chat_template";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A conversation in the library's form, rendered by the options. */
+/* Builds a conversation in the library's form, and renders it by the options. */
 #ifndef CLI_MESSAGES_H
 #define CLI_MESSAGES_H
 
@@ -30,7 +30,7 @@ bool cli_has_template(const cli_options *options);
 bool cli_add_message(struct json_object *messages, const char *role, const char *text,
                      const char *reasoning);
 
-/* Renders the messages. `continues`: the model is to continue the last one. An exit code; release
+/* Renders the messages. `continues`: the model continues the last one. An exit code; release
  * *prompt with moe_chat_prompt_close(). */
 int cli_render_messages(moe_chat_prompt **prompt, const moe_engine *engine,
                         const cli_options *options, const cli_chat_template *chat_template,

@@ -204,7 +204,7 @@ static bool is_among(const char *part, const char *words)
     }
 }
 
-/* Each part between commas. */
+/* Whether each part between commas is among them. */
 static bool are_among(const char *text, const char *words)
 {
     char part[128];
@@ -243,7 +243,7 @@ static bool find_holding(const cli_options *options, const char *list, char *sho
 
 /* ---- For people ---- */
 
-/* Appends; cuts off what does not fit. */
+/* Appends text; cuts it off where the buffer ends. */
 __attribute__((format(printf, 4, 5))) static void add(char *out, size_t size, size_t *n,
                                                       const char *format, ...)
 {
@@ -299,7 +299,7 @@ static void add_commands(char *out, size_t size, size_t *n, unsigned of, unsigne
     add(out, size, n, ")");
 }
 
-/* "--raw or --chat": those that the commands know. */
+/* Writes "--raw or --chat": the options that the commands know. */
 static void add_list(char *out, size_t size, size_t *n, const char *list, unsigned commands)
 {
     bool differs;

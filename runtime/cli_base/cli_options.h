@@ -226,7 +226,7 @@ extern const cli_command cli_commands[];
 bool cli_options_parse(cli_options *options, const cli_command *command, int argc,
                        char *const *argv, int *exit_code);
 
-/* Parses likewise, on top of the options' current values. */
+/* Parses in the same way, on top of the options' current values. */
 bool cli_options_apply(cli_options *options, const cli_command *command, int argc,
                        char *const *argv, int *exit_code);
 

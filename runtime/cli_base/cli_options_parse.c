@@ -297,7 +297,7 @@ static int check_together(const cli_options *options, unsigned command, const ch
 
 /* ---- llama.cpp's names ---- */
 
-/* What -ctk and -ctv said; "" for neither. */
+/* The values of -ctk and -ctv; "" if not given. */
 typedef struct kv_types {
     const char *keys;
     const char *values;
@@ -313,8 +313,7 @@ static int check_kv_types(const kv_types *kv, const char *title)
                           title);
 }
 
-/* The value behind what the row puts before it; NULL: too long. Paths with a folder need no "./".
- */
+/* Joins the row's prefix and the value; NULL: too long. Paths with a folder need no "./". */
 static const char *join_value(cli_options *options, const cli_foreign_row *row, const char *value)
 {
     if (row->value == NULL || (strcmp(row->value, "./") == 0 && value[0] == '/')) {

@@ -14,8 +14,8 @@ static const char *const types[] = {[MOE_METADATA_INT] = "int:",
                                     [MOE_METADATA_TEXT] = "str:"};
 #define N_TYPES (sizeof types / sizeof types[0])
 
-/* Where the type begins of an override that begins at text, and which it is; NULL if none begins
- * there. */
+/* For an override that begins at text: finds where its type begins, and which type it is. NULL if
+ * no override begins there. */
 static char *find_type(char *text, moe_metadata_type *type)
 {
     char *equals = text + strcspn(text, ",=");

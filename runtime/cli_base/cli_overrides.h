@@ -7,7 +7,7 @@
 
 #include "cli_options.h"
 
-/* As many as fit the option's text: an override has 6 characters at least, and a comma. */
+/* As many as fit the option's text: an override has at least 6 characters and a comma. */
 #define CLI_MOST_OVERRIDES (sizeof(cli_text_list) / 7 + 1)
 
 /* Must not move: keys and texts of the list point into `text`. */

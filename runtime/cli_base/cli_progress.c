@@ -64,7 +64,7 @@ void cli_progress_show(cli_progress *progress, double fraction)
     }
 }
 
-/* "1.2 of 9.8 GiB"; the first unit stands there if it is another one. */
+/* Prints "1.2 of 9.8 GiB"; also prints the first number's unit if it differs. */
 static int print_bytes(char *out, size_t size, const moe_pass_progress *pass)
 {
     char read[CLI_FORMAT_SIZE], all[CLI_FORMAT_SIZE];

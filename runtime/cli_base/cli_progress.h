@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a working command writes to stderr: lines of progress, and the library's notes. */
+/* Output of a working command to stderr: lines of progress, and the library's notes. */
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
 
@@ -41,7 +41,8 @@ struct cli_terminal {
 
 void cli_progress_start(cli_progress *progress, const cli_options *options, const char *label);
 void cli_progress_show(cli_progress *progress, double fraction);
-/* Of a pass that runs: shows its layers and bytes on the line of what is at work, if any. */
+/* Shows the layers and bytes of a running pass, on the line of the work in progress, if there is
+ * one. */
 void cli_progress_pass(const moe_pass_progress *pass, void *terminal);
 void cli_progress_end(cli_progress *progress);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From -p, -f or standard input to tokens. */
+/* Turns -p, -f or standard input into tokens. */
 #ifndef CLI_PROMPT_H
 #define CLI_PROMPT_H
 
@@ -24,7 +24,7 @@ int cli_prompt_tokens(const moe_engine *engine, const cli_options *options, cons
                       int32_t **tokens, size_t *n_tokens);
 
 /* For commands that read a text and give no answer: opens the engine for that context and tokenizes
- * the text, in which nothing is markup. Returns an exit code; in any case close *engine with
+ * the text, all of it as plain text. Returns an exit code; in any case close *engine with
  * moe_engine_close() and release *tokens with moe_free(). */
 int cli_text_tokens(moe_engine **engine, const cli_options *options, uint64_t context,
                     int32_t **tokens, size_t *n_tokens);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Trinity. Attention's output has a gate of its own matrix; what layers add is normed. */
+/* Trinity. A gate with a separate matrix acts on attention's output; the layers' outputs are normed
+ * before they are added. */
 #include <math.h>
 
 #include "runtime/families/families.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Ling, whose architecture is called Bailing. The third has delta rules with decays of channels in
- * most layers, and in the others latent attention with a gate for each head. */
+/* Ling, whose architecture is called Bailing. In the third, most layers have delta rules with a
+ * decay for each channel; the others have latent attention with a gate for each head. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* DeepSeek, and those that took its latent attention over: shared experts beside the routed ones,
- * leading dense layers, groups of experts. V3.2 and GLM-5 have indexers. */
+/* DeepSeek, and families with its latent attention: shared experts beside the routed ones, leading
+ * dense layers, groups of experts. V3.2 and GLM-5 have indexers. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Architectures with experts that llama.cpp or ik_llama.cpp has and that do not run here, and what
- * they would need: their refusal names it. */
+/* Architectures with experts that run in llama.cpp or ik_llama.cpp and not here, and what they
+ * would need; the error that refuses them names it. */
 #include "runtime/families/families_missing.h"
 
 #include <string.h>

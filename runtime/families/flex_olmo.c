@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* FlexOlmo. Attention and experts read the stream as it is; what they add is normed. */
+/* FlexOlmo. Attention and experts read the stream without a norm; their outputs are normed before
+ * they are added. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

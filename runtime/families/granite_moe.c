@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Granite: scales of embeddings, of what layers add, and of logits. Granite-4 H has state spaces in
- * most layers; the third has windows, and sinks of attention. */
+/* Granite: scales of embeddings, of the layers' outputs, and of logits. Granite-4 H has state
+ * spaces in most layers; the third has windows, and sinks of attention. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Grok. What layers add is normed; experts have GELU. The sum of the experts and the dense network
- * beside them is divided by sqrt(2). */
+/* Grok. The layers' outputs are normed before they are added; experts have GELU. The sum of the
+ * experts and the dense network beside them is divided by sqrt(2). */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Laguna. A softplus gates attention's output: each head, or each of its elements, as the rows of
- * the gate's matrix tell. */
+/* Laguna. A softplus gates attention's output: each head or each element, depending on the number
+ * of rows of the gate's matrix. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

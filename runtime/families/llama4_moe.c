@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Llama-4. Heads are normed without a weight behind their rotary embedding, where they have it; the
- * router's weight of an expert multiplies what the expert reads. */
+/* Llama-4. Heads with rotary embedding are normed after it, without a weight. The router's weight
+ * of an expert multiplies the expert's input. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Maple: layers without a window have no rotary embedding; experts limit what they multiply. */
+/* Maple: layers without a window have no rotary embedding; experts clamp gate and up before they
+ * multiply them. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

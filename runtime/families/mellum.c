@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Mellum-2: windows in three of four layers, with a rotary embedding of their own. */
+/* Mellum-2: three of four layers have windows, with a different rotary embedding. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

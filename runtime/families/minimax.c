@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* MiniMax. M3 has the clamped SwiGLU of gpt-oss, whose numbers no key has. */
+/* MiniMax. M3 has the clamped SwiGLU of gpt-oss, whose numbers are in no metadata key. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

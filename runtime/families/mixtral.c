@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Mixtral: the layer that the others are compared with. */
+/* Mixtral: the usual layer; the other families are described by their differences from it. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

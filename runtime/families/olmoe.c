@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* OLMoE. The whole of queries and of keys is normed; the chosen weights are not made to sum up
- * to 1. */
+/* OLMoE. All queries are normed together, and all keys. The chosen experts' weights are not
+ * normalised to a sum of 1. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

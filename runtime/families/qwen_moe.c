@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Qwen. From Qwen3 on heads are normed. Qwen2-MoE and the hybrids have a shared expert behind a
- * gate; the hybrids have a gated delta rule in most layers, and in the others gates of attention's
- * output among the rows of its queries. */
+ * gate; in the hybrids most layers have a gated delta rule; in the others the rows of the queries
+ * also hold gates of attention's output. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

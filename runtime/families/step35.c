@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Step-3.5: heads' outputs have a gate each, in layers with the tensor; experts limit what they
- * multiply. Heads are normed in files that have the norms. */
+/* Step-3.5: layers with the gate's tensor have a gate for each head's output; experts clamp gate
+ * and up before they multiply them. Heads are normed if the file has the norms. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 
-/* Layers without a window turn half as many elements as those with one, whose number the keys give.
- * The file has factors for as many as turn anywhere. */
+/* Layers without a window rotate half as many elements as layers with one, for which the keys give
+ * the number. The file has factors for the larger number. */
 static void adjust(moe_model_config *config)
 {
     const uint32_t most =

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Two files tell where the process's group is:
+/* Two files say where the process's group is:
  *
  *  /proc/self/cgroup      "4:memory:/jobs/a" (v1)   "0::/jobs/a" (v2)   its path in the hierarchy
  *  /proc/self/mountinfo   where that hierarchy is mounted, and which part of it (a container may

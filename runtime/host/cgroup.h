@@ -20,7 +20,7 @@ typedef struct moe_cgroup_limits {
     double cpu_quota;       /* CPU time as a number of CPUs; 0: no quota */
 } moe_cgroup_limits;
 
-/* What the limiting group leaves; only when memory_limited. */
+/* Bytes that the limiting group leaves; only when memory_limited. */
 static inline uint64_t moe_cgroup_memory_left(const moe_cgroup_limits *limits)
 {
     return limits->memory_limit > limits->memory_used ? limits->memory_limit - limits->memory_used

@@ -6,7 +6,7 @@
 #include "runtime/host/cgroup.h"
 #include "runtime/host/sysfs.h"
 
-/* Asks the kernel where /proc is hidden or no descriptor is left to open it. This figure does not
+/* Asks the kernel if /proc is hidden or no descriptor is left to open it. This figure does not
  * include pages that the kernel could reclaim. */
 static uint64_t machine_available(void)
 {

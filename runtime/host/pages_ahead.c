@@ -11,8 +11,8 @@
 #define HUGE_PAGE   ((size_t)2 << 20)
 #define STEP        (2 * HUGE_PAGE)
 #define MAX_THREADS 4u
-/* Threads keep this far from the filler, because two that touch one page both clear a new one, and
- * one of these is thrown away. */
+/* Threads keep this distance from the filler: if two threads touch the same page, both clear a new
+ * one, and one of these is thrown away. */
 #define DISTANCE (2 * STEP)
 
 #ifndef MADV_POPULATE_WRITE
@@ -39,8 +39,9 @@ struct moe_pages_ahead {
     region regions[];
 };
 
-/* Takes the next step of the region with the least that is ahead of its filler. A step that its
- * filler is close to is left out. NULL: no region has a step now. *all_done: nor will have. */
+/* Takes the next step of the region in which the threads are least ahead of the filler. Skips a
+ * step that the filler is close to. NULL: no region has a step now. *all_done: no region will have
+ * one later either. */
 static uint8_t *take_step(moe_pages_ahead *ahead, size_t *bytes, bool *all_done)
 {
     region *best = NULL;

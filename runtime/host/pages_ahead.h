@@ -2,8 +2,8 @@
 /* Threads that bring the pages of new memory in, ahead of the one thread that fills it. The memory
  * is one or more regions, each filled from front to back. The first touch of a page makes the
  * kernel clear it, and a virtual machine may first have to get it from its host: without help the
- * filler waits for that while the disk waits for the filler. What the memory holds is never
- * changed. Where the system cannot do it (Linux before 5.14), or memory is short, nothing happens:
+ * filler waits for that while the disk waits for the filler. The threads never change the memory's
+ * contents. If the system cannot do it (Linux before 5.14), or memory is short, nothing happens:
  * the filler then touches the pages itself. */
 #ifndef MOE_HOST_PAGES_AHEAD_H
 #define MOE_HOST_PAGES_AHEAD_H
@@ -27,7 +27,8 @@ moe_pages_ahead *moe_pages_ahead_start(const moe_pages_region *regions, uint32_t
 /* Says that the filler has filled the first bytes of a region, or soon will have. ahead may be
  * NULL. Any thread may call it. */
 void moe_pages_ahead_filled(moe_pages_ahead *ahead, uint32_t region, size_t bytes);
-/* Ends the threads, each after at most one step of 4 MiB. *ahead may be NULL, and becomes it. */
+/* Ends the threads, each after at most one step of 4 MiB, and sets *ahead to NULL. *ahead may be
+ * NULL. */
 void moe_pages_ahead_stop(moe_pages_ahead **ahead);
 
 #endif

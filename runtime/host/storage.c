@@ -133,8 +133,8 @@ int moe_storage_read(moe_storage *storage, const char *path, moe_error *err)
         return moe_fail(err, MOE_ERR_IO, "%s: %s", path, strerror(errno));
     }
     find_mount(storage, real_path, state.st_dev);
-    /* btrfs, overlays and the like have device numbers of their own; the mount's source may name
-     * the device. */
+    /* btrfs, overlays and similar file systems have their own device numbers; the mount's source
+     * may name the device. */
     if (major(state.st_dev) != 0) {
         read_device(storage, state.st_dev);
     } else if (stat(storage->mount_source, &source) == 0 && S_ISBLK(source.st_mode)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Describes what holds a file: file system, block device, and the alignment that direct reads need.
- */
+/* Describes where a file is stored: file system, block device, and the alignment that direct reads
+ * need. */
 #ifndef MOE_HOST_STORAGE_H
 #define MOE_HOST_STORAGE_H
 

@@ -13,11 +13,11 @@
 __attribute__((format(printf, 3, 4))) bool moe_sysfs_read(char *out, size_t size,
                                                           const char *path_format, ...);
 
-/* Reads likewise, up to the first newline. */
+/* Reads the file up to the first newline, in the same way. */
 __attribute__((format(printf, 3, 4))) bool moe_sysfs_read_line(char *out, size_t size,
                                                                const char *path_format, ...);
 
-/* False, and *value untouched, unless the file starts with a decimal number. */
+/* Reads a number. Returns false and leaves *value unless the file starts with a decimal number. */
 __attribute__((format(printf, 2, 3))) bool moe_sysfs_read_u64(uint64_t *value,
                                                               const char *path_format, ...);
 

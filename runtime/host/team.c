@@ -132,7 +132,7 @@ static bool all_came(const moe_team *team, uint32_t gate)
     return gate % GATE_GENERATION / GATE_ONE_CAME == team->n_threads - 1;
 }
 
-/* No worker is inside, and none can enter. */
+/* True if no worker is inside, and none can enter. */
 static bool is_over(const moe_team *team, uint32_t gate)
 {
     return (gate & GATE_INSIDE) == 0 && ((gate & GATE_OPEN) == 0 || all_came(team, gate));
@@ -154,7 +154,7 @@ static void bind_to_cpu(int cpu)
     if (set != NULL) {
         CPU_ZERO_S(bytes, set);
         CPU_SET_S(cpu, bytes, set);
-        /* If a container's policy refuses this, it costs speed, not results. */
+        /* Binds the thread. If a container's policy refuses this, it costs speed, not results. */
         (void)sched_setaffinity(0, bytes, set);
         CPU_FREE(set);
     }
@@ -188,8 +188,8 @@ static void open_gate(moe_team *team)
     wake_sleepers(team);
 }
 
-/* Called when some workers have not come. True when that has been so for long; the count then
- * starts anew. */
+/* Called when some workers have not come. True when that has lasted long; the count then starts
+ * again. */
 static bool is_long_absence(moe_team *team)
 {
     uint64_t now = moe_now_ns();
@@ -259,8 +259,8 @@ static int start_workers(moe_team *team, moe_error *err)
     return MOE_OK;
 }
 
-/* May not bind if the process has only a share of the cores' time: if every such process bound its
- * workers to the first cores, all would compete for them. */
+/* Whether workers may be bound to cores: not if the process has only a share of the cores' time. If
+ * every such process bound its workers to the first cores, all would compete for them. */
 static bool may_bind(const moe_topology *topology, uint32_t n_threads)
 {
     bool shares = topology->cpu_quota > 0 && topology->cpu_quota < topology->n_usable_cores;
