@@ -96,6 +96,9 @@ void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
  * policy alone decides. */
 #define MOE_NO_SCAN UINT32_MAX
 void moe_expert_cache_scan(moe_expert_cache *cache, uint32_t layer);
+/* How many slots experts of a layer could be given now without a loss for the scan: empty ones, and
+ * those of experts behind it that are not pinned. */
+uint32_t moe_expert_cache_scan_room(const moe_expert_cache *cache, uint32_t layer);
 
 /* Whether forecasts change what a policy nominates. */
 bool moe_policy_looks_ahead(const moe_policy *policy);

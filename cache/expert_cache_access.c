@@ -121,6 +121,17 @@ void moe_expert_cache_scan(moe_expert_cache *cache, uint32_t layer)
     cache->scanned = layer;
 }
 
+uint32_t moe_expert_cache_scan_room(const moe_expert_cache *cache, uint32_t layer)
+{
+    const moe_cache_domain *domain = moe_cache_domain_of(cache, layer * cache->n_expert);
+    uint32_t n = domain != NULL ? domain->n_free : 0;
+    for (uint32_t i = 0; domain != NULL && i < domain->n_slots; i++) {
+        uint32_t key = cache->key_of_slot[domain->first_slot + i];
+        n += key != MOE_KEY_NONE && cache->pins[key] == 0 && key / cache->n_expert < cache->scanned;
+    }
+    return n;
+}
+
 /* The policy's choice, if the policy keeps its contract. */
 static uint32_t choice_of_policy(const moe_expert_cache *cache, moe_cache_domain *domain,
                                  uint32_t for_key)

@@ -298,8 +298,10 @@ bool moe_expert_store_is_sane(const moe_expert_store *store);
 bool moe_expert_store_is_idle(const moe_expert_store *store);
 
 void moe_expert_store_end_pass(moe_expert_store *store, uint64_t pass);
-/* Calls moe_expert_cache_scan() for all tiers. */
-void moe_expert_store_scan(moe_expert_store *store, uint32_t layer);
+/* Calls moe_expert_cache_scan() for the device's slots, and for the host tier's. */
+void moe_expert_store_scan(moe_expert_store *store, uint32_t layer, uint32_t host_layer);
+/* moe_expert_cache_scan_room() of the device's slots. */
+uint32_t moe_expert_store_scan_room(const moe_expert_store *store, uint32_t layer);
 void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats *stats);
 /* The statistics' wait_ns. */
 uint64_t moe_expert_store_wait_ns(const moe_expert_store *store);

@@ -26,12 +26,17 @@ uint64_t moe_expert_store_version(const moe_expert_store *store)
            moe_mover_n_finished(store->mover);
 }
 
-void moe_expert_store_scan(moe_expert_store *store, uint32_t layer)
+void moe_expert_store_scan(moe_expert_store *store, uint32_t layer, uint32_t host_layer)
 {
     moe_expert_cache_scan(store->cache, layer);
     if (store->host != NULL) {
-        moe_expert_cache_scan(moe_host_tier_cache(store->host), layer);
+        moe_expert_cache_scan(moe_host_tier_cache(store->host), host_layer);
     }
+}
+
+uint32_t moe_expert_store_scan_room(const moe_expert_store *store, uint32_t layer)
+{
+    return moe_expert_cache_scan_room(store->cache, layer);
 }
 
 void moe_expert_store_lookahead(moe_expert_store *store, uint64_t first_pass,

@@ -33,6 +33,7 @@
 #include "runtime/model/chat_template.h"
 #include "runtime/model/tokenizer.h"
 #include "offload/memory_border.h"
+#include "runtime/pass/panel_block.h"
 #include "runtime/pass/pass_progress.h"
 #include "runtime/pass/route_observer.h"
 #include "runtime/pass/runner.h"
@@ -51,6 +52,11 @@ typedef struct moe_panel {
     float *x;
     uint64_t bytes;
     uint64_t others_ns; /* what the last pass of other sessions took, between its chunks */
+    /* Chunks that go through the layer as a block: which part of it is next. MOE_PANEL_LAYER: each
+     * takes the layer at once. */
+    moe_panel_part part;
+    moe_panel_block block; /* while layers have need of it */
+    uint64_t block_bytes;
     moe_state *state; /* of recurrent layers: its chunks go on from `next` and from this by turns */
 } moe_panel;
 

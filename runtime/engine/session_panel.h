@@ -20,7 +20,7 @@ bool moe_panel_is_awaited(const moe_session *session);
 bool moe_panel_is_done(const moe_engine *engine);
 /* next_chunk() returns the chunk to carry out next; go_on() notes that it was carried out, and its
  * n_rows. */
-moe_panel_chunk moe_panel_next_chunk(const moe_engine *engine);
+moe_panel_chunk moe_panel_next_chunk(moe_engine *engine);
 void moe_panel_go_on(moe_engine *engine, uint32_t n_rows);
 /* Forgets the panel and returns its memory. */
 void moe_panel_drop(moe_engine *engine);

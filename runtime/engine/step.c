@@ -252,7 +252,8 @@ static int list_drafts(moe_step_work *s, moe_error *err)
 static int run_chunk(const moe_step_work *s, const moe_pass *pass, moe_error *err)
 {
     const moe_panel_chunk *panel = s->panel;
-    moe_speculation *speculation = s->engine->speculation;
+    const bool routes = panel->part == MOE_PANEL_LAYER || panel->part == MOE_PANEL_MIX;
+    moe_speculation *speculation = routes ? s->engine->speculation : NULL;
     if (speculation != NULL) {
         moe_speculation_begin_chunk(speculation, panel->layer);
     }

@@ -23,7 +23,9 @@ static uint32_t first_position(const moe_step_work *s, const moe_session *sessio
 /* The one session's rows in this chunk of its panel. */
 static void share_chunk(moe_step_work *s)
 {
-    uint32_t left = s->panel->n_rows - s->panel->first;
+    const moe_panel_block *block = s->panel->block;
+    uint32_t end = block != NULL ? block->first + block->n_rows : s->panel->n_rows;
+    uint32_t left = end - s->panel->first;
     uint32_t chunk = s->engine->prefill_chunk;
     s->n_rows = left < chunk ? left : chunk;
     s->n_rows_of[0] = s->n_rows;

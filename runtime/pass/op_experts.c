@@ -32,9 +32,7 @@ static int submit(moe_runner *runner, moe_place *place, uint32_t layer, uint32_t
     return place->ops->submit(place, &job, err);
 }
 
-/* If weights scale the experts' inputs: the scales of the plan's rows, and the remaining weights of
- * outputs. */
-static void place_weights(moe_runner *runner, uint32_t layer, uint32_t n_rows)
+void moe_place_weights(moe_runner *runner, uint32_t layer, uint32_t n_rows)
 {
     moe_pass_buffers *b = &runner->buffers;
     bool scales = moe_experts_op(runner, layer)->u.experts.scales_inputs;
@@ -76,7 +74,7 @@ static int run_draft_experts(moe_runner *runner, uint32_t layer, uint32_t n_rows
 {
     moe_pass_buffers *b = &runner->buffers;
     moe_layer_plan_build(&b->plan, b->chosen, n_rows, runner->config->n_expert_used);
-    place_weights(runner, layer, n_rows);
+    moe_place_weights(runner, layer, n_rows);
     uint32_t n = b->plan.n_experts;
     moe_expert_store_peek(runner->experts, layer, b->plan.experts, n, b->views);
     for (uint32_t i = 0; i < n; i++) {
@@ -92,7 +90,7 @@ static moe_layer_request plan_layer(moe_runner *runner, const moe_pass *pass, ui
 {
     moe_pass_buffers *b = &runner->buffers;
     moe_layer_plan_build(&b->plan, b->chosen, pass->n_rows, runner->config->n_expert_used);
-    place_weights(runner, layer, pass->n_rows);
+    moe_place_weights(runner, layer, pass->n_rows);
     return moe_plan_request(runner, pass, layer, &b->plan, b->n_rows_of, b->gates);
 }
 

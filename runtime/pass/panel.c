@@ -3,9 +3,10 @@
 #include "cache/expert_cache.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
-#include "runtime/pass/pass.h"
+#include "runtime/pass/panel_block.h"
 #include "runtime/pass/position_index.h"
 #include "runtime/pass/program_run.h"
+#include "runtime/pass/routing.h"
 #include "runtime/pass/runner.h"
 #include "runtime/program/op_forms.h"
 
@@ -54,35 +55,114 @@ static int fetch_rows(moe_runner *runner, const moe_pass *pass, moe_error *err)
     return status;
 }
 
+static int bring_or_embed(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    return pass->panel->layer > 0 ? bring_rows(runner, pass, err)
+                                  : moe_program_front(runner, pass, err);
+}
+
+/* The chunk takes the layer at once. */
 static int run_layer(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     const uint32_t layer = pass->panel->layer;
-    const bool is_last = layer + 1 == runner->config->n_layer;
+    MOE_TRY(bring_or_embed(runner, pass, err));
+    MOE_TRY(moe_pass_queue_layer(runner, pass, layer, err));
+    return layer + 1 < runner->config->n_layer ? fetch_rows(runner, pass, err) : MOE_OK;
+}
+
+static moe_run run_of(moe_runner *runner, const moe_pass *pass)
+{
+    return (moe_run){
+        .runner = runner, .pass = pass, .layer = pass->panel->layer, .n_rows = pass->n_rows};
+}
+
+/* Mixes and routes a chunk of a block. */
+static int mix(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    const moe_program_layer *l = &runner->program->layers[pass->panel->layer];
+    const moe_run run = run_of(runner, pass);
+    runner->prefetches = false; /* nobody asks for the next layer's yet */
+    MOE_TRY(bring_or_embed(runner, pass, err));
+    int status = moe_program_run(&run, (moe_span){l->first, l->rest + 1}, err);
+    MOE_TRY(moe_place_collect(runner->at_host, status, err));
+    MOE_TRY(moe_panel_block_keep(runner, pass, err));
+    return fetch_rows(runner, pass, err);
+}
+
+/* What follows the experts' sum of a chunk of a block. What the layer computes between mixing and
+ * routing is computed again. */
+static int rest(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    const uint32_t layer = pass->panel->layer;
+    const moe_program_layer *l = &runner->program->layers[layer];
+    const moe_run run = run_of(runner, pass);
+    const moe_device_ops *ops = runner->device->ops;
+    const size_t bytes = chunk_bytes(runner, pass);
+    float *x = runner->buffers.values[MOE_VALUE_X];
+    MOE_TRY(ops->upload(runner->device, x, pass->panel->x, bytes, err));
+    MOE_TRY(moe_program_run(&run, (moe_span){l->mixed, l->rest}, err));
+    MOE_TRY(moe_panel_block_bring(runner, pass, err));
+    if (runner->prefetches) {
+        MOE_TRY(moe_predict_next_layer(runner, pass, layer, err));
+    }
+    MOE_TRY(moe_program_run(&run, (moe_span){l->rest + 2, l->summed}, err));
+    MOE_TRY(moe_hooks_after_experts(runner, pass, layer, err));
+    MOE_TRY(moe_program_run(&run, (moe_span){l->summed, l->end}, err));
+    return layer + 1 < runner->config->n_layer
+               ? ops->download(runner->device, pass->panel->x, x, bytes, err)
+               : MOE_OK;
+}
+
+static int run_part(moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    const moe_panel_chunk *panel = pass->panel;
     moe_step_inputs inputs;
+    if (pass->is_cancelled != NULL && pass->is_cancelled(pass->cancel_user)) {
+        moe_expert_store_note_cancel(runner->experts);
+        return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
+    }
     int status = moe_pass_begin_step(runner, pass, &inputs, err);
     if (status == MOE_OK) {
-        status = layer > 0 ? bring_rows(runner, pass, err) : moe_program_front(runner, pass, err);
-    }
-    if (status == MOE_OK) {
-        status = moe_pass_queue_layer(runner, pass, layer, err);
-    }
-    if (status == MOE_OK && !is_last) {
-        status = fetch_rows(runner, pass, err);
+        static int (*const parts[])(moe_runner *, const moe_pass *,
+                                    moe_error *) = {[MOE_PANEL_LAYER] = run_layer,
+                                                    [MOE_PANEL_MIX] = mix,
+                                                    [MOE_PANEL_EXPERTS] = moe_panel_block_serve,
+                                                    [MOE_PANEL_REST] = rest};
+        status = parts[panel->part](runner, pass, err);
     }
     status = moe_pass_end_step(runner, status, err);
-    return status == MOE_OK && is_last ? moe_pass_finish(runner, pass, err) : status;
+    const bool ends = panel->layer + 1 == runner->config->n_layer &&
+                      (panel->part == MOE_PANEL_LAYER || panel->part == MOE_PANEL_REST);
+    return status == MOE_OK && ends ? moe_pass_finish(runner, pass, err) : status;
 }
 
 int moe_panel_run_chunk(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
+    const moe_panel_chunk *panel = pass->panel;
     MOE_ASSERT(pass->kind == MOE_PASS_EXACT && pass->n_rows <= runner->buffers.max_rows);
-    MOE_ASSERT(pass->panel->layer < runner->config->n_layer);
+    MOE_ASSERT(panel->layer < runner->config->n_layer);
+    MOE_ASSERT((panel->part == MOE_PANEL_LAYER) == (panel->block == NULL));
+    const uint32_t behind = panel->layer + (panel->part == MOE_PANEL_REST);
     runner->prefetches = runner->prefetch != MOE_PREFETCH_OFF;
-    moe_expert_store_scan(runner->experts, pass->panel->layer);
-    int status = run_layer(runner, pass, err);
-    moe_expert_store_scan(runner->experts, MOE_NO_SCAN);
+    moe_expert_store_scan(runner->experts, behind, behind);
+    int status = run_part(runner, pass, err);
+    moe_expert_store_scan(runner->experts, MOE_NO_SCAN, MOE_NO_SCAN);
     if (status == MOE_OK) {
         moe_expert_store_end_pass(runner->experts, runner->n_passes++);
     }
     return status;
+}
+
+uint32_t moe_panel_lacks_slots(const moe_runner *runner, uint32_t layer)
+{
+    uint8_t *hops = runner->buffers.tiers;
+    uint32_t n_missing = 0;
+    moe_expert_store_hops(runner->experts, layer, hops);
+    for (uint32_t e = 0; e < runner->config->n_expert; e++) {
+        n_missing += hops[e] > 0;
+    }
+    moe_expert_store_scan(runner->experts, layer, layer);
+    uint32_t room = moe_expert_store_scan_room(runner->experts, layer);
+    moe_expert_store_scan(runner->experts, MOE_NO_SCAN, MOE_NO_SCAN);
+    return n_missing > room ? n_missing - room : 0;
 }

@@ -113,11 +113,24 @@ typedef struct moe_runner moe_runner;
 typedef struct moe_run moe_run;
 typedef int (*moe_op_body)(const moe_run *run, const moe_op *op, moe_error *err);
 
+/* How a chunk of a panel goes through a layer: at once, or as one of a block of chunks
+ * (panel_block.h), whose experts are computed between two parts of the layer. */
+typedef enum moe_panel_part {
+    MOE_PANEL_LAYER,
+    MOE_PANEL_MIX,     /* up to the routing */
+    MOE_PANEL_EXPERTS, /* some experts of all rows of the block */
+    MOE_PANEL_REST     /* from the experts' sum on */
+} moe_panel_part;
+
+typedef struct moe_panel_block moe_panel_block;
+
 /* A panel: more rows than a pass has. All of them go through a layer before any goes on to the
  * next, so a layer's experts are moved once for all rows. It is computed in chunks: one chunk
  * through one layer at a time. Between two chunks nothing of the panel is in the pass's buffers. */
 typedef struct moe_panel_chunk {
     uint32_t layer;
+    moe_panel_part part;
+    moe_panel_block *block; /* NULL: the chunk takes the layer at once */
     uint32_t first, n_rows; /* the chunk's first row, and the rows of the whole panel */
     float *
         x; /* host: [rows of the chunk][floats of x], the stream before the layer, then behind it */
@@ -183,6 +196,9 @@ bool moe_panel_is_possible(const moe_runner *runner);
 /* Runs one chunk of pass->panel through its layer. Computes the front before the first layer, and
  * the logits after the last. */
 int moe_panel_run_chunk(moe_runner *runner, const moe_pass *pass, moe_error *err);
+/* Returns how many slots a layer lacks for those of its experts that are not on the device, if a
+ * panel in this layer keeps everything that it still needs. */
+uint32_t moe_panel_lacks_slots(const moe_runner *runner, uint32_t layer);
 /* Runs a draft: layers and logits. It changes nothing but provisional keys and values. */
 int moe_pass_run_draft(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Runs a pass up to the last layer: hidden states in x, keys and values in the cache. */

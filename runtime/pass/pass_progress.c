@@ -2,6 +2,7 @@
 #include "runtime/pass/pass_progress.h"
 
 #include "runtime/base/clock.h"
+#include "runtime/pass/panel_block.h"
 #include "runtime/pass/runner.h"
 
 #define TELL_EVERY_NS 100000000u
@@ -79,14 +80,28 @@ static int after_routing(void *context, moe_runner *runner, const moe_pass *pass
             begin_clock(&w->panel, runner, pass->panel->n_rows);
         }
         w->at_work = &w->panel;
+        w->block = pass->panel->block;
     }
     return MOE_OK;
 }
 
+static void note_done(moe_pass_clock *c, const moe_runner *runner, uint32_t rows)
+{
+    c->rows = rows;
+    c->done_ns = moe_now_ns();
+    c->done_read = bytes_read(runner);
+}
+
+/* In a block an expert takes as long as its share of the rows in other layers. */
 static void while_loading(void *context, moe_runner *runner, uint32_t layer)
 {
     moe_pass_watch *w = context;
+    const moe_panel_block *block = w->at_work == &w->panel ? w->block : NULL;
     w->at_work->layer = layer;
+    if (block != NULL && block->is_planned) {
+        const uint64_t rows = (uint64_t)block->n_rows * block->n_served / block->plan.n_experts;
+        note_done(w->at_work, runner, block->first + (uint32_t)rows);
+    }
     tell(w, w->at_work, runner);
 }
 
@@ -104,16 +119,19 @@ static int after_experts(void *context, moe_runner *runner, const moe_pass *pass
     moe_pass_watch *w = context;
     moe_pass_clock *c = w->at_work;
     const moe_panel_chunk *panel = pass->panel;
+    const moe_panel_block *block = panel != NULL ? panel->block : NULL;
     (void)err;
-    c->rows = panel != NULL ? panel->first + pass->n_rows : pass->n_rows;
+    note_done(c, runner,
+              block != NULL   ? block->first + block->n_rows
+              : panel != NULL ? panel->first + pass->n_rows
+                              : pass->n_rows);
+    w->block = NULL;
     c->n_done = count_with_experts(runner->config, layer);
     if (c->rows == c->n_rows) {
         c->rows = 0;
         c->n_done++;
         c->layer = layer + 1;
     }
-    c->done_ns = moe_now_ns();
-    c->done_read = bytes_read(runner);
     tell(w, c, runner);
     return MOE_OK;
 }

@@ -22,10 +22,11 @@ typedef struct moe_pass_watch {
     moe_pass_hook hook;
     moe_pass_progress_fn tell;
     void *user;
-    uint32_t n_with_experts;    /* layers that have experts */
-    uint64_t told_ns;           /* when tell() was last called, for any pass */
-    moe_pass_clock pass, panel; /* the ones under way */
-    moe_pass_clock *at_work;    /* the one of the two that computes */
+    uint32_t n_with_experts;      /* layers that have experts */
+    uint64_t told_ns;             /* when tell() was last called, for any pass */
+    moe_pass_clock pass, panel;   /* the ones under way */
+    moe_pass_clock *at_work;      /* the one of the two that computes */
+    const moe_panel_block *block; /* the panel's block under way, or NULL */
 } moe_pass_watch;
 
 /* Notes that a panel has ended, finished or not. */

@@ -90,5 +90,8 @@ int moe_op_route(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_experts(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_combine(const moe_run *run, const moe_op *op, moe_error *err);
 moe_combine moe_op_combine_of(const moe_run *run, const moe_op *op);
+/* If weights scale the experts' inputs: fills in the scales of the rows of buffers->plan, and the
+ * remaining weights of outputs. */
+void moe_place_weights(moe_runner *runner, uint32_t layer, uint32_t n_rows);
 
 #endif

@@ -154,6 +154,26 @@ static bool reads_stream_alone(const moe_program *program, moe_span span)
     return known;
 }
 
+static bool writes_stream(const moe_program *program, moe_span span)
+{
+    bool writes = false;
+    for (uint32_t i = span.first; i < span.end; i++) {
+        moe_op_written outputs[MOE_MOST_OUTPUTS];
+        const uint32_t n = moe_op_written_by(&program->ops[i], outputs);
+        for (uint32_t o = 0; o < n; o++) {
+            writes = writes || outputs[o].to.value == MOE_VALUE_X;
+        }
+    }
+    return writes;
+}
+
+bool moe_program_resumes_by_stream(const moe_program *program, uint32_t layer)
+{
+    const moe_program_layer *l = &program->layers[layer];
+    return reads_stream_alone(program, (moe_span){l->mixed, l->end}) &&
+           !writes_stream(program, (moe_span){l->mixed, l->rest});
+}
+
 bool moe_program_is_recordable(const moe_program *program, const moe_device *device)
 {
     /* A recording that stops keeps one stream of its rows. */

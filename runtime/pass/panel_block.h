@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* Rows of a panel that go through a layer expert by expert: first the mixers and the routing of all
+ * of their chunks, then each expert once over all of its rows, then for each chunk what follows the
+ * experts' sum. Experts may pass through a few slots so, whatever the layer has: those in memory
+ * are served first, and their slots then take the others in turn. It costs memory, since a row's
+ * sum is taken in the order of its ranks: what the experts read of a row, and each one's output. */
+#ifndef MOE_PASS_PANEL_BLOCK_H
+#define MOE_PASS_PANEL_BLOCK_H
+
+#include "offload/layer_plan.h"
+#include "runtime/pass/pass.h"
+
+struct moe_panel_block {
+    uint32_t first, n_rows; /* of the panel */
+    uint32_t max_rows;
+    /* Of one mapping: */
+    float *inputs;  /* [max_rows][n_expert_in] */
+    float *outputs; /* [max_rows * n_expert_used][n_expert_in] */
+    float *tile_x;  /* [rows of a pass][n_expert_in]: rows on their way to an expert, */
+    float *tile_out;
+    float *weights;   /* [max_rows][n_expert_used] */
+    uint32_t *chosen; /* likewise */
+    void *memory;     /* NULL: the block is closed */
+    size_t bytes;
+    moe_layer_plan plan; /* of all rows, once they are routed */
+    bool is_planned;
+    bool *served; /* [n_expert]: of the plan's experts */
+    uint32_t n_served;
+    uint32_t *group;           /* [n_expert]: of the plan's experts those that are served now; */
+    uint32_t *experts, *ahead; /* [n_expert] likewise: their numbers; those that come next */
+};
+
+/* What a block of so many rows takes, beside passes of chunk rows. */
+uint64_t moe_panel_block_bytes(const moe_model_config *config, uint32_t n_rows, uint32_t chunk);
+int moe_panel_block_open(moe_panel_block *block, const moe_model_config *config, uint32_t n_rows,
+                         uint32_t chunk, moe_error *err);
+void moe_panel_block_close(moe_panel_block *block);
+/* Begins with rows first .. first + n_rows - 1 of a panel, at most max_rows. */
+void moe_panel_block_begin(moe_panel_block *block, uint32_t first, uint32_t n_rows);
+/* Whether all experts have been served. */
+bool moe_panel_block_is_served(const moe_panel_block *block);
+
+/* Keeps what the pass's rows, which are a chunk of the block, have brought to their experts. */
+int moe_panel_block_keep(moe_runner *runner, const moe_pass *pass, moe_error *err);
+/* Serves the next experts: about as many as a chunk's rows would keep busy. */
+int moe_panel_block_serve(moe_runner *runner, const moe_pass *pass, moe_error *err);
+/* Brings the outputs of the experts, and the choices, back to the buffers. */
+int moe_panel_block_bring(moe_runner *runner, const moe_pass *pass, moe_error *err);
+
+#endif
