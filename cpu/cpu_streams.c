@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Several residual streams: what a branch reads of them, and what it adds to them. */
+/* Several residual streams: computes a branch's input from them, and adds its output to them. */
 #include <math.h>
 
 #include "cpu/cpu_internal.h"
@@ -20,7 +20,7 @@ static uint32_t blocks_of(uint32_t n)
     return (n + COLUMNS - 1) / COLUMNS;
 }
 
-/* From products to weights: of the sum, then of what is added. */
+/* Turns products into weights: first those of the sum, then those of the addition. */
 static void weigh(const moe_cpu_device *cpu, const moe_stream_read *r, float *w)
 {
     for (uint32_t i = 0; i < r->n_weights; i++) {

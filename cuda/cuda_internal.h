@@ -175,7 +175,7 @@ typedef struct moe_cuda_device {
     int index;
     int numa_node; /* -1: not known */
     uint32_t n_multiprocessors;
-    size_t pin_bytes; /* at most so much is page-locked at once */
+    size_t pin_bytes; /* the most that is page-locked at once */
     bool maps_host;   /* kernels have page-locked memory at the host's addresses */
     char name[192];
     cudaStream_t stream;               /* arithmetic */
@@ -265,7 +265,7 @@ void moe_cuda_clock_close(moe_cuda_device *cuda);
 /* moe_cuda_enter() for operations that may write anything on the device, or play a recording. Those
  * that leave activations and x_q8_memory alone, or tell of what they write, call only that. */
 int moe_cuda_begin(moe_cuda_device *cuda, moe_error *err);
-/* Whether x_q8_memory takes rows of n elements, and that it holds those of x. */
+/* Whether x_q8_memory has room for rows of n elements; and notes that it holds those of x. */
 bool moe_cuda_has_room_for(const moe_cuda_device *cuda, uint32_t n_rows, uint32_t n);
 void moe_cuda_note_rows(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in);
 /* Notes that the rows of x_q8_memory are no longer known. */

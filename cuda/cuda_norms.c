@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Norms, and the rows that products read. A norm also quantises its rows, as attention does, and
- * products of the same rows share them. Which rows are quantised is not in the program: between a
- * norm and the experts that read it the host routes, predicts, computes beside, or brings rows. */
+ * products of the same rows share them. The program does not say which rows are quantised, because
+ * between a norm and the experts that read it the host may route, predict, compute other things, or
+ * bring rows. */
 #include "cuda/cuda_internal.h"
 #include "cuda/kernels/norm_launch.h"
 #include "runtime/base/error.h"
@@ -76,9 +77,9 @@ int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight
     return moe_cuda_launched(cuda, "a norm", err);
 }
 
-/* A block of the fused kernel reads all of a row's outputs: beyond so many floats (128 KiB, by
- * estimate one to three microseconds for one multiprocessor) a kernel of its own, over many
- * multiprocessors, sums. No GPU has timed the bound. */
+/* A block of the fused kernel reads all outputs of a row. If they are more floats than this (128
+ * KiB, by estimate one to three microseconds for one multiprocessor), a separate kernel on many
+ * multiprocessors adds them up. The bound has not been timed on a GPU. */
 #define FUSED_SUM 32768u
 
 int moe_cuda_op_add_norm(moe_device *device, const moe_add_norm *norm, uint32_t n_rows,

@@ -38,8 +38,8 @@ typedef struct moe_expert_store_options {
     const moe_tensor_map *map;
     uint32_t n_expert_used;
     uint64_t budget_bytes;      /* of the device's slots */
-    const uint64_t *card_bytes; /* [cards] of which on each card; for several cards */
-    uint64_t host_budget_bytes; /* of the host tier's, on a device with a link */
+    const uint64_t *card_bytes; /* [cards] the part of them on each card; for several cards */
+    uint64_t host_budget_bytes; /* of the host tier's slots, on a device with a link */
     const moe_policy *policy;
     bool per_layer;       /* give every layer its share of the slots; else one pool */
     bool keep_nothing;    /* drop every expert when its layer is done: the on-demand baseline */
@@ -173,11 +173,11 @@ typedef struct moe_layer_request {
     moe_wait_cancel cancel;
 } moe_layer_request;
 
-/* What it takes to use a layer's experts. */
+/* The costs and limits of using a layer's experts. */
 typedef struct moe_expert_sites {
     uint64_t expert_bytes;
     double link_ns_per_byte; /* measured; 0: not yet */
-    uint32_t most_on_host;   /* so many may be computed in host memory in one layer */
+    uint32_t most_on_host;   /* how many may be computed in host memory in one layer */
 } moe_expert_sites;
 
 /* Sets tiers [n] to moe_tier values of a layer's experts, which are about to be requested. */

@@ -83,8 +83,8 @@ struct moe_expert_store {
     uint32_t *promoted;   /* [MOE_MOST_PROMOTED] keys to move to the device when the pass ends */
     uint32_t n_promoted;
     uint32_t n_unmoved;     /* readings in place that no move has been set against */
-    uint8_t *host_readable; /* [host slots] 1: the device can read the slot; 2: it cannot; 0: nobody
-                             * has asked */
+    uint8_t *host_readable; /* [host slots] 1: the device can read the slot; 2: it cannot; 0: not
+                             * known yet */
     uint64_t n_settled;     /* requests whose host slots were released, and what was kept in vain */
 
     /* Runs of the device's slots whose memory is lent (memory_border.c). */
@@ -149,7 +149,7 @@ moe_slot_outcome moe_store_settle(moe_expert_store *store, uint32_t slot);
 bool moe_store_cancel(moe_expert_store *store, uint32_t slot);
 /* Notes that a kernel has put the slot's expert into the slot. */
 void moe_store_adopt(moe_expert_store *store, uint32_t slot);
-/* Takes the expert out of its slot, whoever holds it. It must not be MOVING. */
+/* Takes the expert out of its slot, with all holds of it. The slot must not be MOVING. */
 void moe_store_drop(moe_expert_store *store, uint32_t slot);
 /* Notes that the cache has closed the slot, for the system (CLOSED) or for sessions (LENT), or
  * opened it again. */

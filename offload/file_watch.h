@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Checks whether the model's files are still those that were opened. A file that somebody writes to
- * or truncates is an error: bytes read before and after belong to two models. A file that another
- * one replaces under its name is no error: the opened file still exists and is read. The log says
- * so once. */
+/* Checks whether the model's files are still those that were opened. If a file was written to or
+ * truncated, that is an error: bytes read before and after belong to two models. If another file
+ * has replaced it under its name, that is no error: the opened file still exists and is read. The
+ * log says so once. */
 #ifndef MOE_OFFLOAD_FILE_WATCH_H
 #define MOE_OFFLOAD_FILE_WATCH_H
 

@@ -31,7 +31,7 @@ typedef struct host_slot {
 
 struct moe_host_tier {
     moe_slot_arena arena;
-    bool fault; /* a slot has made a change that is not lawful, and nobody has been told */
+    bool fault; /* a slot has made a change that is not allowed, and it is not reported yet */
     moe_expert_cache *cache;
     host_slot *slots;
     uint64_t hits_saved; /* hits on slots that were saved */

@@ -43,7 +43,7 @@
 
 typedef enum moe_slot_use {
     MOE_USE_EMPTY,    /* no expert */
-    MOE_USE_GIVEN,    /* an expert's, whose bytes nobody has been asked for (any more) */
+    MOE_USE_GIVEN,    /* an expert has it; its bytes are not requested (any more) */
     MOE_USE_MOVING,   /* a request brings its expert */
     MOE_USE_RESIDENT, /* its expert's bytes are there */
     MOE_USE_CLOSED,

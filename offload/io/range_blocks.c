@@ -194,7 +194,7 @@ static void fall_back_to_buffered(moe_range_reader *r, uint32_t index, const cha
     }
 }
 
-/* Smaller than at opening if somebody truncated the file. */
+/* The file's size now: smaller than at opening if the file was truncated. */
 static uint64_t size_now(const moe_byte_source *file)
 {
     moe_byte_identity now;

@@ -40,7 +40,7 @@ typedef struct moe_range_reader_options {
     uint32_t depth;            /* blocks in flight on each drive; 0: 16 */
     uint32_t max_ranges;       /* ranges submitted and not yet reported; 0: 256 */
     uint32_t close_timeout_ms; /* how long close() waits for reads in flight; 0: 10 s */
-    moe_log_fn log;            /* is told of each kind of fallback once; may be NULL */
+    moe_log_fn log;            /* called once for each kind of fallback; may be NULL */
     void *user;
 } moe_range_reader_options;
 

@@ -15,7 +15,7 @@
 
 #include "runtime/base/error.h"
 
-/* A larger struct_size means a struct that nobody initialised. */
+/* A larger struct_size means that the struct was not initialised. */
 #define MAX_STRUCT_SIZE 65536u
 
 #define END_OF(type, field) (offsetof(type, field) + sizeof(((type *)NULL)->field))

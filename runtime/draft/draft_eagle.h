@@ -26,7 +26,7 @@ typedef struct moe_draft_eagle {
     float *rope_frequencies; /* [n_rot / 2] */
     int32_t *tokens;         /* [n_vocab]: the model's token for each of the head's; NULL: the
                               * same */
-    float *logits;           /* [n_vocab_target]: of the model's tokens; NULL likewise */
+    float *logits;           /* [n_vocab_target]: of the model's tokens; NULL if tokens is */
     float *states;           /* [MOE_LOGIT_ROWS][n_embd]: of the last pass's logit rows */
     moe_layer_taps taps;     /* the stream before layers a, b, c, unless it is the model's end */
     float *tapped;           /* device: their memory */
@@ -42,7 +42,7 @@ size_t moe_draft_eagle_features(const moe_draft_eagle *eagle);
 /* Bytes that it takes besides weights and the passes' buffers, if the model's passes have up to
  * max_rows rows. */
 uint64_t moe_draft_eagle_bytes(const moe_draft_eagle *eagle, uint32_t max_rows);
-/* After the weights: reads the tokens, and taps the trunk. */
+/* Reads the tokens, and taps the trunk. Call it after loading the weights. */
 int moe_draft_eagle_load(moe_draft_eagle *eagle, moe_runner *runner, moe_runner *trunk,
                          const moe_model_reader_options *reading, moe_error *err);
 

@@ -80,7 +80,7 @@ int moe_head_line_reserve(moe_head_line *line, uint32_t end, moe_error *err)
     return status;
 }
 
-/* Forgets everything but the latest hidden states. */
+/* Starts the line again with the latest hidden states and forgets everything else. */
 static void begin_anew(moe_head_line *line, uint32_t end, uint32_t n_kept)
 {
     size_t n_embd = n_embd_of(line);

@@ -119,8 +119,8 @@ uint32_t moe_ahead_collect(moe_speculation *speculation, moe_session_draft *cons
                            uint32_t most);
 /* Fills in where row r of the draft pass is stored. */
 void moe_ahead_place_row(moe_speculation *speculation, uint32_t r);
-/* Takes a row's logits: the line is one token longer. A moe_row_logits_fn; user: moe_speculation.
- */
+/* Takes a row's logits and makes the line one token longer. A moe_row_logits_fn; user:
+ * moe_speculation. */
 bool moe_ahead_take_logits(uint32_t row, const float *hidden, const float *logits, void *user);
 
 /* ---- Pieces (lookahead_pieces.c) ---- */

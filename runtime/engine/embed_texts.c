@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Hidden states that are told of, and texts' embeddings. A text has a session of its own, which
- * evaluates it and is closed. */
+/* Reports hidden states of positions, and computes embeddings of texts. Each text gets a session,
+ * which evaluates it and is then closed. */
 #include <math.h>
 #include <stddef.h>
 

@@ -60,10 +60,10 @@ static void count_tensors(moe_file_summary *s, const moe_gguf *gguf, char *const
     s->largest_expert_bytes = largest;
 }
 
-/* DeepSeek-V4: each layer keeps one row, which is key and value, for each position of a window;
- * a layer with a ratio also one for each so many positions, and with a ratio of 4 an indexer's key
- * beside it. What is compressed next is summed up in floats: values and weights of one block, in
- * layers of ratio 4 of two blocks with two halves each. */
+/* DeepSeek-V4: each layer keeps one row, which is key and value, for each position of a window. A
+ * layer with a ratio also keeps one row for every `ratio` positions; with a ratio of 4, an
+ * indexer's key beside it. Positions that are compressed next are summed up in floats: values and
+ * weights of one block, or in layers with ratio 4 of two blocks with two halves each. */
 static void summarize_compressed(moe_file_summary *s, const moe_gguf *gguf, const char *a)
 {
     char name[128];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Step-3.5: layers with the gate's tensor have a gate for each head's output; experts clamp gate
- * and up before they multiply them. Heads are normed if the file has the norms. */
+/* Step-3.5: layers with the gate's tensor have a gate for each head's output; experts clamp both
+ * factors before they multiply them. Heads are normed if the file has the norms. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

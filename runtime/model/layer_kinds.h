@@ -56,7 +56,8 @@ typedef struct moe_layer_kind {
     float shared_limit; /* ... of the shared expert's and of a dense layer's */
     uint32_t window; /* a token attends to this many of the last ones, including itself; 0: to all
                       */
-    uint32_t chunk;  /* ... and only to those of its own chunk of so many positions; 0: no chunks */
+    uint32_t chunk;  /* ... and only to those of its own chunk, which has this many positions; 0:
+                      * no chunks */
     bool no_rope;    /* no rotary embedding of queries and keys */
     bool scales_queries; /* queries are scaled by position (moe_model_config.temperature_scale) */
 } moe_layer_kind;

@@ -134,8 +134,8 @@ typedef struct moe_panel_chunk {
     uint32_t first, n_rows; /* the chunk's first row, and the rows of the whole panel */
     float *
         x; /* host: [rows of the chunk][floats of x], the stream before the layer, then behind it */
-    /* Host: [rows of the chunk][index_top_k], likewise what the last indexer has chosen for them;
-     * NULL if no layer takes that over. */
+    /* Host: [rows of the chunk][index_top_k], in and out: the positions that the last indexer has
+     * chosen for them; NULL if no later layer uses them. */
     uint32_t *chosen;
 } moe_panel_chunk;
 
@@ -233,7 +233,7 @@ typedef int (*moe_serve_layer_fn)(void *user, moe_runner *runner, uint32_t layer
  * step. */
 int moe_pass_queue_whole(moe_runner *runner, const moe_pass *pass, uint32_t first,
                          moe_serve_layer_fn serve, void *user, moe_error *err);
-/* Behind the last layer: looks whether what has no logits is finite, computes the logits that the
+/* After the last layer: checks that rows without logits are finite, computes the logits that the
  * pass wants, MOE_LOGIT_ROWS at a time, and passes them on. */
 int moe_pass_finish(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Computes the logits of some rows into LOGITS. n: up to MOE_LOGIT_ROWS. */

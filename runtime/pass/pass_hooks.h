@@ -22,7 +22,7 @@ typedef enum moe_hook_order {
     MOE_HOOK_DRAFT,    /* restricts drafts to resident experts; notes the routing of other passes */
     MOE_HOOK_EDIT,     /* changes the routers' choices: budgets, buddies */
     MOE_HOOK_OVERLAP,  /* asks for the next layer's experts by an oracle */
-    MOE_HOOK_OBSERVE,  /* is told the final choice */
+    MOE_HOOK_OBSERVE,  /* sees the final choice */
     MOE_HOOK_STAND_IN  /* takes experts out of the layer's plan, to compute them by itself */
 } moe_hook_order;
 

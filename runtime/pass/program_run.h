@@ -16,7 +16,7 @@ struct moe_run {
     uint32_t n_rows;
     const uint32_t *rows; /* of SELECT: [n_rows] */
     const float *mixed;   /* of COMBINE: weights in device memory; NULL: the host's */
-    /* Of the operations behind STATES: whose tokens they are for. */
+    /* For the operations behind STATES: the sequences whose tokens they compute. */
     const moe_delta_sequence *sequences;
     uint32_t n_sequences;
 };
@@ -71,7 +71,7 @@ int moe_op_write(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_gate(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_select(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_network(const moe_run *run, const moe_op *op, moe_error *err);
-/* op: the first of those that are fused. */
+/* Fused operations. op: the first of the sequence. */
 int moe_op_add_norm(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_heads(const moe_run *run, const moe_op *op, moe_error *err);
 /* op_attention.c, position_index.c */

@@ -50,7 +50,7 @@ struct moe_runner {
     moe_state_pool *states;
     moe_expert_store *experts;
     moe_place *at_host;         /* NULL: experts are computed on the device only */
-    const moe_layer_taps *taps; /* NULL: nobody reads the stream between layers */
+    const moe_layer_taps *taps; /* NULL: the stream between layers is not read */
     moe_prefetch_mode prefetch;
     moe_log_fn log;
     void *user;

@@ -30,7 +30,8 @@
 /* One layer's place in a state and in a log. */
 typedef struct moe_state_layout {
     size_t offset, bytes;         /* in the state; bytes 0: the layer has none */
-    size_t log_offset, row_bytes; /* in the log: so many bytes for each row */
+    size_t log_offset, row_bytes; /* in the log: where the layer's part is, and the bytes of a
+                                   * row */
 } moe_state_layout;
 
 typedef struct moe_state_pool {

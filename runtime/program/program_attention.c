@@ -254,7 +254,7 @@ static void turn_index(moe_program_builder *b, moe_value value, uint32_t n,
     turn(b, moe_part_of(value, at, c->index_dim), n, form->index_rope, false);
 }
 
-/* Behind a position's key its index key is stored. */
+/* Adds the index key, which is stored behind a position's key. */
 static void add_index_keys(moe_program_builder *b, const moe_attention_form *form, uint32_t stride)
 {
     const moe_model_config *c = b->config;

@@ -113,7 +113,7 @@ static void build_front(moe_program_builder *b)
     }
 }
 
-/* From a token and a hidden state to joined: both normed, one behind the other. */
+/* Joins a token and a hidden state: both normed, one behind the other. */
 static void join(moe_program_builder *b)
 {
     uint32_t n = b->config->n_embd;

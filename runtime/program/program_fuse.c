@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds neighbours in a program that a device may carry out in one call. Each row of the table is a
  * sequence of operations, and what must hold for their operands; the first row that fits an
- * operation marks it (moe_op.fused). Nothing else changes: a device that lacks the form, and a span
- * that ends within the sequence, carry out the operations one by one. */
+ * operation marks it (moe_op.fused). Nothing else changes: if a device lacks the form, or a span
+ * ends within the sequence, the operations are carried out one by one. */
 #include "runtime/program/program_builder.h"
 
 #define MOST_FUSED 5u
 
-/* Whether an operation is the RMS norm of all that the stream is wide, into another value. */
+/* Whether an operation is the RMS norm of the stream's whole width into another value. */
 static bool norms_stream(const moe_op *norm)
 {
     return norm->each == 1 && !norm->u.norm.mean && norm->x.stride == norm->n &&
@@ -26,7 +26,7 @@ static bool add_norm(const moe_op *op)
     return op[1].x.value == op[0].y.value && norms_sum(&op[0], &op[1]);
 }
 
-/* The rows whose logits are wanted are those of the sum. */
+/* Also selects the rows of the sum whose logits are wanted. */
 static bool add_select_norm(const moe_op *op)
 {
     return op[1].x.value == op[0].y.value && op[2].x.value == op[1].y.value &&

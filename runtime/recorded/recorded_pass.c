@@ -44,7 +44,7 @@
 #define OFFERS_A_HIT    2.0
 #define OFFERS_MORE     16.0
 #define OFFERS_OF_SLOTS 0.5   /* of the device's slots at most, or OFFERS_MORE */
-#define EARLY_OF_SLOTS  0.125 /* so many may also be of layers to come */
+#define EARLY_OF_SLOTS  0.125 /* up to this share of slots, offers may also be of layers to come */
 
 typedef struct moe_recorded_pass {
     moe_pass_hook hook;
@@ -65,7 +65,8 @@ typedef struct moe_recorded_pass {
     double host_hits;      /* experts that a pass needs from host memory, an average */
     uint64_t hits_before;  /* the store's count when the last pass began, */
     uint64_t counted_pass; /* and the runner's number of it */
-    double most_in_place;  /* with so many, reading in place takes as long as round trips */
+    double most_in_place;  /* with this many experts, reading in place takes as long as round
+                            * trips */
 } moe_recorded_pass;
 
 struct moe_recorded_passes {

@@ -34,7 +34,7 @@ typedef struct moe_recorded_results {
     float *weights;    /* [n_rows][n_used] likewise */
     uint32_t *missing; /* number of picks of all rows that nothing could serve */
     float *probs;      /* [n_expert] of one row, or NULL without buddies */
-    uint32_t *chosen;  /* [n_used] the experts that served the ranks, likewise */
+    uint32_t *chosen;  /* [n_used] of the same row: the experts that served the ranks */
 } moe_recorded_results;
 
 typedef struct moe_recorded_table {

@@ -2,9 +2,9 @@
 /* Renders chat templates: the part of the Jinja language that they use, with the settings and
  * functions of the transformers library.
  *
- * A template comes from a file that somebody downloaded. Its steps, memory and depth are bounded,
- * and an error in it gives a message that names the line. The result says for every byte whether
- * the template wrote it or whether it came from the caller's data. */
+ * A template comes from a downloaded file and is not trusted. Its steps, memory and depth are
+ * bounded, and an error in it gives a message that names the line. The result says for every byte
+ * whether the template wrote it or whether it came from the caller's data. */
 #ifndef MOE_TEMPLATE_TEMPLATE_H
 #define MOE_TEMPLATE_TEMPLATE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One run of a bench: opens the model anew, evaluates a prompt, and decodes greedily; decoding is
+/* One run of a bench: opens the model again, evaluates a prompt, and decodes greedily; decoding is
  * measured. */
 #ifndef CLI_BENCH_RUN_H
 #define CLI_BENCH_RUN_H

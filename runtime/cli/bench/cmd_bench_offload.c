@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* bench offload: one model under cache sizes x policies x threads x I/O engines x blocks x depths x
- * prefetch. Every run opens the model anew, evaluates the same prompt and decodes greedily; all
+ * prefetch. Every run opens the model again, evaluates the same prompt and decodes greedily; all
  * runs must write the same tokens, or the command fails. Before each run the model is dropped from
  * the page cache, and experts are read past it (O_DIRECT) if the file system allows. */
 #include <inttypes.h>

@@ -4,7 +4,7 @@
  * The hidden state of a position is what the head computes its logits from: n_embd floats behind
  * the last layer and the output norm, no unit. Like logits it depends on the model and the tokens
  * up to the position, and on nothing else (Exactness in moe.h), so embeddings are the same to the
- * bit whatever chunk, panel, batch, cache or device.
+ * bit with every chunk, panel, batch, cache and device.
  *
  * Threads (the groups are explained in moe.h):
  *   in turn: moe_session_watch, moe_embed
@@ -28,11 +28,11 @@ extern "C" {
 typedef void (*moe_position_fn)(size_t position, const float *hidden, const float *logits,
                                 void *user);
 
-/* From now on steps pass each position to visit that they evaluate of what the program fed, in
- * order; NULL: none. What is evaluated already, and tokens that the session samples, are not
- * passed. The step may fail afterwards; the positions then come again, with the same values. Forks
- * and saved sessions do not inherit it. It takes no memory, but all positions' logits are computed:
- * a few percent of a prompt's time. */
+/* From now on steps call visit, in order, for each position that they evaluate of the tokens that
+ * the program fed; NULL: none. They skip positions that are evaluated already and tokens that the
+ * session samples. If the step fails afterwards, the positions come again, with the same values.
+ * Forks and saved sessions do not inherit visit. It takes no memory, but the logits of all
+ * positions are computed: a few percent of a prompt's time. */
 MOE_API int moe_session_watch(moe_session *session, moe_position_fn visit, void *user,
                               moe_error *err);
 
@@ -49,18 +49,18 @@ typedef struct moe_pool {
     size_t n; /* positions so far; 0 at the beginning */
 } moe_pool;
 
-/* Adds a position's hidden state, from moe_position_fn. Positions count from 0; one that came
- * before, as after a step that failed, changes nothing. */
+/* Adds a position's hidden state, from moe_position_fn. Positions count from 0. A position that was
+ * added before, which comes again after a failed step, changes nothing. */
 MOE_API void moe_pool_add(moe_pool *pool, size_t position, const float *hidden);
-/* Writes embedding: [n_embd], of the positions so far, and begins anew; normalize: scales it to the
- * length 1. */
+/* Writes embedding: [n_embd], of the positions so far, and starts empty again; normalize: scales it
+ * to length 1. */
 MOE_API void moe_pool_finish(moe_pool *pool, bool normalize, float *embedding);
 
-/* The embeddings of n texts: embeddings: [n][n_embd], the caller's. tokens: those of all texts, one
- * text after the other; lengths: [n], each at least 1 and at most the context. normalize: scales
- * each to the length 1. Texts that together fit a pass are evaluated in one, up to 64; each takes a
- * session's memory meanwhile, and where it is short they are evaluated one by one. After an error
- * (of feeding or of a step) embeddings has those of some of the texts. */
+/* Computes the embeddings of n texts. embeddings: [n][n_embd], the caller's. tokens: those of all
+ * texts, one text after the other; lengths: [n], each at least 1 and at most the context.
+ * normalize: scales each embedding to length 1. Evaluates up to 64 texts in one pass if they fit
+ * it. Each takes a session's memory meanwhile; if memory is short, evaluates them one by one. After
+ * an error (of feeding or of a step) only some of the embeddings are set. */
 MOE_API int moe_embed(moe_engine *engine, const int32_t *tokens, const size_t *lengths, size_t n,
                       moe_pooling pooling, bool normalize, float *embeddings, moe_error *err);
 

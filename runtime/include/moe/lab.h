@@ -147,10 +147,10 @@ typedef struct moe_storage_test {
     bool buffered;            /* through the page cache instead of O_DIRECT */
     bool registered;          /* buffers registered with the kernel; the engine's are not */
     bool small_pages;         /* buffers of small pages; default: huge ones where there are any */
-    uint32_t block_bytes;     /* ranges are read in pieces of at most so many; 0: 1 MiB */
+    uint32_t block_bytes;     /* the most bytes of a piece in which ranges are read; 0: 1 MiB */
     uint32_t depth;           /* pieces in flight, at most 4096; 0: 16. For "sync" always 1 */
     uint64_t range_min_bytes; /* ranges are so long at least; 0: 1 MiB, or less in a small file */
-    uint64_t range_max_bytes; /* ... at most, below the file's size; 0: 6 MiB, likewise */
+    uint64_t range_max_bytes; /* ... at most, below the file's size; 0: 6 MiB */
     uint64_t total_bytes;     /* of ranges, then it ends; 0: 1 GiB */
     double max_seconds;       /* it also ends after so long; 0: no limit */
     uint64_t seed;            /* of the ranges: equal seeds ask for equal ranges */

@@ -62,8 +62,8 @@ typedef struct moe_lossy_options {
                            * more, 0..2; above 1: everywhere; default 2 */
     float buddies_beta;   /* no replacement in a layer if this share of the requested experts is
                            * missing, 0..1; default 1: everywhere */
-    /* Bytes that a pass may fetch for layers that are left unchanged: beta is chosen by what the
-     * latest passes missed, and is buddies_beta at most; 0: buddies_beta alone. Default 0 */
+    /* Bytes that a pass may fetch for layers that are left unchanged: beta follows from the misses
+     * of the latest passes, and is at most buddies_beta; 0: beta is buddies_beta. Default 0 */
     uint64_t buddies_transfer;
     float buddies_eta; /* weight of novelty in the choice of a buddy, 0..10; default 0 */
     /* On a device with its own memory: the score of a buddy that is in host memory is multiplied by
@@ -81,8 +81,8 @@ typedef struct moe_lossy_options {
     /* Low-bit copies stand in for experts that are not in memory. They need the file that
      * moe_calibrate() makes with low_bit_type, and the CPU as the device. */
     bool low_bit; /* default false, and then the other fields of low_bit are not used */
-    /* Only where the expert's share of a token's router weight is below this, (0, 1]; others are
-     * fetched. Default 1: wherever one is missing */
+    /* A copy is used only if the expert's share of a token's router weight is below this, (0, 1];
+     * other experts are fetched. Default 1: for every missing expert */
     float low_bit_below;
     double low_bit_share; /* of the memory for experts, what the copies get, (0, 1); default 0.5.
                            * Never more than all of them take */

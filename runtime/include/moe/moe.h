@@ -99,11 +99,11 @@ struct moe_engine_options {
     uint32_t prefill_chunk; /* most rows of one pass, drafts' too, 1..4096; 0: 512 */
     /* Most rows of a panel, beside prefill_chunk. A prompt of more than prefill_chunk tokens goes
      * through the model layer by layer, all its rows before the next layer, so that each missing
-     * expert is read once for all of them, and not once for each prefill_chunk rows. A row takes
-     * the model's width in floats of the memory for experts while the panel is under way. The text
-     * is the same. Drafting layers, lookahead and what records routings do without. 0: what an
-     * eighth of the memory for experts holds, if some of them miss; not above prefill_chunk: no
-     * panels */
+     * expert is read once for all of them, and not once for each prefill_chunk rows. While the
+     * panel is under way, a row takes as many floats as the model is wide from the memory for
+     * experts. The text is the same. There are no panels with drafting layers, lookahead or
+     * recorded routings. 0: as many rows as an eighth of the memory for experts holds, if not all
+     * experts fit; a value up to prefill_chunk: no panels */
     uint32_t panel;
     moe_kv_cache_type kv_cache;
     moe_float_gemm float_gemm;
@@ -123,44 +123,45 @@ struct moe_engine_options {
      * server's connections. The plan counts them with the process, so that the engine leaves them
      * free; opening fails if they do not fit. */
     uint64_t program_memory;
-    /* A folder for KV pages of sessions that wait; NULL: none. Where memory is short for a session
-     * and the expert slots are at the least that works, the session that was not used for longest
-     * is parked: its pages and states go to a file without a name, with a checksum, and come back
-     * before it is used again; a file that cannot be read or is damaged costs its tokens'
-     * evaluation again, and the log is told. The text is the same. `sessions` of them then need not
-     * fit at once, only the tokens and logits of each beside one whole session; stepped together,
-     * they must. Sessions that draft by a layer or look ahead are not parked. */
+    /* A folder for KV pages of sessions that wait; NULL: none. If memory is short for a session and
+     * no more expert slots can be closed, the engine parks the session that was not used for
+     * longest: its pages and states go to a file without a name, with a checksum, and come back
+     * before it is used again. If that file cannot be read or is damaged, the session's tokens are
+     * evaluated again, and the engine logs it. The text is the same. The plan then needs memory for
+     * one whole session and for the tokens and logits of the others; but sessions that are stepped
+     * together must fit. Sessions that draft by a layer or look ahead are not parked. */
     const char *park_folder;
 
     bool buffered_io;        /* read experts through the page cache instead of O_DIRECT */
     moe_io_kind io;          /* how experts are read */
-    uint32_t io_block_bytes; /* experts are read in pieces of at most so many bytes: a multiple of
-                              * 4096, at most 64 MiB; 0: 1 MiB */
+    uint32_t io_block_bytes; /* the most bytes of a piece in which experts are read: a multiple
+                              * of 4096, at most 64 MiB; 0: 1 MiB */
     uint32_t io_depth;       /* pieces given to the disk at a time, 1..1024; 0: 16 */
     /* Seconds, at most 86400; 0: 30. A step fails when disk or device deliver no byte for this
      * long. The session is unchanged and the step can be repeated. Opening and closing are bounded
      * in the same way when they wait for headers, calibration and weights. */
     double io_timeout;
-    /* [n_model_copies] Copies of the model on other drives; of a split model any part of each. Each
-     * block of an expert is read from the drive that will have it soonest, by its queue and the
-     * speed measured so far. What one cannot read, or has damaged, is read from another, and the
-     * log is told. Opening fails if a file is no copy: files, sizes, headers and samples of the
-     * weights are compared. At most 7; NULL: none. The text is the same. */
+    /* [n_model_copies] Copies of the model on other drives; for a split model, any part of each
+     * copy. Each block of an expert is read from the drive that will deliver it soonest, by its
+     * queue and the speed measured so far. If a drive cannot read a block, or its bytes are
+     * damaged, the engine reads another copy and logs it. Opening fails if a file is not a copy: it
+     * compares files, sizes, headers and samples of the weights. At most 7; NULL: none. The text is
+     * the same. */
     const char *const *model_copies;
     size_t n_model_copies;
-    /* Checksums of the weights are made while these are first read. What is read for the first time
-     * in a process must match the one that an earlier one has made, and so must each 16th reading
-     * after it, every reading where a calibration has the checksums, and all that copies give: a
-     * part of an expert is read from a copy only once its checksum is known. They show what has
-     * changed since the first reading; damage that the file had before, only those of a
-     * calibration. This file keeps them: "auto": MODEL.moe-sums beside the model; NULL, "none":
-     * they are in memory alone, as also where it cannot be written (one log line says so). For
-     * model files that were changed or replaced it begins anew. The experts of a drafting layer,
-     * and a drafting file, have theirs in a file of the same name with "-draft" behind it. */
+    /* The file that keeps checksums of the weights. The engine makes a checksum when it first reads
+     * a part of the weights. It compares with it the first reading of each later process and every
+     * 16th reading after that; every reading if the checksum is a calibration's; and everything
+     * that copies deliver: a part of an expert is read from a copy only once its checksum is known.
+     * So checksums show changes since the first reading; only those of a calibration show damage
+     * that the file had before. "auto": MODEL.moe-sums beside the model. NULL, "none": checksums
+     * are in memory only, as they are if the file cannot be written (one log line says so). If
+     * model files were changed or replaced, the file starts empty again. The checksums of a
+     * drafting layer's experts, and of a drafting file, are in a file of the same name with
+     * "-draft" behind it. */
     const char *checksums;
-    /* Makes the checksums of what has not been read yet while no step runs: a thread reads it from
-     * the files, and leaves off when a step begins or the engine closes. Auto: if a file keeps them
-     */
+    /* Makes the missing checksums while no step runs: a thread reads the parts that were not read
+     * yet, and stops when a step begins or the engine closes. Auto: if a file keeps checksums */
     moe_switch idle_checksums;
 
     /* How experts are brought in. */

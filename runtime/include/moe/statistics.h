@@ -146,7 +146,7 @@ typedef struct moe_engine_stats {
     uint64_t policy_faults;
     /* If the device has its own memory, otherwise 0. */
     uint64_t experts_demoted; /* evicted from the device, and copied back to a host slot */
-    uint64_t demotions_lost;  /* begun likewise, and given up: a copy failed or was not needed */
+    uint64_t demotions_lost;  /* begun, and then given up: a copy failed or was not needed */
     uint64_t demoted_hits;    /* of host_hits: experts that had come back from the device */
     uint64_t bytes_demoted;   /* expert bytes, device to host; bytes_moved_link has none of them */
     /* Passes like passes_recorded that met an expert which was in no memory: the host served that
