@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The moe_file functions: a model's header, for people and planners. A file that the engine cannot
- * run still opens here, and the summary says why not. */
+/* The moe_file functions, which describe a model by its header. A file that the engine cannot run
+ * can be opened here, too; the summary says why it does not run. */
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -180,8 +180,8 @@ static bool is_true(moe_string_view step, const char *name, bool absent)
     return moe_json_member(step, name, &value) ? moe_json_is(value, "true") : absent;
 }
 
-/* The matches are words of their own. "Removed" with "invert" keeps the matches alone; published
- * expressions match all of a text. */
+/* Adds a step that makes each match a separate word. "Removed" with "invert" keeps only the
+ * matches; published expressions match all of a text. */
 static int add_split(reader *r, moe_string_view step)
 {
     moe_string_view behavior = {"\"Isolated\"", 10};

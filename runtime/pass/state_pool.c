@@ -82,7 +82,7 @@ static moe_state *hold(moe_state *state)
     return state;
 }
 
-/* ---- A session's ---- */
+/* ---- The states of a session ---- */
 
 /* Frees a state for reuse: the next pass may write to it. */
 static void recycle(moe_state_pool *pool, moe_state_table *t, moe_state *state)

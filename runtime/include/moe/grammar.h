@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Grammars that a session's text must match, and their making from a JSON schema.
+/* Grammars that a session's text must match, also made from a JSON schema.
  *
  * The language is GBNF, as llama.cpp's users write it:
  *   root   ::= "yes" | "no" | list         the text must match the rule root

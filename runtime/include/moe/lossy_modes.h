@@ -48,7 +48,8 @@ typedef struct moe_lossy_options {
                               * expert's weight, as in the paper */
     bool buddies_drop;       /* a missing expert without a buddy is dropped; default false:
                                 it is fetched */
-    /* Co-activations count min(p_i, p_j) of a token, p over its experts; default false: 1. */
+    /* A token that chose experts i and j adds min(p_i, p_j) to their co-activation, with p
+     * normalised over its experts; default false: it adds 1. */
     bool buddies_weighted;
     uint32_t buddies_max_replaced; /* rho: of a token and layer, 0..64; default 3 */
     uint32_t buddies_max;          /* K_max: buddies of an expert, 1..1024; default 4 */
