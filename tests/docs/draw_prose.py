@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Draws comments, paragraphs and commit subjects by a seed, for somebody to read who did not write them.
+"""Draws comments, paragraphs and commit subjects by a seed, for a reader who did not write them.
 
-A comment comes with the lines below it, as a reader meets it. Whoever reads marks each "understood at the
-first reading" or not; nine of ten is the aim (CONTRIBUTING.md).
+It prints a comment with the lines below it, as a reader meets it. The reader marks each item "understood at
+the first reading" or not; the aim is nine of ten (CONTRIBUTING.md).
 
     tests/docs/draw_prose.py . --seed 1 [--comments 60] [--paragraphs 15] [--subjects 40]
 """
