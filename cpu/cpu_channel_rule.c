@@ -2,6 +2,8 @@
 /* The delta rule with a decay for each row of a head's state (KDA) in two rounds of tasks: a head's
  * queries, keys, values or decays of one sequence, then the states. A row of the scratch has
  * queries, keys and values of all heads, then the decays. */
+#include <math.h>
+
 #include "cpu/cpu_convolution.h"
 #include "cpu/cpu_states.h"
 #include "runtime/base/moe_assert.h"
@@ -28,7 +30,7 @@ static void compute_decays(const channel_job *job, const moe_delta_sequence *s, 
     for (uint32_t t = 0; t < s->n_tokens; t++, out += PARTS * inner_of(d)) {
         const float *f = s->gates + t * s->gates_stride + d->n_head + first;
         if (d->decay_bound < 0.0f) {
-            vector->bounded_decays(f, dt_bias, d->decay[head], d->decay_bound, out, d->dim);
+            vector->bounded_decays(f, dt_bias, fabsf(d->decay[head]), d->decay_bound, out, d->dim);
         } else {
             vector->row_decays(f, dt_bias, d->decay[head], out, d->dim);
         }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Several residual streams: computes a branch's input from them, and adds its output to them. */
 #include <math.h>
+#include <string.h>
 
 #include "cpu/cpu_internal.h"
 #include "runtime/base/moe_assert.h"
 
 /* Columns of a row that a task computes. */
-#define COLUMNS 1024u
+#define COLUMNS      512u
+#define MOST_STREAMS 16u /* of those that are mixed */
 
 typedef struct streams_job {
     moe_cpu_device *cpu;
@@ -20,15 +22,59 @@ static uint32_t blocks_of(uint32_t n)
     return (n + COLUMNS - 1) / COLUMNS;
 }
 
-/* Turns products into weights: first those of the sum, then those of the addition. */
+/* Divides n weights, `step` apart, by their sum. */
+static void divide_by_sum(float *w, uint32_t n, uint32_t step, float eps)
+{
+    float sum = 0.0f;
+    for (uint32_t i = 0; i < n; i++) {
+        sum += w[i * step];
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        w[i * step] /= sum + eps;
+    }
+}
+
+/* w: [from][to] */
+static void weigh_mixing(float *w, uint32_t n, uint32_t mixings, float eps)
+{
+    for (uint32_t from = 0; from < n; from++) {
+        float *row = w + (size_t)from * n;
+        float max = row[0];
+        for (uint32_t i = 1; i < n; i++) {
+            max = row[i] > max ? row[i] : max;
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            row[i] = moe_exp(row[i] - max);
+        }
+        divide_by_sum(row, n, 1, 0.0f);
+        for (uint32_t i = 0; i < n; i++) {
+            row[i] += eps;
+        }
+    }
+    for (uint32_t m = 0; m < mixings; m++) {
+        for (uint32_t from = 0; from < n && m > 0; from++) {
+            divide_by_sum(w + (size_t)from * n, n, 1, eps);
+        }
+        for (uint32_t to = 0; to < n; to++) {
+            divide_by_sum(w + to, n, n, eps);
+        }
+    }
+}
+
+/* Turns products into weights: those of the sum, of the addition, of the mixing. */
 static void weigh(const moe_cpu_device *cpu, const moe_stream_read *r, float *w)
 {
+    const uint32_t n = r->n_streams, n_sigmoids = r->n_weights == n ? n : 2 * n;
     for (uint32_t i = 0; i < r->n_weights; i++) {
-        w[i] = fmaf(w[i], r->scale[i / r->n_streams], r->base[i]);
+        const uint32_t part = i / n < 2 ? i / n : 2;
+        w[i] = fmaf(w[i], r->scale[part], r->base[i]);
     }
-    cpu->vector.sigmoid(w, r->n_weights);
-    for (uint32_t i = 0; i < r->n_weights; i++) {
-        w[i] = i < r->n_streams ? w[i] + r->eps : fmaf(r->magnitude, w[i], r->eps);
+    cpu->vector.sigmoid(w, n_sigmoids);
+    for (uint32_t i = 0; i < n_sigmoids; i++) {
+        w[i] = i < n ? w[i] + r->eps : fmaf(r->magnitude, w[i], r->write_eps);
+    }
+    if (r->mixings > 0) {
+        weigh_mixing(w + n_sigmoids, n, r->mixings, r->eps);
     }
 }
 
@@ -43,9 +89,7 @@ static void read_range(void *context, uint32_t begin, uint32_t end)
         const float *x = r->x + row * r->n_streams * r->n + at;
         const float *w = r->weights + row * r->n_weights;
         float *y = r->y + row * r->n + at;
-        for (uint32_t i = 0; i < n; i++) {
-            y[i] = 0.0f;
-        }
+        memset(y, 0, n * sizeof *y);
         for (uint32_t s = 0; s < r->n_streams; s++) {
             job->cpu->vector.axpy(w[s], x + (size_t)s * r->n, y, n);
         }
@@ -56,6 +100,7 @@ int moe_cpu_stream_read(moe_device *device, const moe_stream_read *read, uint32_
                         moe_error *err)
 {
     MOE_ASSERT(read->n_weights % read->n_streams == 0);
+    MOE_ASSERT(read->mixings == 0 || read->n_weights == read->n_streams * (2 + read->n_streams));
     (void)err;
     streams_job job = {
         .cpu = moe_cpu_device_of(device), .read = read, .n_blocks = blocks_of(read->n)};
@@ -66,6 +111,23 @@ int moe_cpu_stream_read(moe_device *device, const moe_stream_read *read, uint32_
     return MOE_OK;
 }
 
+/* All streams of a block of columns, mixed. */
+static void mix_block(const streams_job *job, const float *mixing, float *x, uint32_t n)
+{
+    const moe_stream_write *w = job->write;
+    float mixed[MOST_STREAMS][COLUMNS];
+    for (uint32_t to = 0; to < w->n_streams; to++) {
+        memset(mixed[to], 0, n * sizeof(float));
+        for (uint32_t from = 0; from < w->n_streams; from++) {
+            job->cpu->vector.axpy(mixing[from * w->n_streams + to], x + (size_t)from * w->n,
+                                  mixed[to], n);
+        }
+    }
+    for (uint32_t s = 0; s < w->n_streams; s++) {
+        memcpy(x + (size_t)s * w->n, mixed[s], n * sizeof(float));
+    }
+}
+
 static void write_range(void *context, uint32_t begin, uint32_t end)
 {
     const streams_job *job = context;
@@ -74,10 +136,13 @@ static void write_range(void *context, uint32_t begin, uint32_t end)
         const size_t row = task / job->n_blocks;
         const uint32_t at = task % job->n_blocks * COLUMNS;
         const uint32_t n = w->n - at < COLUMNS ? w->n - at : COLUMNS;
+        const float *weights = w->weights + row * w->weights_stride;
         float *x = w->x + row * w->n_streams * w->n + at;
+        if (w->mixes) {
+            mix_block(job, weights + w->n_streams, x, n);
+        }
         for (uint32_t s = 0; s < w->n_streams; s++) {
-            job->cpu->vector.axpy(w->weights[row * w->weights_stride + s],
-                                  w->branch + row * w->n + at, x + (size_t)s * w->n, n);
+            job->cpu->vector.axpy(weights[s], w->branch + row * w->n + at, x + (size_t)s * w->n, n);
         }
     }
 }
@@ -85,7 +150,7 @@ static void write_range(void *context, uint32_t begin, uint32_t end)
 int moe_cpu_stream_write(moe_device *device, const moe_stream_write *write, uint32_t n_rows,
                          moe_error *err)
 {
-    MOE_ASSERT(write->weights_stride >= write->n_streams);
+    MOE_ASSERT(write->weights_stride >= write->n_streams && write->n_streams <= MOST_STREAMS);
     (void)err;
     streams_job job = {
         .cpu = moe_cpu_device_of(device), .write = write, .n_blocks = blocks_of(write->n)};

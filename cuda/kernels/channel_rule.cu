@@ -46,7 +46,7 @@ __global__ __launch_bounds__(MOE_DELTA_MAX_KEY_DIM) void moe_channel_convolve(mo
     } else if (threadIdx.x < d.dim) {
         const float *f = s.gates + token * s.gates_stride + d.n_head;
         float x = f[channel] + d.dt_bias[channel];
-        value = d.decay_bound < 0.0f ? bounded_decay_of(x, d.decay[head], d.decay_bound)
+        value = d.decay_bound < 0.0f ? bounded_decay_of(x, fabsf(d.decay[head]), d.decay_bound)
                                      : decay_of(x, d.decay[head]);
     }
     if (threadIdx.x < d.dim)

@@ -88,7 +88,7 @@ typedef struct moe_channel_rule {
     uint32_t dim; /* of keys and of values */
     uint32_t conv_kernel;
     const float *conv[3]; /* device, [n_head * dim][conv_kernel]: of queries, keys, values */
-    const float *decay;   /* device, [n_head], negative; with a bound positive */
+    const float *decay;   /* device, [n_head], negative; with a bound its size counts */
     float decay_bound;    /* of decays' logarithms, negative; 0: none */
     const float *dt_bias; /* device, [n_head * dim] */
     float *convolved;     /* device, scratch: [tokens of all sequences][4 * n_head * dim] */

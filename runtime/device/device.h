@@ -315,27 +315,36 @@ typedef struct moe_gating {
 } moe_gating;
 
 /* Of several residual streams of a row their weighted sum. Products become weights where they
- * stand: w = s for s = 1 / (1 + exp(-fmaf(product, scale, base))) (sigmoid() of
- * cpu/kernels/vector_ops.h), as w = s + eps for the sum, and, behind these, as
- * fmaf(magnitude, s, eps) for stream_write(). y = fmaf(w, x, y) from +0, streams ascending. */
+ * stand, each by t = fmaf(product, scale, base):
+ *
+ *    [n_streams]  of the sum: s + eps for s = 1 / (1 + exp(-t)), by sigmoid() of
+ *                 cpu/kernels/vector_ops.h; y = fmaf(weight, x, y) from +0, streams ascending
+ *    [n_streams]  of stream_write(): fmaf(magnitude, s, write_eps)
+ *    [from][to]   of mixing: each row's softmax (from +0, columns ascending, less its greatest) +
+ *                 eps; then columns divided by their sum (from +0, rows ascending) + eps, and
+ *                 mixings - 1 times rows likewise and columns */
 typedef struct moe_stream_read {
     const float *x; /* device, [n_rows][n_streams][n] */
     uint32_t n_streams, n;
     float *weights;     /* device, [n_rows][n_weights], in: products */
-    uint32_t n_weights; /* n_streams, or twice as many */
+    uint32_t n_weights; /* one, two or all three of the above */
     const float *base;  /* device, [n_weights] */
-    const float *scale; /* device, [n_weights / n_streams] */
-    float eps, magnitude;
-    float *y; /* device, [n_rows][n] */
+    const float *scale; /* device, one for each of the above */
+    float eps, magnitude, write_eps;
+    uint32_t mixings; /* 0: there is no mixing */
+    float *y;         /* device, [n_rows][n] */
 } moe_stream_read;
 
-/* x[stream] = fmaf(weight of the stream, branch, x[stream]) */
+/* x[stream] = fmaf(weight of the stream, branch, x[stream]); if it mixes, x[stream] on the right is
+ * the sum of fmaf(weight [from][stream], x[from], sum), from +0, ascending. */
 typedef struct moe_stream_write {
     float *x; /* device, [n_rows][n_streams][n] */
     uint32_t n_streams, n;
     const float *branch;  /* device, [n_rows][n] */
-    const float *weights; /* device, [n_rows] rows of n_streams, weights_stride floats apart */
+    const float *weights; /* device, [n_rows], weights_stride floats apart: [n_streams], and behind
+                           * these of mixing */
     size_t weights_stride;
+    bool mixes;
 } moe_stream_write;
 
 /* The greatest of a row of numbers, and its softmax. The index ignores NaNs. The share is NaN if
@@ -395,6 +404,7 @@ typedef enum moe_form {
     MOE_FORM_GATE_ROW,      /* sigmoid_scale() */
     MOE_FORM_KV_STORE,
     MOE_FORM_CHOOSE, /* of positions: choose(), or by the host if it reads the device's memory */
+    MOE_FORM_CHOOSE_POOLS, /* ... of pools of them, by the host */
     MOE_FORM_ATTEND,
     MOE_FORM_ATTEND_CAPPED,
     MOE_FORM_ATTEND_WINDOW,

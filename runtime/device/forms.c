@@ -24,6 +24,7 @@ const char *moe_form_name(moe_form form)
         [MOE_FORM_GATE_ROW] = "a gate for a whole vector",
         [MOE_FORM_KV_STORE] = "a KV cache",
         [MOE_FORM_CHOOSE] = "the choice of positions by indexers",
+        [MOE_FORM_CHOOSE_POOLS] = "the choice of pools of positions by indexers",
         [MOE_FORM_ATTEND] = "attention",
         [MOE_FORM_ATTEND_CAPPED] = "attention with soft caps",
         [MOE_FORM_ATTEND_WINDOW] = "attention with windows",

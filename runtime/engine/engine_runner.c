@@ -13,7 +13,7 @@ int moe_engine_open_frequencies(moe_engine *engine, moe_error *err)
     const moe_model_config *c = &engine->config;
     const moe_weights *w = &engine->weights;
     bool beyond = engine->context > c->rope_original_context && w->rope_factors_long != NULL;
-    engine->rope_frequencies = moe_calloc(c->n_rot / 2, sizeof *engine->rope_frequencies);
+    engine->rope_frequencies = moe_calloc(c->n_rot / 2 + 1, sizeof *engine->rope_frequencies);
     engine->window_frequencies =
         moe_calloc(c->window_n_rot / 2 + 1, sizeof *engine->window_frequencies);
     if (engine->rope_frequencies == NULL || engine->window_frequencies == NULL) {

@@ -13,7 +13,7 @@
 /* Positions that a row carries from layer to layer. */
 static uint32_t n_carried(const moe_engine *engine)
 {
-    return moe_program_carries_choice(&engine->program) ? engine->config.index_top_k : 0;
+    return moe_program_carries_choice(&engine->program) ? moe_most_chosen(&engine->config) : 0;
 }
 
 static uint64_t row_bytes(const moe_engine *engine)

@@ -31,7 +31,7 @@ const moe_family moe_family_arctic = {
     .gate_renormalise = true,
     .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
     .shared = MOE_SHARED_DENSE,
-    .alias = {MOE_LAYER_EXPERTS_NORM, "ffn_norm_exps.weight"},
+    .aliases = {{MOE_LAYER_EXPERTS_NORM, "ffn_norm_exps.weight"}},
     .layer = write_layer,
     .ahead = write_ahead,
 };

@@ -12,6 +12,6 @@ const moe_family moe_family_dbrx = {
     .gate_renormalise = true,
     .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
     .keys = MOE_KEY_CLAMP_KQV,
-    .alias = {MOE_LAYER_FFN_NORM, "attn_output_norm.weight"},
+    .aliases = {{MOE_LAYER_FFN_NORM, "attn_output_norm.weight"}},
     .layer = moe_write_usual,
 };

@@ -13,10 +13,6 @@ static const moe_missing_family missing[] = {
      "of "
      "two steps, experts chosen by the token's number (hash routing), and a gate of "
      "sqrt(softplus)"},
-    {"glm5-next", "GLM-5.3-Flash",
-     "residual streams that are mixed around each block, and an indexer over pooled keys"},
-    {"glm5next", "GLM-5.3-Flash",
-     "residual streams that are mixed around each block, and an indexer over pooled keys"},
     {"kimi-k3", "Kimi-K3",
      "attention to the residual streams of earlier layers, experts on a narrower vector, and the "
      "activation SiTU"},

@@ -18,6 +18,6 @@ const moe_family moe_family_glm4moe = {
     .gate_takes_bias = true,
     .shared = MOE_SHARED_COUNT,
     .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_GROUPS | MOE_KEY_SECTIONS,
-    .alias = {MOE_LAYER_FFN_NORM, "post_attention_norm.weight"},
+    .aliases = {{MOE_LAYER_FFN_NORM, "post_attention_norm.weight"}},
     .layer = write_layer,
 };

@@ -23,7 +23,7 @@ const moe_family moe_family_gpt_oss = {
     .window_period = 2,
     .rope = MOE_ROPE_HALVES,
     .gate = MOE_GATE_SOFTMAX_SELECTED,
-    .alias = {MOE_LAYER_FFN_NORM, "post_attention_norm.weight"},
+    .aliases = {{MOE_LAYER_FFN_NORM, "post_attention_norm.weight"}},
     .adjust = adjust,
     .layer = write_layer,
 };

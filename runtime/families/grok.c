@@ -28,6 +28,6 @@ const moe_family moe_family_grok = {
     .expert_width = MOE_EXPERT_WIDTH_FEED_FORWARD,
     .shared = MOE_SHARED_DENSE,
     .keys = MOE_KEY_SCALES | MOE_KEY_CAPS | MOE_KEY_OUTPUT_SCALE,
-    .alias = {MOE_LAYER_ATTN_POST_NORM, "attn_output_norm.weight"},
+    .aliases = {{MOE_LAYER_ATTN_POST_NORM, "attn_output_norm.weight"}},
     .layer = write_layer,
 };

@@ -23,6 +23,6 @@ const moe_family moe_family_nemotron_h_moe = {
     .expert_width = MOE_EXPERT_WIDTH_SHARE,
     .shared = MOE_SHARED_TENSORS,
     .keys = MOE_KEY_GROUPS | MOE_KEY_LATENT,
-    .alias = {MOE_LAYER_FFN_NORM, "attn_norm.weight"},
+    .aliases = {{MOE_LAYER_FFN_NORM, "attn_norm.weight"}},
     .layer = write_layer,
 };

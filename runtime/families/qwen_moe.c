@@ -51,7 +51,7 @@ const moe_family moe_family_qwen3next = {
     .gate_renormalise = true,
     .expert_width = MOE_EXPERT_WIDTH_SHARE,
     .shared = MOE_SHARED_GATED,
-    .alias = {MOE_LAYER_FFN_NORM, "post_attention_norm.weight"},
+    .aliases = {{MOE_LAYER_FFN_NORM, "post_attention_norm.weight"}},
     .layer = write_hybrid,
 };
 
@@ -71,7 +71,7 @@ const moe_family moe_family_qwen35moe = {
     .expert_width = MOE_EXPERT_WIDTH_SHARE,
     .shared = MOE_SHARED_GATED,
     .keys = MOE_KEY_SECTIONS,
-    .alias = {MOE_LAYER_FFN_NORM, "post_attention_norm.weight"},
+    .aliases = {{MOE_LAYER_FFN_NORM, "post_attention_norm.weight"}},
     .adjust = tile_heads,
     .layer = write_hybrid,
 };

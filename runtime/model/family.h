@@ -39,13 +39,15 @@ typedef enum moe_family_keys {
     /* rope.freq_base_swa, rope.dimension_count_swa, and, in layers with a window, other numbers and
      * lengths of heads: lists of head counts, attention.{key,value}_length_swa */
     MOE_KEY_WINDOW_HEADS = 1 << 10,
-    MOE_KEY_VALUE_SCALE = 1 << 11,  /* attention.value_scale */
-    MOE_KEY_OUTPUT_SCALE = 1 << 12, /* attention.output_scale: of q.k */
-    MOE_KEY_LIMITS = 1 << 13,       /* swiglu_clamp_exp, swiglu_clamp_shexp */
-    MOE_KEY_ROPE_LIST = 1 << 14,    /* attention.rope_pattern: the layers with rotary embedding */
-    MOE_KEY_LATENT = 1 << 15,       /* moe_latent_size */
-    MOE_KEY_DECAY_BOUND = 1 << 16,  /* kda.gate_lower_bound, kda.safe_gate */
-    MOE_KEY_STREAMS = 1 << 28       /* hyper_connection.{count,epsilon,magnitude} */
+    MOE_KEY_VALUE_SCALE = 1 << 11,   /* attention.value_scale */
+    MOE_KEY_OUTPUT_SCALE = 1 << 12,  /* attention.output_scale: of q.k */
+    MOE_KEY_LIMITS = 1 << 13,        /* swiglu_clamp_exp, swiglu_clamp_shexp */
+    MOE_KEY_ROPE_LIST = 1 << 14,     /* attention.rope_pattern: the layers with rotary embedding */
+    MOE_KEY_LATENT = 1 << 15,        /* moe_latent_size */
+    MOE_KEY_DECAY_BOUND = 1 << 16,   /* kda.gate_lower_bound, kda.safe_gate */
+    MOE_KEY_STREAMS = 1 << 28,       /* hyper_connection.{count,epsilon,magnitude} */
+    MOE_KEY_MIXED_STREAMS = 1 << 29, /* hyper_connection.{count,epsilon,sinkhorn_iterations} */
+    MOE_KEY_POOLED_INDEX = 1 << 30   /* attention.indexer.kpool and its kind */
 } moe_family_keys;
 
 /* A layer's tensor that has an unusual name after "blk.N.". */
@@ -53,6 +55,8 @@ typedef struct moe_tensor_alias {
     moe_layer_tensor tensor;
     const char *name;
 } moe_tensor_alias;
+
+#define MOE_MOST_ALIASES 2
 
 struct moe_program_builder;
 
@@ -85,11 +89,13 @@ typedef struct moe_family {
     float embedding_scale, logit_scale; /* when the keys are absent; 0: 1 */
     float attention_cap, router_cap;    /* likewise; 0: none */
     float expert_limit;                 /* likewise; swiglu_clamp_exp, 0: none */
+    bool one_limit;          /* swiglu_clamp_exp holds where swiglu_clamp_shexp is absent, too */
+    bool streams_mean;       /* the head reads the mean of several streams */
     bool experts_by_tensors; /* layers with a router's tensor have experts; no key says which */
     moe_expert_width_rule expert_width;
     moe_shared_rule shared;
-    unsigned keys; /* moe_family_keys */
-    moe_tensor_alias alias;
+    unsigned keys;                              /* moe_family_keys */
+    moe_tensor_alias aliases[MOE_MOST_ALIASES]; /* NULL: no further ones */
     /* Changes the numbers that were read, before they are checked; NULL: leaves them. */
     void (*adjust)(moe_model_config *config);
     /* Appends the operations of a layer (runtime/program/program_builder.h), and those that guess

@@ -135,6 +135,7 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
                                           !moe_config_bool(r, "rope.scaling.finetuned", true));
     bool latent = config->attention == MOE_ATTENTION_MLA;
     bool delta = r->family->recurrence == MOE_RECURRENCE_DELTA;
+    bool indexed = false; /* an earlier layer has an indexer */
     uint32_t interval = delta ? moe_config_u32(r, "full_attention_interval", 4) : 0;
     if (r->status == MOE_OK && delta && interval == 0) {
         r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is 0", r->key);
@@ -160,14 +161,16 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
             no_rope || listed || (windows && r->family->rope_in_windows && !inside && !leads);
         layer->window_rope = config->window_rope && inside;
         layer->expert_limit = read_limit(r, "swiglu_clamp_exp", l, r->family->expert_limit);
-        layer->shared_limit = read_limit(r, "swiglu_clamp_shexp", l, 0);
+        layer->shared_limit =
+            read_limit(r, "swiglu_clamp_shexp", l, r->family->one_limit ? layer->expert_limit : 0);
         read_heads(r, config, l, inside, &layer->heads);
-        if (config->index_top_k > 0) {
+        if (config->index_top_k > 0 && layer->mixer == MOE_MIXER_LATENT) {
             char name[48];
             snprintf(name, sizeof name, "blk.%" PRIu32 ".indexer.attn_k.weight", l);
-            bool own = moe_gguf_find_tensor(r->gguf, name) != NULL;
+            bool own = !indexed || moe_gguf_find_tensor(r->gguf, name) != NULL;
             layer->indexer = own ? MOE_INDEXER_OWN : MOE_INDEXER_BEFORE;
-            layer->heads.k_dim += own ? config->index_dim : 0;
+            layer->heads.k_dim += own ? moe_index_floats(config) : 0;
+            indexed = true;
         }
         layer->scales_queries = config->temperature_scale != 0 && (!chunks || layer->no_rope);
     }
@@ -196,7 +199,7 @@ int moe_model_config_draft(moe_model_config *config, const moe_gguf *gguf, moe_e
     }
     moe_layer_kind kind = config->layers[last - 1];
     /* It attends to all positions: that changes drafts, not the text. */
-    kind.heads.k_dim -= kind.indexer == MOE_INDEXER_OWN ? config->index_dim : 0;
+    kind.heads.k_dim -= kind.indexer == MOE_INDEXER_OWN ? moe_index_floats(config) : 0;
     kind.indexer = MOE_INDEXER_NONE;
     snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_inp.weight", index);
     bool routed = config->n_expert > 0 && moe_gguf_find_tensor(gguf, name) != NULL;

@@ -46,11 +46,13 @@ typedef enum moe_group_score_kind {
     MOE_GROUP_SCORE_TOP2_SUM /* the sum of its two best (DeepSeek-V3) */
 } moe_group_score_kind;
 
-#define MOE_MAX_EXPERTS      1024
-#define MOE_MAX_EXPERTS_USED 64
-#define MOE_MAX_LAYERS       1024
-#define MOE_MAX_INDEX_HEADS  256
-#define MOE_MAX_STREAMS      16
+#define MOE_MAX_EXPERTS        1024
+#define MOE_MAX_EXPERTS_USED   64
+#define MOE_MAX_LAYERS         1024
+#define MOE_MAX_INDEX_HEADS    256
+#define MOE_MAX_INDEX_POOL     64
+#define MOE_MAX_STREAMS        16
+#define MOE_MAX_STREAM_MIXINGS 1000
 
 typedef struct moe_model_config {
     char architecture[32]; /* general.architecture */
@@ -69,9 +71,13 @@ typedef struct moe_model_config {
     bool tied_output;      /* the head is the token embedding */
     /* The residual streams that stand beside each other in x; 1: the usual one. A branch reads
      * their sum by sigmoids (plus stream_eps) of a product with all of them, and is added to each
-     * by stream_magnitude times such sigmoids (plus stream_eps). */
+     * by     * stream_magnitude times such sigmoids (plus stream_write_eps). If they are mixed,
+     * each then is a weighted sum of all: the product, as a softmax, is normalised so many times by
+     * columns and rows (Sinkhorn). */
     uint32_t n_streams;
+    uint32_t stream_mixings; /* 0: they are independent */
     float stream_eps;
+    float stream_write_eps;
     float stream_magnitude;
 
     /* Attention. Layers may have fewer heads (moe_layer_kind.heads): these are the most and the
@@ -99,6 +105,8 @@ typedef struct moe_model_config {
     /* Indexers (moe_indexer_kind) choose the index_top_k positions that a row attends to. Their
      * keys of index_dim elements stand behind a layer's own; 0: the model has none. */
     uint32_t index_top_k;
+    uint32_t index_pool; /* positions are chosen by so many together, whose keys are pooled by gates
+                          * behind them; 1: one by one */
     bool indexer_unused; /* attention is dense although the file has indexers (not with MLA) */
     uint32_t index_heads;
     uint32_t index_dim;
@@ -167,6 +175,32 @@ static inline bool moe_layer_has_experts(const moe_model_config *config, uint32_
 {
     moe_feed_forward_kind kind = config->layers[layer].feed_forward;
     return kind == MOE_FEED_FORWARD_ROUTED || kind == MOE_FEED_FORWARD_BOTH;
+}
+
+/* Whether the row at a position sees more positions than it attends to. Of pools it attends to so
+ * many as index_top_k has, and to the positions behind the last whole one. */
+static inline bool moe_position_chooses(const moe_model_config *config, uint32_t position)
+{
+    return config->index_top_k > 0 && position + 1 >= config->index_top_k + config->index_pool;
+}
+
+/* The most positions that such a row attends to. */
+static inline uint32_t moe_most_chosen(const moe_model_config *config)
+{
+    return config->index_top_k > 0 ? config->index_top_k + config->index_pool - 1 : 0;
+}
+
+/* Floats of a position behind its layer's key: an index key, and a gate if keys are pooled. */
+static inline uint32_t moe_index_floats(const moe_model_config *config)
+{
+    return config->index_dim * (config->index_pool > 1 ? 2 : 1);
+}
+
+/* Weights of a branch's streams: of what it reads, of where it is added, of their mixing. */
+static inline uint32_t moe_stream_weights(const moe_model_config *config)
+{
+    const uint32_t n = config->n_streams;
+    return 2 * n + (config->stream_mixings > 0 ? n * n : 0);
 }
 
 /* Whether the routed experts work on a narrower vector. */

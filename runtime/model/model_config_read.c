@@ -77,22 +77,36 @@ static void read_norm(moe_config_reader *r, moe_model_config *config)
     }
 }
 
+static uint32_t read_size(moe_config_reader *r, const char *suffix, uint32_t least, uint32_t most)
+{
+    uint32_t value = moe_config_need_u32(r, suffix);
+    if (r->status == MOE_OK && (value < least || value > most)) {
+        r->status =
+            moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %" PRIu32 ", not %" PRIu32 " to %" PRIu32,
+                     r->key, value, least, most);
+    }
+    return value;
+}
+
 static void read_streams(moe_config_reader *r, moe_model_config *config)
 {
+    const bool mixed = (r->family->keys & MOE_KEY_MIXED_STREAMS) != 0;
+    const unsigned keys = MOE_KEY_STREAMS | MOE_KEY_MIXED_STREAMS;
     config->n_streams = 1;
-    if ((r->family->keys & MOE_KEY_STREAMS) == 0) {
+    if ((r->family->keys & keys) == 0) {
         return;
     }
-    config->n_streams = moe_config_need_u32(r, "hyper_connection.count");
-    if (r->status == MOE_OK && (config->n_streams < 2 || config->n_streams > MOE_MAX_STREAMS)) {
-        r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %" PRIu32 ", not 2 to %u", r->key,
-                             config->n_streams, MOE_MAX_STREAMS);
-    }
+    config->n_streams = read_size(r, "hyper_connection.count", 2, MOE_MAX_STREAMS);
     if (moe_config_require(r, "hyper_connection.epsilon")) {
-        config->stream_eps = read_factor(r, "hyper_connection.epsilon", MOE_KEY_STREAMS, 0);
+        config->stream_eps = read_factor(r, "hyper_connection.epsilon", keys, 0);
     }
-    if (moe_config_require(r, "hyper_connection.magnitude")) {
-        config->stream_magnitude = read_factor(r, "hyper_connection.magnitude", MOE_KEY_STREAMS, 0);
+    if (mixed) {
+        config->stream_mixings =
+            read_size(r, "hyper_connection.sinkhorn_iterations", 1, MOE_MAX_STREAM_MIXINGS);
+        config->stream_magnitude = 2;
+    } else if (moe_config_require(r, "hyper_connection.magnitude")) {
+        config->stream_magnitude = read_factor(r, "hyper_connection.magnitude", keys, 0);
+        config->stream_write_eps = config->stream_eps;
     }
 }
 
@@ -178,7 +192,8 @@ static void read_latent_heads(moe_config_reader *r, moe_model_config *config)
         moe_config_need_u32(r, newer ? "attention.value_length_mla" : "attention.value_length");
     config->kv_lora_rank = moe_config_need_u32(r, "attention.kv_lora_rank");
     config->q_lora_rank = moe_config_u32(r, "attention.q_lora_rank", 0);
-    config->n_rot = moe_config_need_u32(r, "rope.dimension_count");
+    config->n_rot = r->family->no_rope ? moe_config_u32(r, "rope.dimension_count", 0)
+                                       : moe_config_need_u32(r, "rope.dimension_count");
     if (r->status == MOE_OK && key <= config->n_rot) {
         r->status = moe_fail(r->err, MOE_ERR_FORMAT,
                              "a head's key length, %" PRIu32 ", is not above key '%s', %" PRIu32,
@@ -202,30 +217,45 @@ static void read_latent_heads(moe_config_reader *r, moe_model_config *config)
     read_attention_scale(r, config, key);
 }
 
-static uint32_t read_index_size(moe_config_reader *r, const char *suffix, uint32_t least,
-                                uint32_t most)
+/* The last positions, of a pool that is not whole, are seen by all rows. */
+static void read_pool(moe_config_reader *r, moe_model_config *config)
 {
-    uint32_t value = moe_config_need_u32(r, suffix);
-    if (r->status == MOE_OK && (value < least || value > most)) {
-        r->status =
-            moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %" PRIu32 ", not %" PRIu32 " to %" PRIu32,
-                     r->key, value, least, most);
+    static const char *const tails[] = {"attention.indexer.kpool_select_tail",
+                                        "attention.indexer.kpool_always_select_tail"};
+    config->index_pool = read_size(r, "attention.indexer.kpool", 2, MOE_MAX_INDEX_POOL);
+    if (r->status == MOE_OK && config->index_top_k % config->index_pool != 0) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT,
+                             "key '%s' (%" PRIu32 ") does not divide top_k (%" PRIu32 ")", r->key,
+                             config->index_pool, config->index_top_k);
     }
-    return value;
+    for (int i = 0; i < 2 && r->status == MOE_OK; i++) {
+        if (!moe_config_bool(r, tails[i], true) && r->status == MOE_OK) {
+            r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
+                                 "key '%s' is false; supported are rows that see the last "
+                                 "positions",
+                                 r->key);
+        }
+    }
 }
 
-/* If a file has no indexer for the first layer, the model attends to all positions. */
+/* If a file has no indexer for the first layer, the model attends to all positions; except in
+ * families whose first layer may keep a state. */
 static void read_indexer(moe_config_reader *r, moe_model_config *config)
 {
+    const bool pooled = (r->family->keys & MOE_KEY_POOLED_INDEX) != 0;
+    config->index_pool = 1;
     if ((r->family->keys & MOE_KEY_INDEXER) == 0 ||
-        moe_gguf_find_tensor(r->gguf, "blk.0.indexer.attn_k.weight") == NULL) {
+        (!pooled && moe_gguf_find_tensor(r->gguf, "blk.0.indexer.attn_k.weight") == NULL)) {
         return;
     }
-    config->index_top_k = read_index_size(r, "attention.indexer.top_k", 1, MOE_CONFIG_MAX_CONTEXT);
-    config->index_heads =
-        read_index_size(r, "attention.indexer.head_count", 1, MOE_MAX_INDEX_HEADS);
-    config->index_dim = read_index_size(r, "attention.indexer.key_length", config->n_rot,
-                                        MOE_CONFIG_MAX_DIMENSION / MOE_MAX_INDEX_HEADS);
+    config->index_top_k = read_size(r, "attention.indexer.top_k", 1, MOE_CONFIG_MAX_CONTEXT);
+    config->index_heads = read_size(r, "attention.indexer.head_count", 1, MOE_MAX_INDEX_HEADS);
+    config->index_dim =
+        read_size(r, "attention.indexer.key_length", config->n_rot > 0 ? config->n_rot : 1,
+                  MOE_CONFIG_MAX_DIMENSION / MOE_MAX_INDEX_HEADS);
+    if (pooled) {
+        read_pool(r, config);
+    }
     if (r->status == MOE_OK && config->q_lora_rank == 0) {
         r->status =
             moe_fail(r->err, MOE_ERR_FORMAT,

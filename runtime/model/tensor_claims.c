@@ -53,6 +53,8 @@ static const char *const layer_names[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_INDEX_K] = "indexer.attn_k.weight",
     [MOE_LAYER_INDEX_K_NORM] = "indexer.k_norm.weight",
     [MOE_LAYER_INDEX_K_NORM_BIAS] = "indexer.k_norm.bias",
+    [MOE_LAYER_INDEX_POOL_GATE] = "indexer.kpool_gate.weight",
+    [MOE_LAYER_INDEX_POOL_PLACE] = "indexer.kpool_ape.weight",
     [MOE_LAYER_INDEX_WEIGHTS] = "indexer.proj.weight",
     [MOE_LAYER_DELTA_QKV] = "attn_qkv.weight",
     [MOE_LAYER_DELTA_Z] = "attn_gate.weight",
@@ -130,8 +132,10 @@ static const char *const layer_names[MOE_LAYER_TENSOR_COUNT] = {
 const char *moe_tensor_name(const moe_model_config *config, moe_layer_tensor tensor)
 {
     const moe_family *family = config->family;
-    if (family->alias.name != NULL && family->alias.tensor == tensor) {
-        return family->alias.name;
+    for (int i = 0; i < MOE_MOST_ALIASES && family->aliases[i].name != NULL; i++) {
+        if (family->aliases[i].tensor == tensor) {
+            return family->aliases[i].name;
+        }
     }
     if (family->shared == MOE_SHARED_DENSE && tensor >= MOE_LAYER_SHARED_GATE &&
         tensor <= MOE_LAYER_SHARED_DOWN) {

@@ -29,9 +29,9 @@ typedef struct moe_scale_range {
 } moe_scale_range;
 
 typedef enum moe_layer_tensor {
-    MOE_LAYER_ATTN_STREAMS,       /* before attention: [2 * n_streams][n_streams * n_embd] */
-    MOE_LAYER_ATTN_STREAMS_BASE,  /* [2 * n_streams] F32 */
-    MOE_LAYER_ATTN_STREAMS_SCALE, /* [2] F32 */
+    MOE_LAYER_ATTN_STREAMS,       /* before attention: [moe_stream_weights()][n_streams * n_embd] */
+    MOE_LAYER_ATTN_STREAMS_BASE,  /* [moe_stream_weights()] F32 */
+    MOE_LAYER_ATTN_STREAMS_SCALE, /* [2], or [3] with those of mixing, F32 */
     MOE_LAYER_FFN_STREAMS,        /* before the network, likewise */
     MOE_LAYER_FFN_STREAMS_BASE,
     MOE_LAYER_FFN_STREAMS_SCALE,
@@ -63,9 +63,11 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_INDEX_K,      /* [index_dim][n_embd] */
     MOE_LAYER_INDEX_K_NORM, /* [index_dim] F32 */
     MOE_LAYER_INDEX_K_NORM_BIAS,
-    MOE_LAYER_INDEX_WEIGHTS, /* [index_heads][n_embd]: of the heads' scores */
-    MOE_LAYER_DELTA_QKV,     /* recurrent: [conv_channels][n_embd] */
-    MOE_LAYER_DELTA_Z,       /* the output's gate: [n_head * value_dim][n_embd] */
+    MOE_LAYER_INDEX_POOL_GATE,  /* of pooled keys: [index_dim][n_embd] */
+    MOE_LAYER_INDEX_POOL_PLACE, /* ... what a place in the pool adds: [index_pool][index_dim] F32 */
+    MOE_LAYER_INDEX_WEIGHTS,    /* [index_heads][n_embd]: of the heads' scores */
+    MOE_LAYER_DELTA_QKV,        /* recurrent: [conv_channels][n_embd] */
+    MOE_LAYER_DELTA_Z,          /* the output's gate: [n_head * value_dim][n_embd] */
     MOE_LAYER_DELTA_BA,   /* [2 * n_head][n_embd]: for each key head its heads' beta, then decay */
     MOE_LAYER_DELTA_BETA, /* or [n_head][n_embd] each */
     MOE_LAYER_DELTA_ALPHA,

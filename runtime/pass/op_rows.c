@@ -174,6 +174,8 @@ int moe_op_read(const moe_run *run, const moe_op *op, moe_error *err)
                                   .scale = moe_op_weight(run, op->tensor)->data,
                                   .eps = op->u.streams.eps,
                                   .magnitude = op->u.streams.magnitude,
+                                  .write_eps = op->u.streams.write_eps,
+                                  .mixings = op->u.streams.mixings,
                                   .y = at(run, &op->y)};
     return device_of(run)->ops->stream_read(device_of(run), &read, run->n_rows, err);
 }
@@ -185,7 +187,8 @@ int moe_op_write(const moe_run *run, const moe_op *op, moe_error *err)
                                     .n = op->n,
                                     .branch = at(run, &op->z),
                                     .weights = at(run, &op->u.streams.weights),
-                                    .weights_stride = op->u.streams.weights.stride};
+                                    .weights_stride = op->u.streams.weights.stride,
+                                    .mixes = op->u.streams.mixings > 0};
     return device_of(run)->ops->stream_write(device_of(run), &write, run->n_rows, err);
 }
 

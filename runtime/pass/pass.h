@@ -29,6 +29,7 @@ typedef struct moe_pass_buffers {
     float *index_host;      /* [MOE_INDEX_BLOCK][the larger of index_dim and MOE_INDEX_ROWS *
                                index_heads] */
     float *index_factors;   /* [MOE_INDEX_ROWS][index_heads] */
+    float *index_pool;      /* [index_pool][2 * index_dim]: the keys and gates of a pool */
     moe_kv_row *index_rows; /* [rows] */
     float *index_scores;    /* [MOE_INDEX_ROWS][n_index_scores]: of rows' positions; grows */
     uint32_t *index_order;  /* [n_index_scores] */
@@ -134,8 +135,8 @@ typedef struct moe_panel_chunk {
     uint32_t first, n_rows; /* the chunk's first row, and the rows of the whole panel */
     float *
         x; /* host: [rows of the chunk][floats of x], the stream before the layer, then behind it */
-    /* Host: [rows of the chunk][index_top_k], in and out: the positions that the last indexer has
-     * chosen for them; NULL if no later layer uses them. */
+    /* Host: [rows of the chunk][moe_most_chosen()], in and out: the positions that the last indexer
+     * has chosen for them; NULL if no later layer uses them. */
     uint32_t *chosen;
 } moe_panel_chunk;
 
@@ -170,8 +171,8 @@ typedef struct moe_pass {
 static inline bool moe_pass_chooses(const moe_model_config *config, const moe_pass *pass)
 {
     bool chooses = false;
-    for (uint32_t r = 0; r < pass->n_rows && config->index_top_k > 0; r++) {
-        chooses = chooses || pass->kv_rows[r].position >= config->index_top_k;
+    for (uint32_t r = 0; r < pass->n_rows; r++) {
+        chooses = chooses || moe_position_chooses(config, pass->kv_rows[r].position);
     }
     return chooses;
 }

@@ -130,7 +130,9 @@ static int init_index_part(moe_pass_buffers *b, const moe_model_config *c, moe_e
     b->index_host = moe_calloc(index_floats(c), sizeof *b->index_host);
     b->index_factors = moe_calloc(MOE_INDEX_ROWS, c->index_heads * sizeof *b->index_factors);
     b->index_rows = moe_calloc(b->max_rows, sizeof *b->index_rows);
-    return b->index_host != NULL && b->index_rows != NULL && b->index_factors != NULL
+    b->index_pool = moe_calloc(c->index_pool, 2 * (size_t)c->index_dim * sizeof *b->index_pool);
+    return b->index_host != NULL && b->index_rows != NULL && b->index_factors != NULL &&
+                   b->index_pool != NULL
                ? MOE_OK
                : moe_fail(err, MOE_ERR_MEMORY, "no memory for the positions of %u rows",
                           b->max_rows);
@@ -140,7 +142,7 @@ static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_er
 {
     size_t rows = b->max_rows;
     size_t slots = rows * c->n_expert_used;
-    size_t angles = rows * (c->n_rot / 2);
+    size_t angles = rows * (c->n_rot / 2) + 1;
     b->predicted_layer = UINT32_MAX;
     b->routed_ahead_layer = UINT32_MAX;
     b->temperatures = moe_calloc(rows, sizeof *b->temperatures);
@@ -264,6 +266,7 @@ void moe_pass_buffers_free(moe_pass_buffers *b, moe_device *device)
     }
     free(b->index_host);
     free(b->index_factors);
+    free(b->index_pool);
     free(b->index_rows);
     free(b->index_scores);
     free(b->index_order);

@@ -73,22 +73,64 @@ static int grow(moe_pass_buffers *b, uint32_t n, moe_error *err)
     return MOE_OK;
 }
 
-/* Copies the index keys of n logical positions to the device's block. */
-static int bring_keys(moe_runner *runner, const moe_kv_row *row, const moe_kv_layout *layout,
-                      uint32_t first, uint32_t n, moe_error *err)
+/* Loads what is stored behind the key of a logical position. */
+static void load_key(const moe_runner *runner, const moe_kv_row *row, const moe_kv_layout *layout,
+                     uint32_t position, float *to)
 {
     const moe_model_config *c = runner->config;
+    const uint32_t stored = moe_kv_row_stored(row, position);
+    const uint8_t *page = row->pages[moe_kv_entry(layout, stored / MOE_KV_PAGE)];
+    const uint8_t *at = page + layout->k_offset +
+                        (size_t)(stored % MOE_KV_PAGE) * layout->k_row_bytes +
+                        moe_kv_row_bytes((moe_kv_type)layout->type, c->head_dim_k);
+    moe_kv_load_c((moe_kv_type)layout->type, at, to, moe_index_floats(c));
+}
+
+/* The key of a pool: for each element the sum of its positions' keys, weighted by the softmax of
+ * their gates and of what their place adds. rows: [pool][dim keys, dim gates], changed. */
+static void pool_keys(float *rows, const float *places, uint32_t pool, uint32_t dim, float *key)
+{
+    for (uint32_t i = 0; i < dim; i++) {
+        float *gates = rows + dim + i;
+        const size_t step = 2 * (size_t)dim;
+        float max = -INFINITY, sum = 0.0f;
+        for (uint32_t p = 0; p < pool; p++) {
+            gates[p * step] += places[(size_t)p * dim + i];
+            max = gates[p * step] > max ? gates[p * step] : max;
+        }
+        for (uint32_t p = 0; p < pool; p++) {
+            gates[p * step] = moe_exp(gates[p * step] - max);
+            sum += gates[p * step];
+        }
+        key[i] = 0.0f;
+        for (uint32_t p = 0; p < pool; p++) {
+            key[i] = fmaf(gates[p * step] / sum, rows[p * step + i], key[i]);
+        }
+    }
+}
+
+/* Brings the index keys of n logical positions, or of so many pools of them, to the device's block.
+ */
+static int bring_keys(moe_runner *runner, const moe_kv_row *row, uint32_t layer, uint32_t first,
+                      uint32_t n, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    const moe_kv_layout *layout = &runner->kv->layers[layer];
+    const float *places = moe_layer_weight(runner, layer, MOE_LAYER_INDEX_POOL_PLACE)->data;
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
-    size_t skipped = moe_kv_row_bytes((moe_kv_type)layout->type, c->head_dim_k);
     MOE_ASSERT((device->features & MOE_DEVICE_READABLE) != 0);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t stored = moe_kv_row_stored(row, first + i);
-        const uint8_t *page = row->pages[moe_kv_entry(layout, stored / MOE_KV_PAGE)];
-        const uint8_t *at = page + layout->k_offset +
-                            (size_t)(stored % MOE_KV_PAGE) * layout->k_row_bytes + skipped;
-        moe_kv_load_c((moe_kv_type)layout->type, at, b->index_host + (size_t)i * c->index_dim,
-                      c->index_dim);
+        float *key = b->index_host + (size_t)i * c->index_dim;
+        for (uint32_t p = 0; p < c->index_pool && c->index_pool > 1; p++) {
+            load_key(runner, row, layout, (first + i) * c->index_pool + p,
+                     b->index_pool + (size_t)p * 2 * c->index_dim);
+        }
+        if (c->index_pool > 1) {
+            pool_keys(b->index_pool, places, c->index_pool, c->index_dim, key);
+        } else {
+            load_key(runner, row, layout, first + i, key);
+        }
     }
     return device->ops->upload(device, b->values[MOE_VALUE_INDEX_BLOCK], b->index_host,
                                (size_t)n * c->index_dim * sizeof(float), err);
@@ -98,9 +140,10 @@ static int bring_keys(moe_runner *runner, const moe_kv_row *row, const moe_kv_la
 typedef struct row_group {
     uint32_t first, n_rows;
     uint32_t n_positions; /* the most that one of them sees */
+    uint32_t n_keys;      /* ... or whole pools of them */
 } row_group;
 
-/* Scores n logical positions from `begin` on for the rows of a group. */
+/* Scores n keys from `begin` on for the rows of a group. */
 static int score_block(moe_runner *runner, const row_group *group, uint32_t begin, uint32_t n,
                        moe_error *err)
 {
@@ -121,7 +164,7 @@ static int score_block(moe_runner *runner, const row_group *group, uint32_t begi
                           (size_t)n_queries * n * sizeof(float), err));
     for (uint32_t r = 0; r < group->n_rows; r++) {
         const float *weights = b->index_factors + (size_t)r * c->index_heads;
-        float *scores = b->index_scores + (size_t)r * group->n_positions + begin;
+        float *scores = b->index_scores + (size_t)r * group->n_keys + begin;
         memset(scores, 0, n * sizeof *scores);
         for (uint32_t h = 0; h < c->index_heads; h++) {
             const float *of_head = b->index_host + ((size_t)r * c->index_heads + h) * n;
@@ -133,15 +176,30 @@ static int score_block(moe_runner *runner, const row_group *group, uint32_t begi
     return MOE_OK;
 }
 
+/* So many that a row which chooses attends to. */
+static uint32_t n_chosen_of(const moe_model_config *c, const moe_kv_row *row)
+{
+    return c->index_top_k + (row->position + 1) % c->index_pool;
+}
+
 static void choose_for_row(moe_runner *runner, const moe_pass *pass, uint32_t row,
                            const float *scores)
 {
     const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
     const moe_kv_row *at = &pass->kv_rows[row];
-    uint32_t *path = (uint32_t *)b->values[MOE_VALUE_INDEX_CHOSEN] + (size_t)row * c->index_top_k;
-    moe_choose_positions(scores, at->position + 1, c->index_top_k, b->index_order, path);
-    for (uint32_t i = 0; i < c->index_top_k; i++) {
+    const uint32_t pool = c->index_pool, n_pools = c->index_top_k / pool;
+    const uint32_t n_keys = (at->position + 1) / pool, n = n_chosen_of(c, at);
+    uint32_t *path =
+        (uint32_t *)b->values[MOE_VALUE_INDEX_CHOSEN] + (size_t)row * moe_most_chosen(c);
+    moe_choose_positions(scores, n_keys, n_pools, b->index_order, path);
+    for (uint32_t i = c->index_top_k; i-- > 0;) { /* from pools to positions, where they stand */
+        path[i] = path[i / pool] * pool + i % pool;
+    }
+    for (uint32_t i = c->index_top_k; i < n; i++) {
+        path[i] = n_keys * pool + i - c->index_top_k;
+    }
+    for (uint32_t i = 0; i < n; i++) {
         path[i] = moe_kv_row_stored(at, path[i]);
     }
 }
@@ -149,17 +207,17 @@ static void choose_for_row(moe_runner *runner, const moe_pass *pass, uint32_t ro
 /* Gives rows that see more positions than they attend to their chosen positions as a path. */
 static void refer_to_choice(moe_runner *runner, const moe_pass *pass)
 {
+    const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
-    const uint32_t n = runner->config->index_top_k;
     const uint32_t *chosen = (const uint32_t *)b->values[MOE_VALUE_INDEX_CHOSEN];
     for (uint32_t r = 0; r < pass->n_rows; r++) {
         const moe_kv_row *at = &pass->kv_rows[r];
         b->index_rows[r] = *at;
-        if (at->position >= n) {
+        if (moe_position_chooses(c, at->position)) {
             b->index_rows[r] = (moe_kv_row){.pages = at->pages,
-                                            .position = n - 1,
+                                            .position = n_chosen_of(c, at) - 1,
                                             .stored = at->stored,
-                                            .path = chosen + (size_t)r * n};
+                                            .path = chosen + (size_t)r * moe_most_chosen(c)};
         }
     }
 }
@@ -174,21 +232,21 @@ static int choose_for_group(moe_runner *runner, const moe_pass *pass, uint32_t l
         const moe_kv_row *row = &pass->kv_rows[group->first + r];
         furthest = row->position + 1 == group->n_positions ? row : furthest;
     }
-    MOE_TRY(grow(b, group->n_positions, err));
+    MOE_TRY(grow(b, group->n_keys, err));
     MOE_TRY(runner->device->ops->download(
         runner->device, b->index_factors,
         b->values[MOE_VALUE_INDEX_WEIGHTS] + (size_t)group->first * c->index_heads,
         (size_t)group->n_rows * c->index_heads * sizeof(float), err));
-    for (uint32_t begin = 0; begin < group->n_positions; begin += MOE_INDEX_BLOCK) {
-        uint32_t left = group->n_positions - begin;
+    for (uint32_t begin = 0; begin < group->n_keys; begin += MOE_INDEX_BLOCK) {
+        uint32_t left = group->n_keys - begin;
         uint32_t n = left < MOE_INDEX_BLOCK ? left : MOE_INDEX_BLOCK;
-        MOE_TRY(bring_keys(runner, furthest, &runner->kv->layers[layer], begin, n, err));
+        MOE_TRY(bring_keys(runner, furthest, layer, begin, n, err));
         MOE_TRY(score_block(runner, group, begin, n, err));
     }
     for (uint32_t r = 0; r < group->n_rows; r++) {
-        if (pass->kv_rows[group->first + r].position >= c->index_top_k) {
+        if (moe_position_chooses(c, pass->kv_rows[group->first + r].position)) {
             choose_for_row(runner, pass, group->first + r,
-                           b->index_scores + (size_t)r * group->n_positions);
+                           b->index_scores + (size_t)r * group->n_keys);
         }
     }
     return MOE_OK;
@@ -198,7 +256,7 @@ static int choose_for_group(moe_runner *runner, const moe_pass *pass, uint32_t l
 static row_group group_at(const moe_pass *pass, uint32_t first)
 {
     const moe_kv_row *rows = pass->kv_rows;
-    row_group group = {first, 1, rows[first].position + 1};
+    row_group group = {first, 1, rows[first].position + 1, 0};
     while (rows[first].path == NULL && group.n_rows < MOE_INDEX_ROWS &&
            first + group.n_rows < pass->n_rows && rows[first + group.n_rows].path == NULL &&
            rows[first + group.n_rows].pages == rows[first].pages) {
@@ -252,7 +310,8 @@ static int choose_on_host(moe_runner *runner, const moe_pass *pass, uint32_t lay
     refer_to_choice(runner, pass);
     for (uint32_t first = 0; first < pass->n_rows && status == MOE_OK;) {
         row_group group = group_at(pass, first);
-        if (group.n_positions > runner->config->index_top_k) {
+        group.n_keys = group.n_positions / runner->config->index_pool;
+        if (moe_position_chooses(runner->config, group.n_positions - 1)) {
             status = choose_for_group(runner, pass, layer, &group, err);
         }
         first += group.n_rows;
@@ -288,7 +347,7 @@ void moe_index_chosen(const moe_runner *runner, const moe_pass *pass, const moe_
 int moe_index_bring(moe_runner *runner, const moe_pass *pass, const uint32_t *chosen,
                     moe_error *err)
 {
-    size_t bytes = (size_t)pass->n_rows * runner->config->index_top_k * sizeof *chosen;
+    size_t bytes = (size_t)pass->n_rows * moe_most_chosen(runner->config) * sizeof *chosen;
     if ((runner->device->features & MOE_DEVICE_CHOICE) == 0) {
         refer_to_choice(runner, pass);
     }
@@ -298,7 +357,7 @@ int moe_index_bring(moe_runner *runner, const moe_pass *pass, const uint32_t *ch
 
 int moe_index_fetch(moe_runner *runner, const moe_pass *pass, uint32_t *chosen, moe_error *err)
 {
-    size_t bytes = (size_t)pass->n_rows * runner->config->index_top_k * sizeof *chosen;
+    size_t bytes = (size_t)pass->n_rows * moe_most_chosen(runner->config) * sizeof *chosen;
     return runner->device->ops->download(
         runner->device, chosen, runner->buffers.values[MOE_VALUE_INDEX_CHOSEN], bytes, err);
 }

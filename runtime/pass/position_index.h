@@ -8,6 +8,10 @@
  * lowest. A row that sees no more positions than that attends to all of them, and its indexer's
  * queries are not computed.
  *
+ * Where keys are pooled (GLM-5.3-Flash), whole pools of positions have a key each, made of those of
+ * its positions when a row chooses; the row attends to the positions of the best pools, and to
+ * those behind the last whole pool.
+ *
  * Chosen positions are a path (moe_kv_row): attention adds up the chosen positions in ascending
  * order as if they were a timeline of their own. */
 #ifndef MOE_PASS_POSITION_INDEX_H
@@ -20,9 +24,9 @@
  * itself (MOE_DEVICE_CHOICE). */
 void moe_index_chosen(const moe_runner *runner, const moe_pass *pass, const moe_kv_row **rows,
                       const uint32_t **chosen);
-/* [rows][index_top_k] The positions that the last layer with an indexer chose for the rows of a
- * pass. fetch() copies them from the buffers to `chosen`; bring() copies them back, for the layers
- * behind. */
+/* [rows][moe_most_chosen()] The positions that the last layer with an indexer chose for the rows of
+ * a pass. fetch() copies them from the buffers to `chosen`; bring() copies them back, for the
+ * layers behind. */
 int moe_index_bring(moe_runner *runner, const moe_pass *pass, const uint32_t *chosen,
                     moe_error *err);
 int moe_index_fetch(moe_runner *runner, const moe_pass *pass, uint32_t *chosen, moe_error *err);

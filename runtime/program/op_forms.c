@@ -68,7 +68,6 @@ uint64_t moe_op_forms(const moe_program *program, const moe_op *op)
         [MOE_OP_READ] = MOE_FORM_BIT(MOE_FORM_STREAMS),
         [MOE_OP_WRITE] = MOE_FORM_BIT(MOE_FORM_STREAMS),
         [MOE_OP_KV_STORE] = MOE_FORM_BIT(MOE_FORM_KV_STORE),
-        [MOE_OP_CHOOSE] = MOE_FORM_BIT(MOE_FORM_CHOOSE),
         [MOE_OP_CONVOLVE] = MOE_FORM_BIT(MOE_FORM_SHORT_CONV),
         [MOE_OP_DELTA_RULE] = MOE_FORM_BIT(MOE_FORM_DELTA_RULE),
         [MOE_OP_STATE_SPACE] = MOE_FORM_BIT(MOE_FORM_STATE_SPACE),
@@ -84,6 +83,9 @@ uint64_t moe_op_forms(const moe_program *program, const moe_op *op)
         return MOE_FORM_BIT(op->u.rope.window ? MOE_FORM_WINDOW_ROPE : MOE_FORM_ROPE);
     case MOE_OP_GATE:
         return gate_forms(op);
+    case MOE_OP_CHOOSE:
+        return MOE_FORM_BIT(op->tensor != MOE_TENSOR_NONE ? MOE_FORM_CHOOSE_POOLS
+                                                          : MOE_FORM_CHOOSE);
     case MOE_OP_ATTEND:
         return attend_forms(op);
     case MOE_OP_NETWORK:

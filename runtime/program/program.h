@@ -53,6 +53,7 @@ typedef enum moe_value {
     MOE_VALUE_INDEX_Q,
     MOE_VALUE_INDEX_WEIGHTS,
     MOE_VALUE_INDEX_K,
+    MOE_VALUE_INDEX_GATE,     /* of keys in pools */
     MOE_VALUE_INDEXED_K,      /* keys, each with its index key */
     MOE_VALUE_INDEX_BLOCK,    /* index keys of a block of positions */
     MOE_VALUE_INDEX_PRODUCTS, /* with them; a device that chooses has scores there */
@@ -228,11 +229,13 @@ typedef struct moe_op {
             moe_indexer_kind indexer;
         } attend; /* `tensor`: sinks */
         struct {
-            moe_operand weights;  /* READ: in, products; behind those of the sum WRITE's */
-            float eps, magnitude; /* READ: `bias` is added to products times `tensor` */
-        } streams;                /* READ, WRITE */
-        uint32_t n_out;           /* HEAD_LINEAR: floats of a head's product */
-        uint32_t n_step;          /* STATES: operations that follow */
+            moe_operand weights; /* READ: in, products; behind those of the sum WRITE's */
+            /* READ: `bias` is added to products times `tensor` */
+            float eps, magnitude, write_eps;
+            uint32_t mixings; /* 0: streams are not mixed */
+        } streams;            /* READ, WRITE */
+        uint32_t n_out;       /* HEAD_LINEAR: floats of a head's product */
+        uint32_t n_step;      /* STATES: operations that follow */
         struct {
             moe_activation activation;
             uint32_t n_inner;

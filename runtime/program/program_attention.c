@@ -251,6 +251,9 @@ static void turn_index(moe_program_builder *b, moe_value value, uint32_t n,
 {
     const moe_model_config *c = b->config;
     uint32_t at = form->index_as_heads ? c->index_dim - c->n_rot : 0;
+    if (c->n_rot == 0) {
+        return;
+    }
     turn(b, moe_part_of(value, at, c->index_dim), n, form->index_rope, false);
 }
 
@@ -275,12 +278,21 @@ static void add_index_keys(moe_program_builder *b, const moe_attention_form *for
                    moe_all_of(MOE_VALUE_INDEXED_K, stride), c->head_dim_k, 1);
     moe_build_copy(b, key, moe_part_of(MOE_VALUE_INDEXED_K, c->head_dim_k, stride), c->index_dim,
                    1);
+    if (c->index_pool > 1) {
+        moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_INDEX_POOL_GATE, c->index_dim,
+                         MOE_TENSOR_NONE, MOE_VALUE_INDEX_GATE);
+        moe_build_copy(
+            b, moe_all_of(MOE_VALUE_INDEX_GATE, c->index_dim),
+            moe_part_of(MOE_VALUE_INDEXED_K, c->head_dim_k + (size_t)c->index_dim, stride),
+            c->index_dim, 1);
+    }
 }
 
 /* Once the keys of the pass are stored. */
 static void choose(moe_program_builder *b, const moe_attention_form *form)
 {
     const moe_model_config *c = b->config;
+    const bool pools = c->index_pool > 1;
     uint32_t first = b->program->n_ops;
     moe_build_linear(b, MOE_VALUE_Q_A, c->q_lora_rank, MOE_LAYER_INDEX_Q,
                      c->index_heads * c->index_dim, MOE_TENSOR_NONE, MOE_VALUE_INDEX_Q);
@@ -290,12 +302,16 @@ static void choose(moe_program_builder *b, const moe_attention_form *form)
     moe_build(b, (moe_op){.kind = MOE_OP_CHOOSE,
                           .n = c->index_dim,
                           .each = c->index_heads,
-                          .tensor = MOE_TENSOR_NONE,
+                          .tensor = pools ? MOE_LAYER_INDEX_POOL_PLACE : MOE_TENSOR_NONE,
                           .bias = MOE_TENSOR_NONE,
                           .x = moe_all_of(MOE_VALUE_INDEX_Q, c->index_dim),
                           .z = moe_all_of(MOE_VALUE_INDEX_WEIGHTS, c->index_heads)});
+    if (pools) {
+        moe_build_claim(b, MOE_LAYER_INDEX_POOL_PLACE, c->index_dim, c->index_pool,
+                        MOE_TENSOR_MATRIX_F32);
+    }
     size_t *n_floats = b->program->n_floats;
-    n_floats[MOE_VALUE_INDEX_CHOSEN] = c->index_top_k;
+    n_floats[MOE_VALUE_INDEX_CHOSEN] = moe_most_chosen(c);
     n_floats[MOE_VALUE_INDEX_BLOCK] = (size_t)MOE_INDEX_BLOCK * c->index_dim;
     n_floats[MOE_VALUE_INDEX_PRODUCTS] = (size_t)MOE_INDEX_ROWS * MOE_INDEX_BLOCK * c->index_heads;
     for (uint32_t i = first; i < b->program->n_ops && b->status == MOE_OK; i++) {
@@ -339,9 +355,11 @@ void moe_build_latent_attention(moe_program_builder *b, const moe_attention_form
                           .x = moe_all_of(MOE_VALUE_Q, q_dim),
                           .y = moe_all_of(MOE_VALUE_Q_LATENT, c->head_dim_k),
                           .u.n_out = c->kv_lora_rank});
-    moe_build_copy(b, moe_part_of(MOE_VALUE_Q, c->qk_nope_dim, q_dim),
-                   moe_part_of(MOE_VALUE_Q_LATENT, c->kv_lora_rank, c->head_dim_k), c->n_rot,
-                   c->n_head);
+    if (c->n_rot > 0) {
+        moe_build_copy(b, moe_part_of(MOE_VALUE_Q, c->qk_nope_dim, q_dim),
+                       moe_part_of(MOE_VALUE_Q_LATENT, c->kv_lora_rank, c->head_dim_k), c->n_rot,
+                       c->n_head);
+    }
     if (indexes) {
         add_index_keys(b, form, kind->heads.k_dim);
     }

@@ -75,6 +75,22 @@ static void embed(moe_program_builder *b, moe_value to)
                           .factor = c->embedding_scale});
 }
 
+/* Of the rows whose logits are wanted, in READ. */
+static void build_streams_mean(moe_program_builder *b)
+{
+    const moe_model_config *c = b->config;
+    const size_t n_all = (size_t)c->n_streams * c->n_embd;
+    for (uint32_t i = 0; i < c->n_streams; i++) {
+        moe_build_copy(b, moe_part_of(MOE_VALUE_WANTED_STREAMS, (size_t)i * c->n_embd, n_all),
+                       moe_all_of(i == 0 ? MOE_VALUE_READ : MOE_VALUE_BRANCH, c->n_embd), c->n_embd,
+                       1);
+        if (i > 0) {
+            moe_build_add(b, MOE_VALUE_READ, MOE_VALUE_BRANCH, MOE_VALUE_READ, c->n_embd);
+        }
+    }
+    moe_build_scale(b, MOE_VALUE_READ, c->n_embd, 1.0f / (float)c->n_streams);
+}
+
 static void build_back(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;
@@ -90,7 +106,13 @@ static void build_back(moe_program_builder *b)
                           .bias = MOE_TENSOR_NONE,
                           .x = moe_all_of(MOE_VALUE_X, n),
                           .y = moe_all_of(wanted, n)});
-    wanted = moe_build_read(b, wanted, MOE_TENSOR_STREAMS, MOE_VALUE_STREAM_MIX, MOE_VALUE_READ);
+    if (c->family->streams_mean) {
+        build_streams_mean(b);
+        wanted = MOE_VALUE_READ;
+    } else {
+        wanted =
+            moe_build_read(b, wanted, MOE_TENSOR_STREAMS, MOE_VALUE_STREAM_MIX, MOE_VALUE_READ);
+    }
     moe_build_row_norm(b, MOE_TENSOR_OUTPUT_NORM, wanted, MOE_VALUE_SELECTED);
     moe_build_linears(b, MOE_VALUE_SELECTED, c->n_embd, &head, 1);
     moe_build_scale(b, MOE_VALUE_LOGITS, c->n_vocab, c->logit_scale);

@@ -234,7 +234,10 @@ static void check_operands(moe_program_builder *b, moe_op *op)
         read_value(b, op, &op->z, op->u.gate.one ? 1 : op->n, op->each);
         break;
     case MOE_OP_READ:
-        need_vector(b, op, op->tensor, op->u.streams.weights.stride / op->each);
+        need_vector(b, op, op->tensor,
+                    op->u.streams.weights.stride == op->each ? 1
+                    : op->u.streams.mixings > 0              ? 3
+                                                             : 2);
         need_vector(b, op, op->bias, op->u.streams.weights.stride);
         read_value(b, op, &op->u.streams.weights, op->each, 1);
         break;

@@ -7,7 +7,8 @@ moe_value moe_build_read(moe_program_builder *b, moe_value x, int tensor, moe_va
 {
     const moe_model_config *c = b->config;
     const uint32_t n = c->n_embd, n_all = n * c->n_streams;
-    const uint32_t n_weights = tensor == MOE_TENSOR_STREAMS ? c->n_streams : 2 * c->n_streams;
+    bool head = tensor == MOE_TENSOR_STREAMS;
+    const uint32_t n_weights = head ? c->n_streams : moe_stream_weights(c);
     if (c->n_streams <= 1) {
         return x;
     }
@@ -28,7 +29,9 @@ moe_value moe_build_read(moe_program_builder *b, moe_value x, int tensor, moe_va
                           .y = moe_all_of(to, n),
                           .u.streams = {.weights = moe_all_of(mix, n_weights),
                                         .eps = c->stream_eps,
-                                        .magnitude = c->stream_magnitude}});
+                                        .magnitude = c->stream_magnitude,
+                                        .write_eps = c->stream_write_eps,
+                                        .mixings = head ? 0 : c->stream_mixings}});
     return to;
 }
 
@@ -49,8 +52,9 @@ void moe_build_residual(moe_program_builder *b)
                           .x = streams,
                           .y = streams,
                           .z = moe_all_of(MOE_VALUE_BRANCH, c->n_embd),
-                          .u.streams.weights = moe_part_of(MOE_VALUE_STREAM_MIX, c->n_streams,
-                                                           2 * (size_t)c->n_streams)});
+                          .u.streams = {.weights = moe_part_of(MOE_VALUE_STREAM_MIX, c->n_streams,
+                                                               moe_stream_weights(c)),
+                                        .mixings = c->stream_mixings}});
 }
 
 /* The norm of what a branch reads, into NORM. */

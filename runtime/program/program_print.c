@@ -121,6 +121,19 @@ static void put_gate(FILE *to, const moe_op *op)
     fputs(op->u.gate.one && op->each > 1 ? ", one gate each" : "", to);
 }
 
+static void put_choose(FILE *to, const moe_program *program, const moe_op *op)
+{
+    const moe_model_config *c = program->config;
+    fprintf(to, "chosen_positions = the %" PRIu32 " best", c->index_top_k / c->index_pool);
+    if (op->tensor != MOE_TENSOR_NONE) {
+        fprintf(to,
+                " pools of %" PRIu32 " and those behind the last, keys pooled by their gates + ",
+                c->index_pool);
+        put_tensor(to, program, op->tensor);
+    }
+    fprintf(to, " by %s, %s", value_name(op->x.value), value_name(op->z.value));
+}
+
 static void put_attend(FILE *to, const moe_program *program, const moe_op *op)
 {
     const uint32_t n_kv = op->u.attend.n_kv;
@@ -273,8 +286,9 @@ static void put_elementwise(FILE *to, const moe_program *program, const moe_op *
 static void put_streams(FILE *to, const moe_program *program, const moe_op *op)
 {
     const moe_operand *weights = &op->u.streams.weights;
+    const char *mixed = op->u.streams.mixings > 0 ? "mixed " : "";
     if (op->kind == MOE_OP_WRITE) {
-        fprintf(to, "%s = %s + ", value_name(op->y.value), value_name(op->x.value));
+        fprintf(to, "%s = %s%s + ", value_name(op->y.value), mixed, value_name(op->x.value));
         put_operand(to, weights, op->each);
         fprintf(to, " * %s, %" PRIu32 " streams", value_name(op->z.value), op->each);
         return;
@@ -289,6 +303,9 @@ static void put_streams(FILE *to, const moe_program *program, const moe_op *op)
     fprintf(to, ") + %g", (double)op->u.streams.eps);
     if (weights->stride > op->each) {
         fprintf(to, ", those behind times %g", (double)op->u.streams.magnitude);
+    }
+    if (op->u.streams.mixings > 0) {
+        fprintf(to, ", mixing normed %" PRIu32 " times", op->u.streams.mixings);
     }
 }
 
@@ -348,8 +365,7 @@ static void put_op(FILE *to, const moe_program *program, const moe_op *op)
                 op->z.value != MOE_VALUE_NONE ? value_name(op->z.value) : "");
         break;
     case MOE_OP_CHOOSE:
-        fprintf(to, "chosen_positions = the %" PRIu32 " best by %s, %s",
-                program->config->index_top_k, value_name(op->x.value), value_name(op->z.value));
+        put_choose(to, program, op);
         put_heads(to, op, op->n);
         break;
     case MOE_OP_ATTEND:

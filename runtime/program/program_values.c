@@ -22,6 +22,7 @@ static const moe_value_info values[MOE_VALUES] = {
     [MOE_VALUE_INDEX_Q] = {"index_q", MOE_ROWS_OF_PASS},
     [MOE_VALUE_INDEX_WEIGHTS] = {"index_weights", MOE_ROWS_OF_PASS},
     [MOE_VALUE_INDEX_K] = {"index_k", MOE_ROWS_OF_PASS},
+    [MOE_VALUE_INDEX_GATE] = {"index_gate", MOE_ROWS_OF_PASS},
     [MOE_VALUE_INDEXED_K] = {"indexed_k", MOE_ROWS_OF_PASS},
     [MOE_VALUE_INDEX_BLOCK] = {"index_block", MOE_ROWS_ONCE},
     [MOE_VALUE_INDEX_PRODUCTS] = {"index_products", MOE_ROWS_ONCE},

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Several residual streams, on every device that has them: what is read is the weighted sum, by
- * weights that a double computation gives, too; what is written is each stream plus its share of
- * the branch; a row's bits are those of the first device and do not depend on its neighbours. */
+ * weights that a double computation gives, too; what is written is each stream, or what is mixed of
+ * them, plus its share of the branch; a row's bits are those of the first device and do not depend
+ * on its neighbours. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -16,7 +18,8 @@
 #define ROWS      7u
 #define N         2100u /* more than two blocks of columns */
 #define STREAMS   5u
-#define WEIGHTS   (2 * STREAMS)
+#define WEIGHTS   (2 * STREAMS + STREAMS * STREAMS)
+#define MIXINGS   3u
 #define EPS       1e-3f
 #define MAGNITUDE 1.75f
 
@@ -27,15 +30,15 @@ typedef struct streams {
     float written[ROWS][STREAMS][N];
 } streams;
 
-static float base[WEIGHTS], scale[2], branch[ROWS][N];
-static streams input, first_result, result;
+static float base[WEIGHTS], scale[3], branch[ROWS][N];
+static streams input, first_result[2], result;
 
 static void fill_inputs(void)
 {
     fill_values(&input.x[0][0][0], sizeof input.x / sizeof(float), 1);
     fill_values(&input.weights[0][0], ROWS * WEIGHTS, 2);
     fill_values(base, WEIGHTS, 3);
-    fill_values(scale, 2, 4);
+    fill_values(scale, 3, 4);
     fill_values(&branch[0][0], ROWS * N, 5);
     for (uint32_t i = 0; i < ROWS * WEIGHTS; i++) {
         (&input.weights[0][0])[i] *= 12.0f;
@@ -43,7 +46,7 @@ static void fill_inputs(void)
 }
 
 /* Rows first .. first + n - 1, into `to`. */
-static void run_rows(moe_device *device, uint32_t first, uint32_t n, streams *to)
+static void run_rows(moe_device *device, bool mixed, uint32_t first, uint32_t n, streams *to)
 {
     const moe_device_ops *ops = device->ops;
     float *x = device_upload(device, input.x[first], n * sizeof input.x[0]);
@@ -52,9 +55,20 @@ static void run_rows(moe_device *device, uint32_t first, uint32_t n, streams *to
     float *device_scale = device_upload(device, scale, sizeof scale);
     float *device_branch = device_upload(device, branch[first], n * sizeof branch[0]);
     float *y = device_alloc(device, n * sizeof branch[0]);
-    const moe_stream_read read = {x,           STREAMS,      N,   weights,   WEIGHTS,
-                                  device_base, device_scale, EPS, MAGNITUDE, y};
-    const moe_stream_write write = {x, STREAMS, N, device_branch, weights + STREAMS, WEIGHTS};
+    const moe_stream_read read = {.x = x,
+                                  .n_streams = STREAMS,
+                                  .n = N,
+                                  .weights = weights,
+                                  .n_weights = WEIGHTS,
+                                  .base = device_base,
+                                  .scale = device_scale,
+                                  .eps = EPS,
+                                  .magnitude = MAGNITUDE,
+                                  .write_eps = mixed ? 0 : EPS,
+                                  .mixings = mixed ? MIXINGS : 0,
+                                  .y = y};
+    const moe_stream_write write = {x,       STREAMS, N, device_branch, weights + STREAMS,
+                                    WEIGHTS, mixed};
     assert_int_equal(ops->stream_read(device, &read, n, NULL), MOE_OK);
     assert_int_equal(ops->download(device, to->read[first], y, n * sizeof branch[0], NULL), MOE_OK);
     assert_int_equal(
@@ -77,25 +91,76 @@ static void check_near(float got, double expected)
     assert_true(fabs(got - expected) <= 1e-5 * (1 + fabs(expected)));
 }
 
-static void check_values(const streams *got)
+/* Of one row, [from][to], from its products. */
+static void mix_in_double(const float *products, double w[STREAMS][STREAMS])
 {
-    for (uint32_t r = 0; r < ROWS; r++) {
-        double w[WEIGHTS];
-        for (uint32_t i = 0; i < WEIGHTS; i++) {
-            double product = (double)input.weights[r][i] * scale[i / STREAMS] + base[i];
-            w[i] = (i < STREAMS ? 1.0 : (double)MAGNITUDE) / (1 + exp(-product)) + (double)EPS;
-            check_near(got->weights[r][i], w[i]);
+    for (uint32_t i = 0; i < STREAMS; i++) {
+        double sum = 0;
+        for (uint32_t k = 0; k < STREAMS; k++) {
+            w[i][k] = exp((double)products[i * STREAMS + k] * scale[2] +
+                          base[2 * STREAMS + i * STREAMS + k]);
+            sum += w[i][k];
         }
-        for (uint32_t c = 0; c < N; c++) {
-            double sum = 0;
-            for (uint32_t s = 0; s < STREAMS; s++) {
-                sum += w[s] * input.x[r][s][c];
-                check_near(got->written[r][s][c], input.x[r][s][c] + w[STREAMS + s] * branch[r][c]);
-            }
-            check_near(got->read[r][c], sum);
+        for (uint32_t k = 0; k < STREAMS; k++) {
+            w[i][k] = w[i][k] / sum + (double)EPS;
         }
     }
-    assert_memory_equal(got->x, input.x, sizeof input.x); /* reading changes no stream */
+    for (uint32_t m = 0; m < 2 * MIXINGS - 1; m++) { /* columns, rows, columns .. */
+        for (uint32_t i = 0; i < STREAMS; i++) {
+            double sum = (double)EPS;
+            for (uint32_t k = 0; k < STREAMS; k++) {
+                sum += m % 2 == 0 ? w[k][i] : w[i][k];
+            }
+            for (uint32_t k = 0; k < STREAMS; k++) {
+                *(m % 2 == 0 ? &w[k][i] : &w[i][k]) /= sum;
+            }
+        }
+    }
+}
+
+static void check_row(const streams *got, bool mixed, uint32_t r)
+{
+    double w[2 * STREAMS], mixing[STREAMS][STREAMS] = {{0}};
+    for (uint32_t i = 0; i < 2 * STREAMS; i++) {
+        double product = (double)input.weights[r][i] * scale[i / STREAMS] + base[i];
+        double s = 1 / (1 + exp(-product));
+        w[i] = i < STREAMS ? s + (double)EPS : (double)MAGNITUDE * s + (mixed ? 0 : (double)EPS);
+        check_near(got->weights[r][i], w[i]);
+    }
+    if (mixed) {
+        mix_in_double(input.weights[r] + 2 * STREAMS, mixing);
+    }
+    for (uint32_t i = 0; i < STREAMS; i++) {
+        mixing[i][i] = mixed ? mixing[i][i] : 1;
+    }
+    for (uint32_t c = 0; c < N; c++) {
+        double sum = 0;
+        for (uint32_t s = 0; s < STREAMS; s++) {
+            double written = w[STREAMS + s] * branch[r][c];
+            for (uint32_t from = 0; from < STREAMS; from++) {
+                written += mixing[from][s] * input.x[r][from][c];
+            }
+            sum += w[s] * input.x[r][s][c];
+            check_near(got->written[r][s][c], written);
+        }
+        check_near(got->read[r][c], sum);
+    }
+}
+
+static void check_device(moe_device *device, bool mixed, bool first)
+{
+    streams *to = first ? &first_result[mixed] : &result;
+    run_rows(device, mixed, 0, ROWS, to);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        check_row(to, mixed, r);
+    }
+    assert_memory_equal(to->x, input.x, sizeof input.x); /* reading changes no stream */
+    assert_memory_equal(to, &first_result[mixed], sizeof *to);
+    memset(&result, 0, sizeof result);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        run_rows(device, mixed, r, 1, &result);
+    }
+    assert_memory_equal(&result, &first_result[mixed], sizeof result);
 }
 
 static void test_devices(void **state)
@@ -104,17 +169,10 @@ static void test_devices(void **state)
     fill_inputs();
     for (size_t i = 0; device_spec_at(i) != NULL; i++) {
         device_fixture fixture;
-        streams *to = i == 0 ? &first_result : &result;
         open_device(&fixture, device_spec_at(i));
         if ((fixture.device->forms & MOE_FORM_BIT(MOE_FORM_STREAMS)) != 0) {
-            run_rows(fixture.device, 0, ROWS, to);
-            check_values(to);
-            assert_memory_equal(to, &first_result, sizeof *to);
-            memset(&result, 0, sizeof result);
-            for (uint32_t r = 0; r < ROWS; r++) {
-                run_rows(fixture.device, r, 1, &result);
-            }
-            assert_memory_equal(&result, &first_result, sizeof result);
+            check_device(fixture.device, false, i == 0);
+            check_device(fixture.device, true, i == 0);
         }
         close_device(&fixture);
     }

@@ -306,12 +306,27 @@ static void test_streams(void **state)
         {"hy_v4.one=u32:1", "hy_v4.hyper_connection.sinkhorn_iterations=u32:20",
          "sinkhorn_iterations' is 20"},
         {"hy_v4.one=u32:1", "hy_v4.hyper_connection.low_rank=u32:64", "low_rank' is 64"},
+        {"-glm5-next.hyper_connection.sinkhorn_iterations",
+         "glm5-next.hyper_connection.sinkhorn_iterations=u32:0",
+         "sinkhorn_iterations' is 0, not 1 to"},
+        {"glm5-next.one=u32:1", "glm5-next.hyper_connection.magnitude=f32:2", "magnitude' is 2"},
+        {"-glm5-next.attention.indexer.kpool", "glm5-next.attention.indexer.kpool=u32:1",
+         "indexer.kpool' is 1, not 2 to 64"},
+        {"-glm5-next.attention.indexer.kpool", "glm5-next.attention.indexer.kpool=u32:3",
+         "indexer.kpool' (3) does not divide top_k (8)"},
+        {"-glm5-next.attention.indexer.kpool", "glm5-next.attention.indexer.kpool=u32:8",
+         "blk.2.indexer.kpool_ape.weight' has shape"},
+        {"-glm5-next.attention.indexer.kpool_select_tail",
+         "glm5-next.attention.indexer.kpool_select_tail=bool:0", "kpool_select_tail' is false"},
     };
     notes told;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         moe_engine *engine = NULL;
         moe_error err = {""};
-        const char *path = EDITED("hy_v4", cases[i].gone, cases[i].setting);
+        char model[32]; /* its folder has the architecture's name */
+        snprintf(model, sizeof model, "%.*s", (int)strcspn(cases[i].setting, "."),
+                 cases[i].setting);
+        const char *path = EDITED(model, cases[i].gone, cases[i].setting);
         assert_int_not_equal(open_with(&engine, path, 0, &told, &err), MOE_OK);
         if (strstr(err.message, cases[i].says) == NULL) {
             fail_msg("%s: %s", cases[i].setting, err.message);

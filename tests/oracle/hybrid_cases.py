@@ -6,6 +6,8 @@ As in recurrent_cases.py the long prompts go past six snapshots of a state.
 """
 import torch
 import transformers as hf
+from transformers.models.glm5_next.configuration_glm5_next import Glm5NextTextConfig
+from transformers.models.glm5_next.modeling_glm5_next import Glm5NextTextModel
 
 import family_cases
 from family_cases import FamilyCase, TIED, rope
@@ -49,6 +51,24 @@ LING = dict(
     v_head_dim=16, num_key_value_heads=4, head_dim=8, rms_norm_eps=1e-6, rope_theta=1e4)
 
 
+class GlmText(family_cases.TextWithHead):
+    """The text part of GLM-5.3-Flash, with a head."""
+    body = Glm5NextTextModel
+
+    def forward(self, input_ids, use_cache, past_key_values=None):
+        out = self.model(input_ids=input_ids, use_cache=use_cache, cache=past_key_values)
+        return hf.modeling_outputs.CausalLMOutputWithPast(
+            logits=self.lm_head(out.last_hidden_state), past_key_values=getattr(out, "cache", None))
+
+
+GLM = dict(
+    intermediate_size=48, moe_intermediate_size=16, n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=1,
+    norm_topk_prob=True, routed_scaling_factor=1.5, n_group=1, topk_group=1, kv_lora_rank=16, q_lora_rank=16,
+    qk_nope_head_dim=16, qk_rope_head_dim=0, v_head_dim=16, num_key_value_heads=4, linear_head_dim=8,
+    linear_num_heads=4, linear_conv_kernel_dim=4, index_head_dim=16, index_n_heads=6, index_topk=8, index_kpool=4,
+    swiglu_limit=0.6, hc_mult=4)
+
+
 def parts(text):
     names = dict(M="linear_attention", A="full_attention", E="moe")
     return dict(layers_block_type=[names[letter] for letter in text])
@@ -76,6 +96,7 @@ FAMILIES = {
     "nemotron_h": (hf.NemotronHConfig, hf.NemotronHForCausalLM, NEMOTRON),
     "kimi_linear": (hf.KimiLinearConfig, hf.KimiLinearForCausalLM, KIMI),
     "bailing_hybrid": (hf.BailingHybridConfig, hf.BailingHybridForCausalLM, LING),
+    "glm5_next": (Glm5NextTextConfig, GlmText, GLM),
     "granitemoehybrid": (hf.GraniteMoeHybridConfig, hf.GraniteMoeHybridForCausalLM, GRANITE | rope()),
     "lfm2_moe": (hf.Lfm2MoeConfig, hf.Lfm2MoeForCausalLM, EXPERTS | dict(
         num_dense_layers=1, conv_L_cache=3, norm_eps=1e-5, tie_embedding=False) | rope(1e6)),
@@ -96,6 +117,12 @@ CASES = [
         routed_scaling_factor=1.0), 552),
     FamilyCase("bailingmoe3-long", "bailingmoe3", "bailing_hybrid", kimi("KAK") | dict(
         head_dim=12, num_local_experts=5, num_experts_per_tok=1, kda_lower_bound=-8.0), 553),
+    FamilyCase("glm5-next", "glm5-next", "glm5_next", kimi("KKA"), 561),
+    FamilyCase("glm5next", "glm5next", "glm5_next", kimi("AKA", 0) | dict(
+        num_attention_heads=2, num_key_value_heads=2, linear_num_heads=2, linear_head_dim=20,
+        linear_conv_kernel_dim=3, linear_lower_bound=-1.5, n_shared_experts=2, n_routed_experts=8, n_group=4,
+        topk_group=2, hc_mult=3, hc_sinkhorn_iters=3, hc_eps=1e-3, index_kpool=3, index_topk=12,
+        v_head_dim=8), 562),
     FamilyCase("granitehybrid", "granitehybrid", "granitemoehybrid", space("MMAM"), 511),
     FamilyCase("granitehybrid-rope", "granitehybrid", "granitemoehybrid", TIED | space("AMM") | dict(
         position_embedding_type="rope", mamba_n_heads=4, mamba_n_groups=2, mamba_d_state=20, mamba_d_conv=3,

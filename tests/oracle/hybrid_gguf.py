@@ -11,7 +11,7 @@ import numpy as np
 import family_gguf
 from oracle_gguf import expert_tensors
 
-OF_CHANNELS = ("kimi-linear", "bailingmoe3")
+OF_CHANNELS = ("kimi-linear", "bailingmoe3", "glm5-next", "glm5next")
 NAMES = {
     "model.embed_tokens.weight": "token_embd.weight", "lm_head.weight": "output.weight",
     "model.embedding_norm.weight": "token_embd_norm.weight",
@@ -80,6 +80,9 @@ def layer_tensors(name, weight, case, c):
         single = scan_tensors(own, weight) if case.arch == "jamba" else state_tensors(own, weight, case, c)
         if single:
             return single
+    if ".index_kpool_compress_" in name:
+        older = case.arch == "glm5next"
+        return {f"{'indexer_compressor' if older else 'indexer.kpool'}_{name.rsplit('_', 1)[1]}.weight": weight}
     if case.arch in OF_CHANNELS and name.startswith("self_attn."):
         single = channel_tensors(name.removeprefix("self_attn."), weight, case.arch == "bailingmoe3")
         if single:
@@ -164,6 +167,27 @@ def add_ling(writer, c, case):
         writer.add_expert_group_used_count(c.topk_group)
 
 
+def add_glm(writer, c, case):
+    add_kimi(writer, c, case)
+    writer.add_q_lora_rank(c.q_lora_rank)
+    writer.add_float32(f"{case.arch}.kda.gate_lower_bound", c.linear_lower_bound)
+    writer.add_expert_weights_norm(c.norm_topk_prob)
+    if c.n_group > 1:
+        writer.add_expert_group_count(c.n_group)
+        writer.add_expert_group_used_count(c.topk_group)
+    writer.add_swiglu_clamp_exp([c.swiglu_limit] * c.num_hidden_layers)
+    if case.arch == "glm5-next":    # these keys are in its files alone
+        writer.add_swiglu_clamp_shexp([c.swiglu_limit] * c.num_hidden_layers)
+        writer.add_bool("glm5-next.attention.indexer.kpool_select_tail", c.index_kpool_always_select_tail)
+    writer.add_indexer_head_count(c.index_n_heads)
+    writer.add_indexer_key_length(c.index_head_dim)
+    writer.add_indexer_top_k(c.index_topk)
+    writer.add_uint32(f"{case.arch}.attention.indexer.kpool", c.index_kpool)
+    writer.add_uint32(f"{case.arch}.hyper_connection.count", c.hc_mult)
+    writer.add_uint32(f"{case.arch}.hyper_connection.sinkhorn_iterations", c.hc_sinkhorn_iters)
+    writer.add_float32(f"{case.arch}.hyper_connection.epsilon", c.hc_eps)
+
+
 def add_nemotron(writer, c, case):
     writer.add_layer_norm_eps(c.layer_norm_epsilon)
     if case.name == "nemotron_h_moe":  # the others have it under one key only
@@ -194,7 +218,7 @@ def add_jamba(writer, c, case):
     writer.add_ssm_time_step_rank(c.mamba_dt_rank)
 
 
-OF_FAMILY = {"jamba": add_jamba, "nemotron_h_moe": add_nemotron, "kimi-linear": add_kimi, "bailingmoe3": add_ling, "lfm2moe": add_lfm2, "granitehybrid": add_granite}
+OF_FAMILY = {"jamba": add_jamba, "nemotron_h_moe": add_nemotron, "kimi-linear": add_kimi, "bailingmoe3": add_ling, "glm5-next": add_glm, "glm5next": add_glm, "lfm2moe": add_lfm2, "granitehybrid": add_granite}
 
 
 def write(path, model, case):
@@ -210,7 +234,7 @@ def write(path, model, case):
     writer.add_vocab_size(c.vocab_size)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_head_count(c.num_attention_heads)
-    attention = [kind == "full_attention" for kind in c.layer_types]
+    attention = [kind in ("full_attention", "indexed_attention") for kind in c.layer_types]
     writer.add_head_count_kv([(1 if case.arch in OF_CHANNELS else c.num_key_value_heads) if a else 0 for a in attention])
     writer.add_expert_count(getattr(c, "num_experts", None) or c.num_local_experts)
     writer.add_expert_used_count(c.num_experts_per_tok)

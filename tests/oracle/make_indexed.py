@@ -16,7 +16,10 @@ import torch
 
 import family_cases
 import family_gguf
+import hybrid_cases
+import hybrid_gguf
 import make_families
+import recurrent_cases
 from case_loop import chosen_cases
 from family_cases import N_VOCAB, NO_DENSE, FamilyCase, yarn
 from make_families import MAX_EFFECT, N_TRIALS, NUDGE
@@ -40,7 +43,9 @@ CASES = [
     FamilyCase("hy_v4-long", "hy_v4", "hy_v4", CHOOSING | dict(
         num_hidden_layers=3, mlp_layer_types=["dense", "sparse", "sparse"], index_topk=52, index_n_heads=6,
         hc_mult=3, indexer_types=["full", "full", "shared"]), 244),
-]
+    FamilyCase("glm5-next-long", "glm5-next", "glm5_next", hybrid_cases.kimi("KAA") | dict(
+        index_topk=64, index_kpool=8, n_routed_experts=5, num_experts_per_tok=2), 563),
+] + [case for case in hybrid_cases.CASES if case.family == "glm5_next"]
 
 
 @contextmanager
@@ -49,7 +54,7 @@ def watched_choices():
     gaps, topk = [], torch.Tensor.topk
 
     def watched(scores, k, *args, **kwargs):
-        if scores.ndim == 3 and scores.shape[-1] == scores.shape[-2] > k:
+        if scores.ndim == 3 and scores.shape[0] == 1 and scores.shape[-1] > k and scores.shape[-2] > 1:
             best = topk(scores, k + 1, dim=-1).values[0]
             apart = (best[:, k - 1] - best[:, k]) / best[:, 0].abs().clamp_min(1e-9)
             gaps.append(torch.where(best[:, k] < -1e30, torch.inf, apart))  # masked: nothing is left out
@@ -123,11 +128,12 @@ def draw_prompt(model, case, length, rng):
 
 def main():
     family_cases.COMMON |= dict(max_position_embeddings=CONTEXT)
-    make_families.PROMPT_LENGTHS = LENGTHS
     make_families.draw_prompt = draw_prompt
     for case, out in chosen_cases(__doc__, CASES):
-        model = family_cases.build(case)
-        family_gguf.write(out / "model.gguf", model, case)
+        make_families.PROMPT_LENGTHS = recurrent_cases.prompt_lengths(case) if case in hybrid_cases.CASES else LENGTHS
+        hybrid = case.family in hybrid_cases.FAMILIES
+        model = (hybrid_cases if hybrid else family_cases).build(case)
+        (hybrid_gguf if hybrid else family_gguf).write(out / "model.gguf", model, case)
         make_families.write_prompts(out, model, case)
         thin_out(out)
 
