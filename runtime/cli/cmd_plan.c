@@ -148,22 +148,36 @@ typedef struct expectation {
     moe_speed_estimate estimate;
 } expectation;
 
-/* Prints the most that a panel of a long prompt reads: all experts that are not in memory. */
+/* A prompt as long as the context: how many panels it takes, and the most that they read, all
+ * experts that are not in memory once each. */
+typedef struct longest_prompt {
+    uint64_t n_panels, bytes; /* 0: it has no panels, or reads nothing */
+} longest_prompt;
+
+static longest_prompt longest_prompt_of(const moe_memory_plan *plan)
+{
+    const uint64_t in_memory = plan->experts_in_memory;
+    longest_prompt p = {0};
+    if (plan->panel_rows > 0 && plan->experts > in_memory) {
+        p.n_panels = (plan->context + plan->panel_rows - 1) / plan->panel_rows;
+        p.bytes = p.n_panels * (plan->expert_bytes / plan->experts * (plan->experts - in_memory));
+    }
+    return p;
+}
+
 static void print_panels(const moe_memory_plan *plan, double disk_bytes_per_s)
 {
+    const longest_prompt p = longest_prompt_of(plan);
     char size[CLI_FORMAT_SIZE], rows[32];
-    uint64_t missing =
-        plan->experts > plan->experts_in_memory
-            ? plan->expert_bytes / plan->experts * (plan->experts - plan->experts_in_memory)
-            : 0;
-    if (plan->panel_rows == 0 || missing == 0) {
+    if (p.n_panels == 0) {
         return;
     }
-    snprintf(rows, sizeof rows, "%" PRIu64 " tokens", plan->panel_rows);
-    printf("%-20s%12s  of a prompt read the missing experts once: %s", "long prompts", rows,
-           cli_format_bytes(size, missing));
+    snprintf(rows, sizeof rows, "%u tokens", plan->context);
+    printf("%-20s%12s  %" PRIu64 " panel%s of up to %" PRIu64 " tokens, reads at most %s",
+           "a prompt of", rows, p.n_panels, p.n_panels > 1 ? "s" : "", plan->panel_rows,
+           cli_format_bytes(size, p.bytes));
     if (disk_bytes_per_s > 0) {
-        printf(", %.1f s of disk", (double)missing / disk_bytes_per_s);
+        printf(", %.1f s of disk", (double)p.bytes / disk_bytes_per_s);
     }
     putchar('\n');
 }
@@ -268,6 +282,8 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
     cli_json_u64(object, "low_bit_cache_bytes", plan->low_bit_cache);
     cli_json_u64(object, "low_bit_slots", plan->low_bit_slots);
     cli_json_u64(object, "panel_rows", plan->panel_rows);
+    cli_json_u64(object, "longest_prompt_panels", longest_prompt_of(plan).n_panels);
+    cli_json_u64(object, "longest_prompt_bytes", longest_prompt_of(plan).bytes);
     cli_json_u64(object, "experts", plan->experts);
     cli_json_real(object, "expected_hit_rate", plan->expected_hit_rate);
     cli_json_put(object, "hit_rate_is_calibrated",
