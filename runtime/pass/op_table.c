@@ -16,6 +16,7 @@ const moe_op_body moe_op_bodies[MOE_OPS] = {
     [MOE_OP_WRITE] = moe_op_write,
     [MOE_OP_GATE] = moe_op_gate,
     [MOE_OP_KV_STORE] = moe_op_kv_store,
+    [MOE_OP_POOL] = moe_op_pool,
     [MOE_OP_CHOOSE] = moe_op_choose,
     [MOE_OP_ATTEND] = moe_op_attend,
     [MOE_OP_STATES] = moe_op_states,

@@ -73,17 +73,14 @@ static int grow(moe_pass_buffers *b, uint32_t n, moe_error *err)
     return MOE_OK;
 }
 
-/* Loads what is stored behind the key of a logical position. */
-static void load_key(const moe_runner *runner, const moe_kv_row *row, const moe_kv_layout *layout,
-                     uint32_t position, float *to)
+/* Where a logical position's index key is stored: behind its key. */
+static uint8_t *index_key_of(const moe_runner *runner, const moe_kv_row *row,
+                             const moe_kv_layout *layout, uint32_t position)
 {
-    const moe_model_config *c = runner->config;
     const uint32_t stored = moe_kv_row_stored(row, position);
-    const uint8_t *page = row->pages[moe_kv_entry(layout, stored / MOE_KV_PAGE)];
-    const uint8_t *at = page + layout->k_offset +
-                        (size_t)(stored % MOE_KV_PAGE) * layout->k_row_bytes +
-                        moe_kv_row_bytes((moe_kv_type)layout->type, c->head_dim_k);
-    moe_kv_load_c((moe_kv_type)layout->type, at, to, moe_index_floats(c));
+    uint8_t *page = row->pages[moe_kv_entry(layout, stored / MOE_KV_PAGE)];
+    return page + layout->k_offset + (size_t)(stored % MOE_KV_PAGE) * layout->k_row_bytes +
+           moe_kv_row_bytes((moe_kv_type)layout->type, runner->config->head_dim_k);
 }
 
 /* The key of a pool: for each element the sum of its positions' keys, weighted by the softmax of
@@ -109,28 +106,56 @@ static void pool_keys(float *rows, const float *places, uint32_t pool, uint32_t 
     }
 }
 
-/* Brings the index keys of n logical positions, or of so many pools of them, to the device's block.
- */
-static int bring_keys(moe_runner *runner, const moe_kv_row *row, uint32_t layer, uint32_t first,
-                      uint32_t n, moe_error *err)
+/* A pool's key takes the place of the gate of its last position, whose path it follows: so every
+ * row that sees the position finds the key of its own pool. */
+static void store_pool(const moe_runner *runner, const moe_kv_row *row, uint32_t layer,
+                       const float *places)
 {
     const moe_model_config *c = runner->config;
     const moe_kv_layout *layout = &runner->kv->layers[layer];
-    const float *places = moe_layer_weight(runner, layer, MOE_LAYER_INDEX_POOL_PLACE)->data;
+    const moe_kv_type type = (moe_kv_type)layout->type;
+    const uint32_t dim = c->index_dim, first = row->position + 1 - c->index_pool;
+    float *rows = runner->buffers.index_pool, *key = runner->buffers.index_host;
+    for (uint32_t p = 0; p < c->index_pool; p++) {
+        const uint8_t *at = index_key_of(runner, row, layout, first + p);
+        moe_kv_load_c(type, at, rows + (size_t)p * 2 * dim, 2 * dim);
+    }
+    pool_keys(rows, places, c->index_pool, dim, key);
+    moe_kv_store_c(type, key,
+                   index_key_of(runner, row, layout, row->position) + moe_kv_row_bytes(type, dim),
+                   dim);
+}
+
+int moe_op_pool(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const moe_runner *runner = run->runner;
+    const float *places = moe_op_weight(run, op->tensor)->data;
+    MOE_ASSERT((runner->device->features & MOE_DEVICE_READABLE) != 0);
+    MOE_TRY(runner->device->ops->sync(runner->device, err));
+    for (uint32_t r = 0; r < run->n_rows; r++) {
+        const moe_kv_row *row = &run->pass->kv_rows[r];
+        if ((row->position + 1) % runner->config->index_pool == 0) {
+            store_pool(runner, row, run->layer, places);
+        }
+    }
+    return MOE_OK;
+}
+
+/* Copies the index keys of n logical positions, or of so many pools of them, to the device's block.
+ */
+static int bring_keys(moe_runner *runner, const moe_kv_row *row, const moe_kv_layout *layout,
+                      uint32_t first, uint32_t n, moe_error *err)
+{
+    const moe_model_config *c = runner->config;
+    const moe_kv_type type = (moe_kv_type)layout->type;
+    const size_t skipped = c->index_pool > 1 ? moe_kv_row_bytes(type, c->index_dim) : 0;
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
     MOE_ASSERT((device->features & MOE_DEVICE_READABLE) != 0);
     for (uint32_t i = 0; i < n; i++) {
-        float *key = b->index_host + (size_t)i * c->index_dim;
-        for (uint32_t p = 0; p < c->index_pool && c->index_pool > 1; p++) {
-            load_key(runner, row, layout, (first + i) * c->index_pool + p,
-                     b->index_pool + (size_t)p * 2 * c->index_dim);
-        }
-        if (c->index_pool > 1) {
-            pool_keys(b->index_pool, places, c->index_pool, c->index_dim, key);
-        } else {
-            load_key(runner, row, layout, first + i, key);
-        }
+        const uint32_t position = (first + i + 1) * c->index_pool - 1;
+        moe_kv_load_c(type, index_key_of(runner, row, layout, position) + skipped,
+                      b->index_host + (size_t)i * c->index_dim, c->index_dim);
     }
     return device->ops->upload(device, b->values[MOE_VALUE_INDEX_BLOCK], b->index_host,
                                (size_t)n * c->index_dim * sizeof(float), err);
@@ -240,7 +265,7 @@ static int choose_for_group(moe_runner *runner, const moe_pass *pass, uint32_t l
     for (uint32_t begin = 0; begin < group->n_keys; begin += MOE_INDEX_BLOCK) {
         uint32_t left = group->n_keys - begin;
         uint32_t n = left < MOE_INDEX_BLOCK ? left : MOE_INDEX_BLOCK;
-        MOE_TRY(bring_keys(runner, furthest, layer, begin, n, err));
+        MOE_TRY(bring_keys(runner, furthest, &runner->kv->layers[layer], begin, n, err));
         MOE_TRY(score_block(runner, group, begin, n, err));
     }
     for (uint32_t r = 0; r < group->n_rows; r++) {

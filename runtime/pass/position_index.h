@@ -8,9 +8,10 @@
  * lowest. A row that sees no more positions than that attends to all of them, and its indexer's
  * queries are not computed.
  *
- * Where keys are pooled (GLM-5.3-Flash), whole pools of positions have a key each, made of those of
- * its positions when a row chooses; the row attends to the positions of the best pools, and to
- * those behind the last whole pool.
+ * Where keys are pooled (GLM-5.3-Flash), a whole pool of positions has one key, a sum of theirs by
+ * the softmax of their gates, which are stored behind their keys. The row that ends a pool computes
+ * it, and stores it in place of its own gate. A row attends to the positions of the best pools, and
+ * to those behind the last whole pool.
  *
  * Chosen positions are a path (moe_kv_row): attention adds up the chosen positions in ascending
  * order as if they were a timeline of their own. */

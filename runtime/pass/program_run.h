@@ -76,6 +76,7 @@ int moe_op_add_norm(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_heads(const moe_run *run, const moe_op *op, moe_error *err);
 /* op_attention.c, position_index.c */
 int moe_op_kv_store(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_pool(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_choose(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_attend(const moe_run *run, const moe_op *op, moe_error *err);
 /* op_states.c */

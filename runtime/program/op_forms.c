@@ -83,9 +83,11 @@ uint64_t moe_op_forms(const moe_program *program, const moe_op *op)
         return MOE_FORM_BIT(op->u.rope.window ? MOE_FORM_WINDOW_ROPE : MOE_FORM_ROPE);
     case MOE_OP_GATE:
         return gate_forms(op);
+    case MOE_OP_POOL:
+        return MOE_FORM_BIT(MOE_FORM_CHOOSE_POOLS);
     case MOE_OP_CHOOSE:
-        return MOE_FORM_BIT(op->tensor != MOE_TENSOR_NONE ? MOE_FORM_CHOOSE_POOLS
-                                                          : MOE_FORM_CHOOSE);
+        return MOE_FORM_BIT(program->config->index_pool > 1 ? MOE_FORM_CHOOSE_POOLS
+                                                            : MOE_FORM_CHOOSE);
     case MOE_OP_ATTEND:
         return attend_forms(op);
     case MOE_OP_NETWORK:

@@ -136,6 +136,7 @@ typedef enum moe_op_kind {
     MOE_OP_WRITE, /* a branch to each of `each` streams */
     MOE_OP_GATE,
     MOE_OP_KV_STORE,
+    MOE_OP_POOL,   /* the keys of pools that rows of the pass end are stored */
     MOE_OP_CHOOSE, /* an indexer chooses positions */
     MOE_OP_ATTEND,
     MOE_OP_STATES,   /* advances states by the operations that follow (moe_op.n_step) */

@@ -288,11 +288,24 @@ static void add_index_keys(moe_program_builder *b, const moe_attention_form *for
     }
 }
 
+/* Once the keys and gates of the pass are stored. */
+static void pool(moe_program_builder *b)
+{
+    const moe_model_config *c = b->config;
+    moe_build(b, (moe_op){.kind = MOE_OP_POOL,
+                          .n = c->index_dim,
+                          .tensor = MOE_LAYER_INDEX_POOL_PLACE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = moe_part_of(MOE_VALUE_INDEXED_K, c->head_dim_k,
+                                           moe_built_kind(b)->heads.k_dim)});
+    moe_build_claim(b, MOE_LAYER_INDEX_POOL_PLACE, c->index_dim, c->index_pool,
+                    MOE_TENSOR_MATRIX_F32);
+}
+
 /* Once the keys of the pass are stored. */
 static void choose(moe_program_builder *b, const moe_attention_form *form)
 {
     const moe_model_config *c = b->config;
-    const bool pools = c->index_pool > 1;
     uint32_t first = b->program->n_ops;
     moe_build_linear(b, MOE_VALUE_Q_A, c->q_lora_rank, MOE_LAYER_INDEX_Q,
                      c->index_heads * c->index_dim, MOE_TENSOR_NONE, MOE_VALUE_INDEX_Q);
@@ -302,14 +315,10 @@ static void choose(moe_program_builder *b, const moe_attention_form *form)
     moe_build(b, (moe_op){.kind = MOE_OP_CHOOSE,
                           .n = c->index_dim,
                           .each = c->index_heads,
-                          .tensor = pools ? MOE_LAYER_INDEX_POOL_PLACE : MOE_TENSOR_NONE,
+                          .tensor = MOE_TENSOR_NONE,
                           .bias = MOE_TENSOR_NONE,
                           .x = moe_all_of(MOE_VALUE_INDEX_Q, c->index_dim),
                           .z = moe_all_of(MOE_VALUE_INDEX_WEIGHTS, c->index_heads)});
-    if (pools) {
-        moe_build_claim(b, MOE_LAYER_INDEX_POOL_PLACE, c->index_dim, c->index_pool,
-                        MOE_TENSOR_MATRIX_F32);
-    }
     size_t *n_floats = b->program->n_floats;
     n_floats[MOE_VALUE_INDEX_CHOSEN] = moe_most_chosen(c);
     n_floats[MOE_VALUE_INDEX_BLOCK] = (size_t)MOE_INDEX_BLOCK * c->index_dim;
@@ -365,6 +374,9 @@ void moe_build_latent_attention(moe_program_builder *b, const moe_attention_form
     }
     store(b, moe_all_of(indexes ? MOE_VALUE_INDEXED_K : MOE_VALUE_K, kind->heads.k_dim),
           moe_all_of(MOE_VALUE_NONE, 0));
+    if (indexes && c->index_pool > 1) {
+        pool(b);
+    }
     if (indexes) {
         choose(b, form);
     }

@@ -124,14 +124,18 @@ static void put_gate(FILE *to, const moe_op *op)
 static void put_choose(FILE *to, const moe_program *program, const moe_op *op)
 {
     const moe_model_config *c = program->config;
-    fprintf(to, "chosen_positions = the %" PRIu32 " best", c->index_top_k / c->index_pool);
-    if (op->tensor != MOE_TENSOR_NONE) {
+    if (op->kind == MOE_OP_POOL) {
         fprintf(to,
-                " pools of %" PRIu32 " and those behind the last, keys pooled by their gates + ",
+                "cache = cache, for each pool of %" PRIu32 " the sum of its keys, by softmax of "
+                "gates + ",
                 c->index_pool);
         put_tensor(to, program, op->tensor);
+        return;
     }
-    fprintf(to, " by %s, %s", value_name(op->x.value), value_name(op->z.value));
+    fprintf(to, "chosen_positions = the %" PRIu32 " best", c->index_top_k / c->index_pool);
+    fputs(c->index_pool > 1 ? " pools and the positions behind the last, by " : " by ", to);
+    fprintf(to, "%s, %s", value_name(op->x.value), value_name(op->z.value));
+    put_heads(to, op, op->n);
 }
 
 static void put_attend(FILE *to, const moe_program *program, const moe_op *op)
@@ -364,9 +368,9 @@ static void put_op(FILE *to, const moe_program *program, const moe_op *op)
                 op->z.value != MOE_VALUE_NONE ? ", " : "",
                 op->z.value != MOE_VALUE_NONE ? value_name(op->z.value) : "");
         break;
+    case MOE_OP_POOL:
     case MOE_OP_CHOOSE:
         put_choose(to, program, op);
-        put_heads(to, op, op->n);
         break;
     case MOE_OP_ATTEND:
         put_attend(to, program, op);

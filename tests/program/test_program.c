@@ -286,7 +286,7 @@ static void test_device_without_a_form(void **state)
         {"jamba", MOE_FORM_SELECTIVE_SCAN, "selective scans (layer "},
         {"gpt-oss", MOE_FORM_EXPERTS_BIASES, "experts with biases (layer 0, 'outputs = "},
         {"hy_v4", MOE_FORM_STREAMS, "several residual streams (layer 0, 'read = sum of "},
-        {"glm5-next", MOE_FORM_CHOOSE_POOLS, "pools of positions by indexers (layer 2, 'chosen_"},
+        {"glm5-next", MOE_FORM_CHOOSE_POOLS, "pools of positions by indexers (layer 2, 'cache = "},
         {"hy_v4", MOE_FORM_EXPERTS_SILU_CLAMPED, "SiLU of a clamped gate (layer 1, 'outputs = "},
     };
     moe_team *team;
