@@ -11,8 +11,6 @@ typedef struct moe_cpu_device_options {
     unsigned cpu_features; /* a subset of moe_cpu_features() */
     bool blas_prefill;     /* OpenBLAS multiplies float weights that many rows share; not exact.
                             * Opening fails if it is not installed. */
-    uint64_t weight_bytes; /* of all weights that it will read; 0: more than the caches hold. The
-                            * kernels for one activation row are chosen by it, never the bits. */
 } moe_cpu_device_options;
 
 int moe_cpu_device_open(moe_device **out, const moe_cpu_device_options *options, moe_error *err);

@@ -192,37 +192,6 @@ static const moe_device_ops cpu_ops = {
     .stream_write = moe_cpu_stream_write,
 };
 
-/* Types whose products with one activation row use the 256-bit kernels if the weights come from
- * memory. On Zen 4 these kernels read memory 1.1 to 1.8 times as fast (cpu/x86/README.md). */
-static const uint8_t narrow_rows[] = {
-    MOE_DTYPE_Q4_0,   MOE_DTYPE_Q4_1,   MOE_DTYPE_Q5_0,    MOE_DTYPE_Q5_1,   MOE_DTYPE_Q8_0,
-    MOE_DTYPE_Q3_K,   MOE_DTYPE_Q4_K,   MOE_DTYPE_Q5_K,    MOE_DTYPE_Q6_K,   MOE_DTYPE_IQ4_NL,
-    MOE_DTYPE_IQ4_XS, MOE_DTYPE_MXFP4,  MOE_DTYPE_NVFP4,   MOE_DTYPE_IQ2_KS, MOE_DTYPE_IQ3_KS,
-    MOE_DTYPE_IQ4_KS, MOE_DTYPE_IQ5_KS, MOE_DTYPE_IQ4_KSS,
-};
-
-/* Weights of up to twice the size of the caches are mostly read from the caches, because the
- * experts that are used most stay there. The wider kernels are faster then. */
-static bool stays_in_caches(const moe_cpu_device *cpu, uint64_t weight_bytes)
-{
-    return weight_bytes > 0 && weight_bytes / 2 <= moe_team_cache_bytes(cpu->team);
-}
-
-static void init_products(moe_cpu_device *cpu, unsigned cpu_features, uint64_t weight_bytes)
-{
-    const unsigned wide = MOE_CPU_AVX512 | MOE_CPU_AVX512_VNNI | MOE_CPU_AVX512_VBMI;
-    moe_matmul_kernels narrow;
-    moe_matmul_kernels_init(&cpu->matmul, cpu_features);
-    memcpy(cpu->matmul_row, cpu->matmul.matmul, sizeof cpu->matmul_row);
-    if (stays_in_caches(cpu, weight_bytes)) {
-        return;
-    }
-    moe_matmul_kernels_init(&narrow, cpu_features & ~wide);
-    for (size_t i = 0; i < sizeof narrow_rows / sizeof narrow_rows[0]; i++) {
-        cpu->matmul_row[narrow_rows[i]] = narrow.matmul[narrow_rows[i]];
-    }
-}
-
 /* The forms that it carries out with any instruction set. */
 #define F(form) MOE_FORM_BIT(MOE_FORM_##form)
 static const uint64_t forms =
@@ -258,7 +227,7 @@ int moe_cpu_device_open(moe_device **out, const moe_cpu_device_options *options,
             return status;
         }
     }
-    init_products(cpu, options->cpu_features, options->weight_bytes);
+    moe_matmul_kernels_init(&cpu->matmul, options->cpu_features);
     moe_vector_kernels_init(&cpu->vector, options->cpu_features);
     *out = &cpu->base;
     return MOE_OK;

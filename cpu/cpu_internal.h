@@ -20,7 +20,6 @@ typedef struct moe_cpu_device {
     moe_team *team;
     moe_blas blas; /* loaded if it multiplies float weights in prefill */
     moe_matmul_kernels matmul;
-    moe_matmul_fn matmul_row[MOE_DTYPE_LIMIT]; /* for one activation row: the same bits */
     moe_vector_kernels vector;
     /* Set by reserve. */
     uint8_t *scratch;

@@ -45,9 +45,7 @@ static bool blas_matmul(const moe_cpu_device *cpu, const moe_matmul_args *args)
 
 static void multiply(const moe_cpu_device *cpu, uint32_t worker, const moe_matmul_args *args)
 {
-    if (args->n_rows == 1) {
-        cpu->matmul_row[args->type](args);
-    } else if (!blas_matmul(cpu, args)) {
+    if (!blas_matmul(cpu, args)) {
         uint8_t *scratch = cpu->tile_scratch;
         moe_matmul_run(&cpu->matmul, args,
                        scratch != NULL ? scratch + worker * MOE_TILE_SCRATCH_BYTES : NULL);

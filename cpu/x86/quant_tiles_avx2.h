@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of quantised weights on 256-bit registers, for AVX2 and for AVX-VNNI. Few activation
- * rows use quant_direct_avx2.h, which folds each row's sums; more rows use quant_panel_avx2.h,
- * which transposes weights so that no sums are folded. Filling a panel takes as long as the
- * products of about five rows with it; up to MAX_DIRECT_ROWS folding is cheaper.
+ * rows use quant_direct_avx2.h, which folds each row's sums; more rows quant_turned_avx2.h, which
+ * turns codes in registers so that little is folded; many rows quant_panel_avx2.h, which transposes
+ * weights in the cache so that nothing is.
  *
  * Either way a run's sum is an exact integer and every lane adds its runs in order, so the bits are
  * equal. Rows beyond the last weight row repeat it and are not stored. A group that the row's end
@@ -12,6 +12,7 @@
 
 #include "cpu/x86/quant_direct_avx2.h"
 #include "cpu/x86/quant_panel_avx2.h"
+#include "cpu/x86/quant_turned_avx2.h"
 
 MOE_INLINE void direct_tile(moe_dtype type, vnni_dot dot, const moe_matmul_args *args, uint32_t o)
 {
@@ -29,6 +30,12 @@ MOE_INLINE void matmul(moe_dtype type, vnni_dot dot, const moe_matmul_args *args
     if (args->n_rows <= MAX_DIRECT_ROWS) {
         for (uint32_t o = 0; o < args->n_out; o += DIRECT_OUT) {
             direct_tile(type, dot, args, o);
+        }
+        return;
+    }
+    if (args->n_rows <= MAX_TURNED_ROWS) {
+        for (uint32_t o = 0; o < args->n_out; o += TURNED_OUT) {
+            turned_tile(type, dot, args, o, 0, args->n_rows);
         }
         return;
     }

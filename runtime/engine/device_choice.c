@@ -75,7 +75,6 @@ static int open_cpu(moe_device **out, const moe_device_choice *choice, moe_error
 {
     moe_cpu_device_options options = {.team = choice->team,
                                       .cpu_features = choice->cpu_features,
-                                      .weight_bytes = choice->weight_bytes,
                                       .blas_prefill =
                                           choice->options->float_gemm == MOE_FLOAT_GEMM_BLAS};
     MOE_TRY(moe_cpu_device_open(out, &options, err));

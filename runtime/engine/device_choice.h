@@ -13,7 +13,6 @@ typedef struct moe_device_choice {
     const moe_engine_options *options;
     moe_team *team; /* must outlive the device */
     unsigned cpu_features;
-    uint64_t weight_bytes;      /* of the model */
     const moe_program *program; /* the model's: what the device has to carry out */
     unsigned needs;             /* moe_device_feature: what the model cannot do without, besides */
     uint32_t any_type;          /* a type of its weights that needs MOE_DEVICE_EVERY_TYPE */

@@ -176,8 +176,6 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *o, unsi
     moe_device_choice choice = {.options = o,
                                 .team = engine->team,
                                 .cpu_features = cpu_features,
-                                .weight_bytes =
-                                    engine->map.resident_bytes + engine->map.expert_bytes,
                                 .program = &engine->program};
     choice.needs = needed_features(engine, o->kv_cache, &choice.any_type);
     int status = moe_device_choice_open(&engine->device, &choice, err);
@@ -235,7 +233,6 @@ static int open_places(moe_engine *engine, const moe_engine_options *o, moe_erro
     moe_host_place_options options = {.shape = expert_shape(engine),
                                       .n_threads = n_threads,
                                       .cpu_features = moe_cpu_features_of(o->lab->kernels),
-                                      .weight_bytes = engine->map.expert_bytes,
                                       .device = device,
                                       .announces =
                                           engine->plan.expert_slots < engine->plan.experts};

@@ -317,15 +317,3 @@ uint32_t moe_team_size(const moe_team *team)
 {
     return team->n_threads;
 }
-
-uint64_t moe_team_cache_bytes(const moe_team *team)
-{
-    const moe_cache_level *last = NULL;
-    for (uint32_t i = 0; i < team->topology.n_caches; i++) {
-        const moe_cache_level *level = &team->topology.caches[i];
-        if (level->kind != 'i' && (last == NULL || level->level > last->level)) {
-            last = level;
-        }
-    }
-    return last == NULL ? 0 : last->bytes * last->count;
-}

@@ -20,8 +20,6 @@ typedef void (*moe_team_fn)(void *arg, uint32_t worker, uint32_t n_workers);
 int moe_team_create(moe_team **out, uint32_t n_threads, moe_error *err);
 void moe_team_destroy(moe_team **team);
 uint32_t moe_team_size(const moe_team *team);
-/* The bytes of the machine's caches of the last level; 0: not known. */
-uint64_t moe_team_cache_bytes(const moe_team *team);
 
 /* Runs fn on the caller and on every worker that arrives before the caller's call has returned;
  * returns when all of these are done. One caller at a time. */

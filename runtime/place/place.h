@@ -95,9 +95,8 @@ typedef struct moe_host_place_options {
     moe_place_shape shape;
     uint32_t n_threads; /* of the team */
     unsigned cpu_features;
-    uint64_t weight_bytes; /* of the experts */
-    moe_device *device;    /* has a link; must outlive the place */
-    bool announces; /* fetches announced rows, where that is cheaper than to wait for a job */
+    moe_device *device; /* has a link; must outlive the place */
+    bool announces;     /* fetches announced rows, where that is cheaper than to wait for a job */
 } moe_host_place_options;
 
 int moe_place_open_host(moe_place **out, const moe_host_place_options *options, moe_error *err);

@@ -124,8 +124,7 @@ static int open_parts(host_place *host, const moe_host_place_options *o, moe_err
         status = moe_team_create(&host->team, o->n_threads, err);
     }
     if (status == MOE_OK) {
-        moe_cpu_device_options options = {
-            .team = host->team, .cpu_features = o->cpu_features, .weight_bytes = o->weight_bytes};
+        moe_cpu_device_options options = {.team = host->team, .cpu_features = o->cpu_features};
         status = moe_cpu_device_open(&host->cpu, &options, err);
     }
     if (status == MOE_OK) {
