@@ -10,8 +10,8 @@
 
 #include "runtime/device/device.h"
 
-/* Increases with every change to this file or to device.h. */
-#define MOE_CUDA_MODULE_ABI   16u
+/* Increases with every change to this file or to the device contract. */
+#define MOE_CUDA_MODULE_ABI   17u
 #define MOE_CUDA_MODULE_ENTRY "moe_cuda_module_entry"
 #define MOE_CUDA_MODULE_FILE  "moe_cuda.so"
 /* The module for CUDA 12: with its drivers a moe_cuda.so of CUDA 13 does not run. */

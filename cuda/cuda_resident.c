@@ -12,7 +12,7 @@ typedef struct routed_rows {
     uint32_t *chosen; /* likewise */
     moe_cuda_product *list;
     uint32_t *index;
-    moe_cuda_buddy_stats *stats;
+    moe_cuda_substitution_counts *counts;
     moe_cuda_fetches fetches;
 } routed_rows;
 
@@ -30,7 +30,7 @@ static int place_rows(moe_cuda_device *cuda, const moe_resident_experts *job, ro
                    moe_cuda_parcel_room(2 * n, sizeof(uint32_t)) +
                    moe_cuda_parcel_room(n, sizeof(moe_cuda_fetch)) +
                    moe_cuda_parcel_room(1, sizeof(uint32_t)) +
-                   moe_cuda_parcel_room(1, sizeof(moe_cuda_buddy_stats));
+                   moe_cuda_parcel_room(1, sizeof(moe_cuda_substitution_counts));
     MOE_TRY(moe_cuda_scratch_begin(cuda, bytes, &parcel, err));
     float *probs = moe_cuda_parcel_put(&parcel, NULL, n_probs, sizeof(float), NULL);
     float *weights = moe_cuda_parcel_put(&parcel, NULL, n, sizeof(float), NULL);
@@ -38,7 +38,7 @@ static int place_rows(moe_cuda_device *cuda, const moe_resident_experts *job, ro
     uint32_t *chosen = moe_cuda_parcel_put(&parcel, NULL, n, sizeof(uint32_t), NULL);
     rows->probs = job->probs != NULL ? job->probs : probs;
     rows->weights = job->weights != NULL ? job->weights : weights;
-    rows->mixed = job->buddies != NULL ? mixed : rows->weights;
+    rows->mixed = job->substitution != NULL ? mixed : rows->weights;
     rows->chosen = job->stop.stopped != NULL ? job->picks
                    : job->chosen != NULL     ? job->chosen
                                              : chosen;
@@ -46,32 +46,20 @@ static int place_rows(moe_cuda_device *cuda, const moe_resident_experts *job, ro
     rows->index = moe_cuda_parcel_put(&parcel, NULL, 2 * n, sizeof(uint32_t), NULL);
     rows->fetches.list = moe_cuda_parcel_put(&parcel, NULL, n, sizeof(moe_cuda_fetch), NULL);
     rows->fetches.n = moe_cuda_parcel_put(&parcel, NULL, 1, sizeof(uint32_t), NULL);
-    rows->stats = moe_cuda_parcel_put(&parcel, NULL, 1, sizeof(moe_cuda_buddy_stats), NULL);
+    rows->counts =
+        moe_cuda_parcel_put(&parcel, NULL, 1, sizeof(moe_cuda_substitution_counts), NULL);
     return MOE_OK;
 }
 
-/* Lets buddies edit `chosen` and `mixed`, which begin as the router's. The kernel's counts are not
- * read. */
-static void take_buddies(moe_cuda_device *cuda, const moe_resident_buddies *b,
-                         const moe_cuda_route_edit *edit, const routed_rows *row,
-                         const uint32_t *picks)
+/* Edits `chosen` and `mixed`, which begin as the router's. The kernel's counts are not read. */
+static void substitute(moe_cuda_device *cuda, const moe_substitution *rules,
+                       const moe_cuda_route_edit *edit, const routed_rows *row,
+                       const uint32_t *picks)
 {
     uint32_t n = edit->n_used;
     moe_cuda_copy_rows(cuda->stream, (const float *)picks, n, (float *)row->chosen, n, n, 1);
     moe_cuda_copy_rows(cuda->stream, row->weights, n, row->mixed, n, n, 1);
-    moe_cuda_buddy_options options = {.count = b->count,
-                                      .buddies = b->buddies,
-                                      .max = b->max,
-                                      .max_replaced = b->max_replaced,
-                                      .search = b->search,
-                                      .tae_threshold = b->tae_threshold,
-                                      .margin_threshold = b->margin_threshold,
-                                      .tae_temperature = b->tae_temperature,
-                                      .residency_threshold = b->residency_threshold,
-                                      .own_weight = b->own_weight,
-                                      .drop_unserved = b->drop_unserved,
-                                      .stats = row->stats};
-    moe_cuda_buddy_route(cuda->stream, edit, &options);
+    moe_cuda_substitute(cuda->stream, edit, rules, row->counts);
 }
 
 /* Whether one kernel routes and lists the products. */
@@ -95,7 +83,7 @@ static void choose(moe_cuda_device *cuda, const moe_resident_experts *job, const
     moe_cuda_route_edit edit = {.n_rows = 1,
                                 .n_expert = route->n_expert,
                                 .n_used = route->n_used,
-                                .chosen = job->buddies != NULL ? row->chosen : job->picks,
+                                .chosen = job->substitution != NULL ? row->chosen : job->picks,
                                 .experts = row->chosen,
                                 .weights = row->mixed,
                                 .probs = row->probs,
@@ -103,11 +91,11 @@ static void choose(moe_cuda_device *cuda, const moe_resident_experts *job, const
                                 .renormalise = job->renormalise,
                                 .scale = route->scale,
                                 .bias = route->selection_bias};
-    if (job->buddies != NULL) {
-        take_buddies(cuda, job->buddies, &edit, row, job->picks);
+    if (job->substitution != NULL) {
+        substitute(cuda, job->substitution, &edit, row, job->picks);
     }
     moe_cuda_draft_routing routing = {
-        .fill = job->fill, .affinity = job->affinity, .n_missing = job->n_missing};
+        .fill = job->fill, .lists = job->lists, .n_missing = job->n_missing};
     moe_cuda_draft_route(cuda->stream, &edit, &routing);
 }
 

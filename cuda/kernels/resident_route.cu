@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Changes the routers' choices according to which experts are in the device's memory, without
- * asking the host: drafts that use only resident experts (SpecMoE, section 4) and, lossy, buddies
- * in place of missing experts (BuddyMoE, section 4). The results are those of
- * runtime/draft/draft_route.h and buddy.h, which state the rules.
+ * asking the host: a choice among resident experts (moe_resident_fill) and, lossy, substitution by
+ * a table (moe_substitution).
  *
  * A block is a row. Ranks are served one after the other, because each takes from what the ranks
  * before have left. The threads of a warp share the search for a rank's expert: the first of a list
@@ -186,8 +185,8 @@ __device__ static inline void stand_in(const moe_cuda_route_edit &edit,
         if (!is_missing(edit, wanted))
             continue;
         uint32_t expert = MOE_CUDA_EXPERT_NONE;
-        if (routing.fill == MOE_RESIDENT_FILL_AFFINITY)
-            expert = first_free(edit, row, routing.affinity + (size_t)wanted * edit.n_expert,
+        if (routing.fill == MOE_RESIDENT_FILL_LIST)
+            expert = first_free(edit, row, routing.lists + (size_t)wanted * edit.n_expert,
                                 edit.n_expert);
         __syncwarp();
         if (threadIdx.x == 0) {
@@ -207,7 +206,7 @@ __global__ __launch_bounds__(THREADS) void moe_draft_rows(moe_cuda_route_edit ed
     __shared__ row_shared row;
     begin_row(edit, &row);
     bool again = routing.fill == MOE_RESIDENT_FILL_ROUTER ||
-                 (routing.fill == MOE_RESIDENT_FILL_AFFINITY && routing.affinity == NULL) ||
+                 (routing.fill == MOE_RESIDENT_FILL_LIST && routing.lists == NULL) ||
                  (row.n_resident <= edit.n_used && routing.fill != MOE_RESIDENT_FILL_NONE);
     if (row.n_missing > 0 && again)
         choose_again(edit, &row);
@@ -225,7 +224,7 @@ void moe_cuda_draft_route(moe_cuda_stream stream, const moe_cuda_route_edit *edi
         MOE_LAUNCH(moe_draft_rows, edit->n_rows, THREADS, 0, stream, *edit, *routing);
 }
 
-/* ---- Buddies ---- */
+/* ---- Substitution ---- */
 
 /* -sum p log p / log n of the n picks, renormalised. */
 __device__ static inline float entropy_of(const moe_cuda_route_edit &edit, const row_shared *row,
@@ -271,36 +270,37 @@ __device__ static inline double margin_of(const moe_cuda_route_edit &edit, const
 /* Whether a gate leaves the row unchanged, because the router is too sure of its experts. One
  * thread. */
 __device__ static inline bool is_gated(const moe_cuda_route_edit &edit,
-                                       const moe_cuda_buddy_options &options, const row_shared *row)
+                                       const moe_substitution &rules, const row_shared *row)
 {
     const float *probs = edit.probs + (size_t)blockIdx.x * edit.n_expert;
-    if (row->n_requested > 1 && options.tae_threshold >= 0.0f &&
-        entropy_of(edit, row, probs, options.tae_temperature) <= options.tae_threshold)
+    if (row->n_requested > 1 && rules.entropy_threshold >= 0.0f &&
+        entropy_of(edit, row, probs, rules.entropy_temperature) <= rules.entropy_threshold)
         return true;
-    return margin_of(edit, row, probs) >= options.margin_threshold;
+    return margin_of(edit, row, probs) >= rules.margin_threshold;
 }
 
-/* Replaces missing experts in rank order, each by the first of its buddies that is free. The first
+/* Replaces missing experts in rank order, each by the first of its list that is free. The first
  * warp runs it. */
-__device__ static inline void take_buddies(const moe_cuda_route_edit &edit,
-                                           const moe_cuda_buddy_options &options, row_shared *row)
+__device__ static inline void substitute(const moe_cuda_route_edit &edit,
+                                         const moe_substitution &rules,
+                                         moe_cuda_substitution_counts *counts, row_shared *row)
 {
     uint32_t n_replaced = 0;
     uint32_t n_unserved = 0;
-    for (uint32_t k = 0; k < edit.n_used && n_replaced < options.max_replaced; k++) {
+    for (uint32_t k = 0; k < edit.n_used && n_replaced < rules.max_replaced; k++) {
         uint32_t wanted = row->experts[k];
         if (!is_missing(edit, wanted))
             continue;
-        uint32_t n = options.count[wanted];
-        n = options.search > 0 && options.search < n ? options.search : n;
-        uint32_t buddy = first_free(edit, row, options.buddies + (size_t)wanted * options.max, n);
-        n_replaced += buddy != MOE_CUDA_EXPERT_NONE;
-        n_unserved += buddy == MOE_CUDA_EXPERT_NONE;
+        uint32_t n = rules.count[wanted];
+        n = rules.search > 0 && rules.search < n ? rules.search : n;
+        uint32_t found = first_free(edit, row, rules.lists + (size_t)wanted * rules.max, n);
+        n_replaced += found != MOE_CUDA_EXPERT_NONE;
+        n_unserved += found == MOE_CUDA_EXPERT_NONE;
         __syncwarp();
-        if (threadIdx.x == 0 && buddy != MOE_CUDA_EXPERT_NONE) {
-            row->experts[k] = buddy;
-            row->taken[buddy / 32] |= 1u << (buddy % 32);
-        } else if (threadIdx.x == 0 && options.drop_unserved) {
+        if (threadIdx.x == 0 && found != MOE_CUDA_EXPERT_NONE) {
+            row->experts[k] = found;
+            row->taken[found / 32] |= 1u << (found % 32);
+        } else if (threadIdx.x == 0 && rules.drop_unserved) {
             row->experts[k] = MOE_CUDA_EXPERT_NONE;
             row->weights[k] = 0.0f;
         }
@@ -308,12 +308,12 @@ __device__ static inline void take_buddies(const moe_cuda_route_edit &edit,
     }
     if (threadIdx.x > 0)
         return;
-    if (n_replaced > 0 && options.own_weight)
+    if (n_replaced > 0 && rules.own_weight)
         mix(edit, row);
-    atomicAdd(&options.stats->n_replaced, n_replaced);
-    atomicAdd(&options.stats->n_unserved, n_unserved);
-    if (options.drop_unserved)
-        atomicAdd(&options.stats->n_dropped, n_unserved);
+    atomicAdd(&counts->n_replaced, n_replaced);
+    atomicAdd(&counts->n_unserved, n_unserved);
+    if (rules.drop_unserved)
+        atomicAdd(&counts->n_dropped, n_unserved);
 }
 
 typedef struct census {
@@ -326,8 +326,8 @@ typedef struct census {
 
 /* Counts the whole layer before any row changes. Decides by the number of distinct experts, because
  * each would be moved once, whether to leave the layer alone. One block. */
-__global__ __launch_bounds__(THREADS) void moe_buddy_census(moe_cuda_route_edit edit,
-                                                            moe_cuda_buddy_options options)
+__global__ __launch_bounds__(THREADS) void moe_substitution_census(
+    moe_cuda_route_edit edit, moe_substitution rules, moe_cuda_substitution_counts *counts)
 {
     __shared__ census all;
     for (uint32_t w = threadIdx.x; w < SET_WORDS; w += THREADS)
@@ -355,43 +355,43 @@ __global__ __launch_bounds__(THREADS) void moe_buddy_census(moe_cuda_route_edit 
     __syncthreads();
     if (threadIdx.x > 0)
         return;
-    bool idle = all.n_missing == 0 || options.max_replaced == 0;
-    float share = options.residency_threshold;
+    bool idle = all.n_missing == 0 || rules.max_replaced == 0;
+    float share = rules.missing_threshold;
     bool bypass =
         !idle && share < 1.0f && (float)all.n_distinct_missing >= share * (float)all.n_distinct;
-    options.stats->n_requested += all.n_requested;
-    options.stats->n_missing += all.n_missing;
-    options.stats->n_bypassed += bypass;
-    options.stats->leave_alone = idle || bypass;
+    counts->n_requested += all.n_requested;
+    counts->n_missing += all.n_missing;
+    counts->n_bypassed += bypass;
+    counts->leave_alone = idle || bypass;
 }
 
-__global__ __launch_bounds__(THREADS) void moe_buddy_rows(moe_cuda_route_edit edit,
-                                                          moe_cuda_buddy_options options)
+__global__ __launch_bounds__(THREADS) void moe_substitution_rows(
+    moe_cuda_route_edit edit, moe_substitution rules, moe_cuda_substitution_counts *counts)
 {
     __shared__ row_shared row;
-    if (options.stats->leave_alone)
+    if (counts->leave_alone)
         return;
     begin_row(edit, &row);
     if (row.n_missing == 0)
         return;
     if (threadIdx.x == 0) {
-        row.gated = is_gated(edit, options, &row);
+        row.gated = is_gated(edit, rules, &row);
         if (row.gated)
-            atomicAdd(&options.stats->n_gated, 1u);
+            atomicAdd(&counts->n_gated, 1u);
     }
     __syncthreads();
     if (row.gated)
         return;
     if (threadIdx.x < MOE_WARP)
-        take_buddies(edit, options, &row);
+        substitute(edit, rules, counts, &row);
     end_row(edit, &row);
 }
 
-void moe_cuda_buddy_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
-                          const moe_cuda_buddy_options *options)
+void moe_cuda_substitute(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
+                         const moe_substitution *rules, moe_cuda_substitution_counts *counts)
 {
     if (edit->n_rows == 0)
         return;
-    MOE_LAUNCH(moe_buddy_census, 1, THREADS, 0, stream, *edit, *options);
-    MOE_LAUNCH(moe_buddy_rows, edit->n_rows, THREADS, 0, stream, *edit, *options);
+    MOE_LAUNCH(moe_substitution_census, 1, THREADS, 0, stream, *edit, *rules, counts);
+    MOE_LAUNCH(moe_substitution_rows, edit->n_rows, THREADS, 0, stream, *edit, *rules, counts);
 }

@@ -160,48 +160,30 @@ typedef struct moe_cuda_route_edit {
 
 typedef struct moe_cuda_draft_routing {
     moe_resident_fill fill;
-    const uint16_t *affinity; /* [n_expert][n_expert] of this layer, or NULL: ROUTER instead */
-    uint32_t *n_missing;      /* out: [n_rows] of the picks, how many are not resident; or NULL */
+    const uint16_t *lists; /* [n_expert][n_expert] of this layer, or NULL: ROUTER instead */
+    uint32_t *n_missing;   /* out: [n_rows] of the picks, how many are not resident; or NULL */
 } moe_cuda_draft_routing;
 
-/* As moe_draft_route() of runtime/draft/draft_route.h, without its random fill, which only the host
- * has. */
+/* Puts resident experts in place of the others (moe_resident_fill). */
 void moe_cuda_draft_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
                           const moe_cuda_draft_routing *routing);
 
 /* Counts that grow; the caller zeroes them. Only the kernels use leave_alone. */
-typedef struct moe_cuda_buddy_stats {
+typedef struct moe_cuda_substitution_counts {
     uint32_t n_requested;
     uint32_t n_missing;
     uint32_t n_replaced;
     uint32_t n_dropped;
-    uint32_t n_gated;
+    uint32_t n_gated; /* rows of which the router was sure */
     uint32_t n_bypassed;
     uint32_t n_unserved;
     uint32_t leave_alone;
-} moe_cuda_buddy_stats;
+} moe_cuda_substitution_counts;
 
-/* Fields as in moe_buddy_list and moe_buddy_options. */
-typedef struct moe_cuda_buddy_options {
-    const uint32_t *count;   /* [n_expert] */
-    const uint16_t *buddies; /* [n_expert][max] */
-    uint32_t max;
-    uint32_t max_replaced;
-    uint32_t search;
-    float tae_threshold;
-    float margin_threshold;
-    float tae_temperature;
-    float residency_threshold;
-    bool own_weight;
-    bool drop_unserved;
-    moe_cuda_buddy_stats *stats;
-} moe_cuda_buddy_options;
-
-/* Lossy. As moe_buddy_apply() of runtime/lossy/buddy.h without novelty and the random baseline,
- * which only the host has. Entropies are doubles from the device's log and pow: if one differs from
+/* Lossy: moe_substitution. Entropies are doubles from the device's log and pow: if one differs from
  * the threshold only in its last bits, host and device may decide differently. */
-void moe_cuda_buddy_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
-                          const moe_cuda_buddy_options *options);
+void moe_cuda_substitute(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
+                         const moe_substitution *rules, moe_cuda_substitution_counts *counts);
 
 /* The host writes these structs and the kernels read them: both compilers must use one layout. */
 static_assert(sizeof(moe_cuda_kv_row) == 32 && offsetof(moe_cuda_kv_row, path) == 8 &&
@@ -220,7 +202,7 @@ static_assert(sizeof(moe_expert_address) == 32 && offsetof(moe_expert_address, o
               "the table of a recorded pass");
 static_assert(sizeof(moe_greatest) == 8 && offsetof(moe_greatest, share) == 4,
               "downloaded as they are");
-static_assert(sizeof(moe_cuda_buddy_stats) == 32, "counters of the kernels");
+static_assert(sizeof(moe_cuda_substitution_counts) == 32, "counters of the kernels");
 
 #ifdef __cplusplus
 }

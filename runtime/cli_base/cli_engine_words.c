@@ -206,11 +206,5 @@ int cli_engine_words(cli_engine_settings *s, const cli_options *options)
     if (code == CLI_EXIT_OK) {
         code = set_length_control(&s->lab, options->length_control);
     }
-    if (code == CLI_EXIT_OK) {
-        code = cli_lossy_budget(&s->lossy, &s->lab, options->expert_budget_mode);
-    }
-    if (code == CLI_EXIT_OK) {
-        code = cli_lossy_buddies(&s->lossy, options->buddy);
-    }
-    return code == CLI_EXIT_OK ? cli_lossy_low_bit(&s->lossy, options->low_bit) : code;
+    return code == CLI_EXIT_OK ? cli_lossy_words(&s->lossy, &s->lab, options) : code;
 }

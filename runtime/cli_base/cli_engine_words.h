@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The command's words for the engine ("--io uring", "--buddy rho=3,tae=0") as values of the
+/* The command's words for the engine ("--io uring", "--low-bit below=0.5") as values of the
  * library's enumerations and structs. */
 #ifndef CLI_ENGINE_WORDS_H
 #define CLI_ENGINE_WORDS_H

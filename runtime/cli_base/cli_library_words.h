@@ -7,8 +7,8 @@
 #include <stddef.h>
 
 /* Writes the message with flags instead of fields. It replaces names of fields anywhere (names that
- * are also English words only after "options."), and the text before the first colon ("buddy: 'x'
- * in ..."). Cuts the text at out's size. */
+ * are also English words only after "options."), and the text before the first colon ("io: 'x' in
+ * ..."). Cuts the text at out's size. */
 void cli_library_words(const char *message, char *out, size_t size);
 
 /* " (-c, -b)": the flags that a message about memory advises; or "". */

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli_options.h"
-
 /* Takes the next item off *text; false at the end. */
 static bool next_item(const char **text, char *item, size_t size)
 {
@@ -21,7 +19,7 @@ static bool next_item(const char **text, char *item, size_t size)
     return true;
 }
 
-int cli_lossy_budget(moe_lossy_options *lossy, moe_lab_options *lab, const char *text)
+static int read_budget(moe_lossy_options *lossy, moe_lab_options *lab, const char *text)
 {
     char item[32];
     while (text != NULL && next_item(&text, item, sizeof item)) {
@@ -126,9 +124,14 @@ static bool set_item(moe_lossy_options *b, char *item)
     return set_number(b, item, value);
 }
 
-int cli_lossy_buddies(moe_lossy_options *lossy, const char *text)
+static bool is_on(const char *text)
 {
-    if (text == NULL || strcmp(text, "off") == 0) {
+    return text != NULL && strcmp(text, "off") != 0;
+}
+
+static int read_buddies(moe_lossy_options *lossy, const char *text)
+{
+    if (!is_on(text)) {
         return CLI_EXIT_OK;
     }
     lossy->buddies = true;
@@ -163,9 +166,9 @@ static bool set_low_bit(moe_lossy_options *l, const char *item)
     return true;
 }
 
-int cli_lossy_low_bit(moe_lossy_options *lossy, const char *text)
+static int read_low_bit(moe_lossy_options *lossy, const char *text)
 {
-    if (text == NULL || strcmp(text, "off") == 0) {
+    if (!is_on(text)) {
         return CLI_EXIT_OK;
     }
     lossy->low_bit = true;
@@ -180,4 +183,18 @@ int cli_lossy_low_bit(moe_lossy_options *lossy, const char *text)
         }
     }
     return CLI_EXIT_OK;
+}
+
+int cli_lossy_words(moe_lossy_options *lossy, moe_lab_options *lab, const cli_options *options)
+{
+    int code = read_budget(lossy, lab, options->expert_budget_mode);
+    if (code == CLI_EXIT_OK) {
+        code = read_buddies(lossy, options->buddy);
+    }
+    return code == CLI_EXIT_OK ? read_low_bit(lossy, options->low_bit) : code;
+}
+
+bool cli_lossy_is_asked(const cli_options *options)
+{
+    return options->expert_budget > 0 || is_on(options->buddy) || is_on(options->low_bit);
 }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* --expert-budget-mode, --buddy and --low-bit: words and name=value, joined by commas. */
+/* The words of options of lossy modes: words and name=value, joined by commas. */
 #ifndef CLI_LOSSY_WORDS_H
 #define CLI_LOSSY_WORDS_H
 
 #include <moe/lab.h>
 #include <moe/lossy_modes.h>
 
-/* All return an exit code; errors have been printed. text NULL: changes nothing. */
-int cli_lossy_budget(moe_lossy_options *lossy, moe_lab_options *lab, const char *text);
-int cli_lossy_buddies(moe_lossy_options *lossy, const char *text);
-int cli_lossy_low_bit(moe_lossy_options *lossy, const char *text);
+#include "cli_options.h"
+
+/* Writes what the words say into the library's options. An exit code; errors have been printed. */
+int cli_lossy_words(moe_lossy_options *lossy, moe_lab_options *lab, const cli_options *options);
+/* Whether any of the modes is asked for. */
+bool cli_lossy_is_asked(const cli_options *options);
 
 #endif

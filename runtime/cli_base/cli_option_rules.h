@@ -11,7 +11,7 @@
  *     Names are those of the table, separated by spaces; the first list is of the options that are
  *     constrained, the second of those that they need (one of them is enough) or exclude (every
  *     one of them). A name may be followed by values: "--io=sync|threads" holds when the option is
- *     given and each of its parts between commas is one of the values, "--buddy!=off" when it is
+ *     given and each of its parts between commas is one of the values, "--low-bit!=off" when it is
  *     given and that is not so. A value with a colon ("model:FILE") stands for all that begin like
  *     it; numbers are compared as numbers. Defaults are not looked at: an option that is not given
  *     holds nothing. "when" and "unless", in the same form, restrict the row to command lines where
@@ -42,7 +42,7 @@ extern const size_t cli_n_option_rules;
 /* An exit code; an error names both options. */
 int cli_option_rules_check(const cli_options *options, unsigned command, const char *title);
 
-/* The first name of a list such as "--io=sync|threads --buddy", and its values as they stand;
+/* The first name of a list such as "--io=sync|threads --low-bit", and its values as they stand;
  * *values is NULL without any, *differs tells "!=". Returns what follows in the list, or NULL. */
 const char *cli_option_rule_term(const char *list, char name[32], char values[96], bool *differs);
 

@@ -3,26 +3,13 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
-
-static const moe_lossy_options lossy_defaults = {.struct_size = sizeof lossy_defaults,
-                                                 .buddies_max_replaced = 3,
-                                                 .buddies_own_weight = true,
-                                                 .buddies_max = 4,
-                                                 .buddies_tae_percentile = 15,
-                                                 .buddies_alpha = 0.95f,
-                                                 .buddies_margin = 2.0f,
-                                                 .buddies_beta = 1.0f,
-                                                 .low_bit_below = 1.0f,
-                                                 .low_bit_share = 0.5,
-                                                 .buddies_kappa = 1.0f,
-                                                 .buddies_epsilon = 1.0f,
-                                                 .buddies_temperature = 1.0f};
+#include "runtime/lossy/lossy.h"
 
 static const moe_lab_options lab_defaults = {.struct_size = sizeof lab_defaults};
 
 void moe_lossy_options_init_sized(moe_lossy_options *options, size_t struct_size)
 {
-    moe_struct_init(&moe_kind_lossy_options, options, struct_size, &lossy_defaults);
+    moe_struct_init(&moe_kind_lossy_options, options, struct_size, &moe_lossy_defaults);
 }
 
 void moe_lab_options_init_sized(moe_lab_options *options, size_t struct_size)
@@ -32,7 +19,7 @@ void moe_lab_options_init_sized(moe_lab_options *options, size_t struct_size)
 
 int moe_option_set_take(moe_option_set *set, const moe_engine_options *given, moe_error *err)
 {
-    *set = (moe_option_set){.lossy = lossy_defaults, .lab = lab_defaults};
+    *set = (moe_option_set){.lossy = moe_lossy_defaults, .lab = lab_defaults};
     int status = moe_struct_take(&moe_kind_engine_options, &set->options, given, err);
     if (status == MOE_OK && set->options.lossy != NULL) {
         status = moe_struct_take(&moe_kind_lossy_options, &set->lossy, set->options.lossy, err);

@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Lossy: a resident buddy replaces a missing expert (BuddyMoE, section 4). */
+/* Lossy: a resident buddy replaces a missing expert (BuddyMoE, section 4): the method, and the mode
+ * of an engine that uses it. */
 #ifndef MOE_LOSSY_BUDDY_H
 #define MOE_LOSSY_BUDDY_H
 
+#include <moe/lossy_modes.h>
+#include <moe/types.h>
+
 #include "runtime/base/random.h"
+#include "runtime/device/device.h"
+#include "runtime/pass/pass.h"
 #include "runtime/pass/route_edit.h"
+#include "runtime/sidecar/calibration.h"
 
 /* The buddies of every expert of one layer, by descending q. */
 typedef struct moe_buddy_list {
@@ -78,5 +85,30 @@ void moe_buddy_apply(const moe_buddy_list *list, const moe_buddy_options *option
  * renormalised; k >= 2. */
 float moe_routing_entropy(const float *probs, const uint32_t *experts, uint32_t k,
                           float temperature);
+
+/* ---- The mode of an engine (buddy_mode.c) ---- */
+
+typedef struct moe_buddies moe_buddies;
+
+/* All of it must outlive the mode. */
+typedef struct moe_buddy_parts {
+    moe_runner *runner; /* with its config and path at open, complete at moe_buddies_edit() */
+    const moe_tensor_map *map;
+    const moe_calibration *calibration; /* NULL: a failure that says what is missing */
+} moe_buddy_parts;
+
+int moe_buddies_check(const moe_lossy_options *options, moe_error *err);
+int moe_buddies_open(moe_buddies **out, const moe_buddy_parts *parts,
+                     const moe_engine_options *options, moe_error *err);
+void moe_buddies_close(moe_buddies **buddies);
+void moe_buddies_edit(moe_buddies *buddies, moe_route_edit *edit);
+const moe_buddy_stats *moe_buddies_get_stats(const moe_buddies *buddies);
+/* Remembers the counts, or goes back to those that were remembered. */
+void moe_buddies_keep_stats(moe_buddies *buddies);
+void moe_buddies_forget_stats(moe_buddies *buddies);
+/* Whether moe_substitution says all that they do; and what it says of a layer, with lists in host
+ * memory. */
+bool moe_buddies_are_substitution(const moe_buddies *buddies);
+moe_substitution moe_buddies_substitution(const moe_buddies *buddies, uint32_t layer);
 
 #endif

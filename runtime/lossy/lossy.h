@@ -5,6 +5,7 @@
 #ifndef MOE_LOSSY_LOSSY_H
 #define MOE_LOSSY_LOSSY_H
 
+#include <moe/lossy_modes.h>
 #include <moe/statistics.h>
 #include <moe/status.h>
 #include <moe/types.h>
@@ -13,7 +14,6 @@
 #include "runtime/lossy/expert_budget.h"
 #include "runtime/lossy/low_bit.h"
 #include "runtime/lossy/quality_meter.h"
-#include "runtime/lossy/transfer_beta.h"
 #include "runtime/pass/pass_hooks.h"
 #include "runtime/pass/route_rules.h"
 #include "runtime/sidecar/calibration.h"
@@ -36,26 +36,19 @@ struct moe_lossy {
     /* True if the oracle ranks the budget, or the budget's error is to be measured. The owner must
      * then add the hook that computes layers exactly (runtime/lab/budget_exact.h). */
     bool measured;
-    bool has_budget, has_buddies;
+    bool has_budget;
     moe_expert_budget budget;
     const uint64_t *calibration_counts; /* [n_layer][n_expert] or NULL */
-    moe_buddy_options buddy;
-    moe_buddy_list *lists;   /* [n_layer] or NULL */
-    const float *tae;        /* [n_layer][MOE_PERCENTILES] or NULL */
-    uint32_t tae_percentile; /* 0: no gate */
-    moe_low_bit *low_bit;    /* or NULL */
+    moe_buddies *buddies;               /* or NULL */
+    moe_low_bit *low_bit;               /* or NULL */
     /* Changed by passes. */
     float *counts;  /* [n_expert] */
     float *scratch; /* [2 * n_expert] */
     bool *resident; /* [n_expert] of the current layer */
-    uint8_t *hops;  /* likewise, for hop_penalty < 1 (buddy.h); or NULL */
-    moe_transfer_beta transfer;
-    moe_random random;
     moe_quality_meter meter;
     float *kept; /* [rows][n_vocab]: logits of a metered pass */
     size_t kept_capacity;
     moe_budget_stats budget_stats;
-    moe_buddy_stats buddy_stats;
 };
 
 /* *out stays NULL if the options ask for none of them. */
@@ -65,6 +58,8 @@ int moe_lossy_open(moe_lossy **out, const moe_lossy_parts *parts, const moe_engi
 int moe_lossy_attach(moe_lossy *lossy, const moe_route_rules *rules, moe_error *err);
 /* Call it when no pass runs any more. */
 void moe_lossy_close(moe_lossy **lossy);
+/* The options' defaults, and what is wrong with options. */
+extern const moe_lossy_options moe_lossy_defaults;
 int moe_lossy_check(const moe_engine_options *options, moe_error *err);
 /* True while the modes act: requested, and within the quality limit. */
 static inline bool moe_lossy_acts(const moe_lossy *lossy)
@@ -75,14 +70,18 @@ static inline bool moe_lossy_acts(const moe_lossy *lossy)
  * those that are resident now. */
 void moe_lossy_edit_routes(moe_lossy *lossy, const moe_pass *pass, uint32_t layer,
                            const bool *resident);
-/* Whether a device can edit the routes by itself: only buddies act, by rules that it knows
- * (moe_resident_buddies of device.h). NULL is allowed. */
+/* Whether a device can edit the routes by itself: the modes do nothing but substitution by lists.
+ * NULL is allowed. */
 bool moe_lossy_is_recordable(const moe_lossy *lossy);
+/* Then: the rules of a layer, with lists in host memory. */
+moe_substitution moe_lossy_substitution(const moe_lossy *lossy, uint32_t layer);
+/* ... and the counts of edits: remembers them, or goes back to those that were remembered. */
+void moe_lossy_keep_counts(moe_lossy *lossy);
+void moe_lossy_forget_counts(moe_lossy *lossy);
 /* Whether the options ask for any mode. */
 bool moe_lossy_is_asked(const moe_engine_options *options);
-/* The most buddies that an expert may have by these options; 0: none are requested. */
-uint32_t moe_lossy_most_buddies(const moe_engine_options *options);
-float moe_lossy_tae_threshold(const moe_lossy *lossy, uint32_t layer);
+/* How long lists of substitutes may be by these options; 0: there are none. */
+uint32_t moe_lossy_longest_list(const moe_engine_options *options);
 /* Runs the lossy pass. If must_compare is set, and for the share of passes that the meter picks,
  * then runs the exact pass and compares the logits of their first 64 rows, row by row. (If the
  * exact pass ran first, it would load experts that the lossy one should miss.) The exact pass keeps

@@ -4,16 +4,121 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include <moe/lab.h>
 #include <moe/moe.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/lossy/lossy_options.h"
 #include "runtime/pass/runner.h"
 
 #define DEFAULT_SHARE 0.02
 #define METER_SEED    0x9a11u
-#define RANDOM_SEED   0xb0ddu
+
+/* ---- Options ---- */
+
+const moe_lossy_options moe_lossy_defaults = {.struct_size = sizeof moe_lossy_defaults,
+                                              .buddies_max_replaced = 3,
+                                              .buddies_own_weight = true,
+                                              .buddies_max = 4,
+                                              .buddies_tae_percentile = 15,
+                                              .buddies_alpha = 0.95f,
+                                              .buddies_margin = 2.0f,
+                                              .buddies_beta = 1.0f,
+                                              .low_bit_below = 1.0f,
+                                              .low_bit_share = 0.5,
+                                              .buddies_kappa = 1.0f,
+                                              .buddies_epsilon = 1.0f,
+                                              .buddies_temperature = 1.0f};
+
+static bool is_measured(const moe_engine_options *o)
+{
+    return o->lab->budget_oracle || o->lab->budget_error;
+}
+
+static moe_expert_budget budget_of(const moe_engine_options *o)
+{
+    const moe_lossy_options *l = o->lossy;
+    return (moe_expert_budget){
+        .n_experts = l->expert_budget,
+        .ranking = o->lab->budget_oracle                          ? MOE_BUDGET_ORACLE
+                   : l->budget_order == MOE_BUDGET_BY_CALIBRATION ? MOE_BUDGET_STATIC
+                                                                  : MOE_BUDGET_ROUTER,
+        .coverage = l->budget_truncates ? MOE_BUDGET_TRUNCATE : MOE_BUDGET_SUBSTITUTE,
+        .resident_is_free = l->budget_free_resident};
+}
+
+/* Refuses options that say how a budget is kept when there is no budget. */
+static int check_budget(const moe_engine_options *o, moe_error *err)
+{
+    const moe_lossy_options *l = o->lossy;
+    bool has_settings = l->budget_order != MOE_BUDGET_BY_ROUTER || l->budget_truncates ||
+                        l->budget_free_resident || is_measured(o);
+    if (l->expert_budget == 0 && has_settings) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "an expert budget's mode acts on an expert budget, "
+                        "and there is none (options.lossy.expert_budget)");
+    }
+    if (is_measured(o) && l->budget_free_resident) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.lossy.budget_free_resident cannot go with "
+                        "options.lab.budget_oracle or budget_error: their exact computation "
+                        "brings in what would not be resident");
+    }
+    return MOE_OK;
+}
+
+static int check_low_bit(const moe_engine_options *o, moe_error *err)
+{
+    const moe_lossy_options *l = o->lossy;
+    if (!(l->low_bit_below > 0.0f && l->low_bit_below <= 1.0f)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.lossy.low_bit_below must be above 0 and at most 1, not %g",
+                        (double)l->low_bit_below);
+    }
+    if (!(l->low_bit_share > 0.0 && l->low_bit_share < 1.0)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.lossy.low_bit_share must be above 0 and below 1, not %g",
+                        l->low_bit_share);
+    }
+    if (o->lab->offload != MOE_OFFLOAD_AUTO) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.lossy.low_bit stands in for experts that a cache lacks, and "
+                        "options.lab.offload asks for a baseline without one");
+    }
+    return MOE_OK;
+}
+
+bool moe_lossy_is_asked(const moe_engine_options *o)
+{
+    return o->lossy->expert_budget > 0 || o->lossy->buddies || o->lossy->low_bit;
+}
+
+int moe_lossy_check(const moe_engine_options *options, moe_error *err)
+{
+    const moe_lossy_options *o = options->lossy;
+    MOE_TRY(check_budget(options, err));
+    MOE_TRY(moe_buddies_check(o, err));
+    if (o->low_bit) {
+        MOE_TRY(check_low_bit(options, err));
+    }
+    if (!moe_lossy_is_asked(options) && (o->quality_limit != 0.0 || o->quality_share != 0.0)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "a quality limit or share acts on lossy modes, and none is on "
+                        "(options.lossy.expert_budget, options.lossy.buddies, "
+                        "options.lossy.low_bit)");
+    }
+    if (!(o->quality_limit >= 0.0) || !(o->quality_share >= 0.0 && o->quality_share <= 1.0)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "the quality limit is a KL of 0 or more, its share of positions is in "
+                        "[0, 1]");
+    }
+    return MOE_OK;
+}
+
+uint32_t moe_lossy_longest_list(const moe_engine_options *o)
+{
+    return o->lossy->buddies ? o->lossy->buddies_max : 0;
+}
 
 /* ---- Opening ---- */
 
@@ -21,8 +126,8 @@ static int open_budget(moe_lossy *l, const moe_engine_options *o, moe_error *err
 {
     const moe_model_config *c = l->parts.runner->config;
     uint32_t n_experts = o->lossy->expert_budget;
-    l->budget = moe_lossy_budget(o);
-    l->measured = moe_lossy_is_measured(o);
+    l->budget = budget_of(o);
+    l->measured = is_measured(o);
     l->has_budget = true;
     if (n_experts < c->n_expert_used) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
@@ -37,42 +142,6 @@ static int open_budget(moe_lossy *l, const moe_engine_options *o, moe_error *err
     }
     l->calibration_counts = l->parts.calibration->counts;
     return MOE_OK;
-}
-
-static int open_buddies(moe_lossy *l, const moe_engine_options *o, moe_error *err)
-{
-    const moe_model_config *c = l->parts.runner->config;
-    const moe_calibration *calibration = l->parts.calibration;
-    const moe_lossy_options *settings = o->lossy;
-    l->has_buddies = true;
-    l->buddy = moe_lossy_buddies(settings);
-    l->buddy.random_source = &l->random;
-    l->tae_percentile = settings->buddies_tae_percentile;
-    int status = calibration == NULL
-                     ? moe_calibration_fail_missing("options.lossy.buddies", o, err)
-                     : moe_calibration_need_tables(calibration, l->parts.runner->model_path,
-                                                   "buddy substitution", err);
-    if (status != MOE_OK) {
-        return status;
-    }
-    l->tae = calibration->tae;
-    moe_transfer_beta_init(&l->transfer, settings->buddies_transfer);
-    if (l->buddy.hop_penalty < 1.0f) {
-        l->hops = moe_calloc(c->n_expert, sizeof *l->hops);
-        status = l->hops != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for buddies");
-    }
-    l->lists = moe_calloc(c->n_layer, sizeof *l->lists);
-    if (l->lists == NULL) {
-        return moe_fail(err, MOE_ERR_MEMORY, "no memory for buddy lists");
-    }
-    for (uint32_t i = 0; i < c->n_layer && status == MOE_OK; i++) {
-        const float *together = (settings->buddies_weighted ? calibration->coactivation_weighted
-                                                            : calibration->coactivation) +
-                                (size_t)i * c->n_expert * c->n_expert;
-        status = moe_buddy_list_build(&l->lists[i], together, c->n_expert, settings->buddies_alpha,
-                                      settings->buddies_max, settings->buddies_epsilon, err);
-    }
-    return status;
 }
 
 int moe_lossy_open(moe_lossy **out, const moe_lossy_parts *parts, const moe_engine_options *o,
@@ -93,7 +162,6 @@ int moe_lossy_open(moe_lossy **out, const moe_lossy_parts *parts, const moe_engi
     l->resident = moe_calloc(l->n_expert, sizeof *l->resident);
     l->counts = moe_calloc(l->n_expert, sizeof *l->counts);
     l->scratch = moe_calloc(2 * (size_t)l->n_expert, sizeof *l->scratch);
-    moe_random_seed(&l->random, RANDOM_SEED);
     moe_quality_meter_init(&l->meter, share > 0.0 ? share : DEFAULT_SHARE, o->lossy->quality_limit,
                            METER_SEED);
     int status = MOE_OK;
@@ -104,7 +172,8 @@ int moe_lossy_open(moe_lossy **out, const moe_lossy_parts *parts, const moe_engi
         status = open_budget(l, o, err);
     }
     if (status == MOE_OK && o->lossy->buddies) {
-        status = open_buddies(l, o, err);
+        const moe_buddy_parts of = {parts->runner, parts->map, parts->calibration};
+        status = moe_buddies_open(&l->buddies, &of, o, err);
     }
     if (status == MOE_OK && parts->copies != NULL) {
         status = moe_low_bit_create(&l->low_bit, parts->runner, parts->copies,
@@ -124,12 +193,8 @@ void moe_lossy_close(moe_lossy **lossy)
     if (l == NULL) {
         return;
     }
-    for (uint32_t i = 0; l->lists != NULL && i < l->n_layer; i++) {
-        moe_buddy_list_free(&l->lists[i]);
-    }
-    free(l->lists);
+    moe_buddies_close(&l->buddies);
     free(l->resident);
-    free(l->hops);
     free(l->counts);
     free(l->scratch);
     free(l->kept);
@@ -142,34 +207,23 @@ void moe_lossy_close(moe_lossy **lossy)
 
 bool moe_lossy_is_recordable(const moe_lossy *l)
 {
-    return l != NULL && l->has_buddies && !l->has_budget && !l->buddy.random &&
-           l->buddy.novelty == 0.0f && l->buddy.reuse == 0.0f && l->hops == NULL &&
-           l->transfer.budget == 0 && !l->measured && l->low_bit == NULL;
+    return l != NULL && l->buddies != NULL && moe_buddies_are_substitution(l->buddies) &&
+           !l->has_budget && !l->measured && l->low_bit == NULL;
 }
 
-float moe_lossy_tae_threshold(const moe_lossy *l, uint32_t layer)
+moe_substitution moe_lossy_substitution(const moe_lossy *l, uint32_t layer)
 {
-    return l->tae_percentile > 0 ? l->tae[(size_t)layer * MOE_PERCENTILES + l->tae_percentile - 1]
-                                 : -1.0f;
+    return moe_buddies_substitution(l->buddies, layer);
 }
 
-/* Sets the layer's beta by the misses of earlier passes. */
-static float follow_budget(moe_lossy *l, const moe_route_edit *edit)
+void moe_lossy_keep_counts(moe_lossy *l)
 {
-    const moe_expert_ref *experts = l->parts.map->layers[edit->layer].experts;
-    uint64_t bytes = 0;
-    for (uint32_t e = 0; e < l->n_expert; e++) {
-        bytes += moe_expert_ref_bytes(&experts[e]);
-    }
-    uint32_t n_requested;
-    uint32_t n_missing;
-    moe_buddy_count(edit, &n_requested, &n_missing);
-    if (n_requested > 0) {
-        moe_transfer_beta_note(&l->transfer, edit->layer, n_missing, n_requested,
-                               bytes / l->n_expert);
-    }
-    float beta = moe_transfer_beta_get(&l->transfer);
-    return beta < l->buddy.residency_threshold ? beta : l->buddy.residency_threshold;
+    moe_buddies_keep_stats(l->buddies);
+}
+
+void moe_lossy_forget_counts(moe_lossy *l)
+{
+    moe_buddies_forget_stats(l->buddies);
 }
 
 static void edit_layer(moe_lossy *l, moe_route_edit *edit)
@@ -181,17 +235,8 @@ static void edit_layer(moe_lossy *l, moe_route_edit *edit)
         l->budget.counts = l->counts;
         moe_expert_budget_apply(&l->budget, edit, l->scratch, &l->budget_stats);
     }
-    if (l->has_buddies) {
-        moe_buddy_options options = l->buddy;
-        options.tae_threshold = moe_lossy_tae_threshold(l, edit->layer);
-        if (l->transfer.budget > 0) {
-            options.residency_threshold = follow_budget(l, edit);
-        }
-        if (l->hops != NULL) {
-            moe_expert_store_hops(l->parts.runner->experts, edit->layer, l->hops);
-            options.hops = l->hops;
-        }
-        moe_buddy_apply(&l->lists[edit->layer], &options, edit, &l->buddy_stats);
+    if (l->buddies != NULL) {
+        moe_buddies_edit(l->buddies, edit);
     }
 }
 
@@ -232,16 +277,17 @@ void moe_lossy_get_stats(const moe_lossy *l, moe_lossy_stats *stats)
         return;
     }
     const moe_budget_stats *b = &l->budget_stats;
-    const moe_buddy_stats *y = &l->buddy_stats;
+    const moe_buddy_stats y =
+        l->buddies != NULL ? *moe_buddies_get_stats(l->buddies) : (moe_buddy_stats){0};
     const moe_low_bit_stats z =
         l->low_bit != NULL ? *moe_low_bit_get_stats(l->low_bit) : (moe_low_bit_stats){0};
     *stats =
         (moe_lossy_stats){.on = !l->meter.exceeded,
-                          .picks = l->has_budget    ? b->n_picks /* before it drops any */
-                                   : l->has_buddies ? y->n_requested
-                                                    : z.n_picks,
-                          .replaced = b->n_replaced + y->n_replaced,
-                          .dropped = b->n_dropped + y->n_dropped,
+                          .picks = l->has_budget        ? b->n_picks /* before it drops any */
+                                   : l->buddies != NULL ? y.n_requested
+                                                        : z.n_picks,
+                          .replaced = b->n_replaced + y.n_replaced,
+                          .dropped = b->n_dropped + y.n_dropped,
                           .experts_natural = b->n_experts_natural,
                           .experts_used = b->n_experts_used,
                           .mass_kept = b->mass_natural > 0.0 ? b->mass_kept / b->mass_natural : 1.0,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Lossy: the threshold beta of buddies' residency gate from a budget of transfers (BuddyMoE,
+/* Lossy: the threshold beta of a residency gate from a budget of transfers (BuddyMoE,
  * section 3.1: choose beta so that the missing experts of the layers that are left unchanged,
  * n_missing times the bytes of an expert, stay within the budget).
  *

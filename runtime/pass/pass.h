@@ -82,7 +82,7 @@ typedef bool (*moe_row_greatest_fn)(uint32_t row, const moe_greatest *greatest, 
 
 typedef enum moe_pass_kind {
     MOE_PASS_EXACT,
-    MOE_PASS_LOSSY, /* an expert budget or buddies may change what the routers chose */
+    MOE_PASS_LOSSY, /* lossy modes may change what the routers chose */
     MOE_PASS_DRAFT  /* only resident experts; moves nothing, counts nothing */
 } moe_pass_kind;
 

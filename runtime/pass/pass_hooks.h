@@ -20,7 +20,7 @@ typedef enum moe_hook_order {
     MOE_HOOK_REPLAY,   /* puts a recorded routing in place of the routers' */
     MOE_HOOK_NATURAL,  /* computes a layer as the routers chose, to compare with */
     MOE_HOOK_DRAFT,    /* restricts drafts to resident experts; notes the routing of other passes */
-    MOE_HOOK_EDIT,     /* changes the routers' choices: budgets, buddies */
+    MOE_HOOK_EDIT,     /* changes the routers' choices */
     MOE_HOOK_OVERLAP,  /* asks for the next layer's experts by an oracle */
     MOE_HOOK_OBSERVE,  /* sees the final choice */
     MOE_HOOK_STAND_IN  /* takes experts out of the layer's plan, to compute them by itself */

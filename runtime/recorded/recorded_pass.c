@@ -82,7 +82,7 @@ uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_program *
     const moe_model_config *config = program->config;
     static const uint16_t some;
     moe_recorded_table_options lossy = {.max_rows = 1,
-                                        .max_buddies = moe_lossy_most_buddies(options)};
+                                        .longest_list = moe_lossy_longest_list(options)};
     uint64_t bytes = 0;
     bool has_affinity;
     if (!moe_program_is_recordable(program, device)) {
@@ -95,7 +95,7 @@ uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_program *
     }
     if (keeps_experts) {
         bytes += moe_recorded_table_bytes(config, &exact);
-        bytes += lossy.max_buddies > 0 ? moe_recorded_table_bytes(config, &lossy) : 0;
+        bytes += lossy.longest_list > 0 ? moe_recorded_table_bytes(config, &lossy) : 0;
     }
     return bytes;
 }
@@ -141,20 +141,6 @@ static moe_weight shape_of(const moe_tensor_map *map, uint32_t layer, moe_expert
                         .row_bytes = moe_dtype_row_bytes(ref->type, ref->n_in)};
 }
 
-/* The rules without the tables. */
-static moe_resident_buddies rules_of(const moe_lossy *lossy, uint32_t layer)
-{
-    const moe_buddy_options *o = &lossy->buddy;
-    return (moe_resident_buddies){.max_replaced = o->max_replaced,
-                                  .search = o->search,
-                                  .tae_threshold = moe_lossy_tae_threshold(lossy, layer),
-                                  .margin_threshold = o->margin_threshold,
-                                  .tae_temperature = o->tae_temperature,
-                                  .residency_threshold = o->residency_threshold,
-                                  .own_weight = o->weight == MOE_BUDDY_OWN,
-                                  .drop_unserved = o->drop_unserved};
-}
-
 /* Computes the routed experts of a layer while it is being recorded. */
 static int serve_layer(void *user, moe_runner *runner, uint32_t layer, const float **mixed,
                        moe_error *err)
@@ -162,7 +148,7 @@ static int serve_layer(void *user, moe_runner *runner, uint32_t layer, const flo
     const moe_recorded_pass *r = user;
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
-    moe_resident_buddies buddies = {0};
+    moe_substitution substitution = {0};
     const moe_op *op = moe_experts_op(runner, layer);
     moe_resident_experts experts = {.route = moe_route_of_layer(runner, layer),
                                     .fill = r->fill,
@@ -187,9 +173,9 @@ static int serve_layer(void *user, moe_runner *runner, uint32_t layer, const flo
         experts.renormalise = r->parts->rules->mixing[layer].renormalise;
     }
     if (r->kind == MOE_RECORDED_LOSSY) {
-        buddies = rules_of(r->parts->lossy, layer);
+        substitution = moe_lossy_substitution(r->parts->lossy, layer);
     }
-    moe_recorded_table_fill(&r->table, runner, layer, r->first, &experts, &buddies);
+    moe_recorded_table_fill(&r->table, runner, layer, r->first, &experts, &substitution);
     return device->recording->resident_experts(device, &experts, err);
 }
 
@@ -457,11 +443,10 @@ static int take_results(moe_recorded_pass *r, const moe_pass *pass, bool *done, 
 {
     bool last;
     MOE_TRY(moe_recorded_table_download(&r->table, r->runner->device, err));
-    moe_buddy_stats counts = {0};
-    counts = r->parts->lossy->buddy_stats;
+    moe_lossy_keep_counts(r->parts->lossy);
     r->n_played++;
     if (has_missed(r) || !edit_again(r, pass)) {
-        r->parts->lossy->buddy_stats = counts;
+        moe_lossy_forget_counts(r->parts->lossy);
         r->n_missed++;
         wait_longer(r);
         *done = false;
@@ -567,7 +552,7 @@ static int take_over(void *context, moe_runner *runner, const moe_pass *pass, bo
 static moe_resident_fill fill_of(const moe_speculation *s, moe_recorded_kind kind)
 {
     return kind != MOE_RECORDED_DRAFT           ? MOE_RESIDENT_FILL_NONE
-           : s->fill == MOE_DRAFT_FILL_AFFINITY ? MOE_RESIDENT_FILL_AFFINITY
+           : s->fill == MOE_DRAFT_FILL_AFFINITY ? MOE_RESIDENT_FILL_LIST
            : s->fill == MOE_DRAFT_FILL_ROUTER   ? MOE_RESIDENT_FILL_ROUTER
                                                 : MOE_RESIDENT_FILL_NONE;
 }
@@ -632,10 +617,10 @@ static int open_one(moe_recorded_passes *passes, moe_recorded_kind kind, moe_err
         options.affinity = parts->speculation->affinity;
     }
     if (kind == MOE_RECORDED_LOSSY) {
-        options.buddies = parts->lossy->lists;
+        options.substitutes = parts->lossy;
         for (uint32_t l = 0; l < c->n_layer; l++) {
-            uint32_t max = options.buddies[l].max;
-            options.max_buddies = max > options.max_buddies ? max : options.max_buddies;
+            const uint32_t max = moe_lossy_substitution(parts->lossy, l).max;
+            options.longest_list = max > options.longest_list ? max : options.longest_list;
         }
     }
     r->hook = (moe_pass_hook){.order = MOE_HOOK_RECORDED,

@@ -7,7 +7,7 @@
  *             logits: if all picks were in reach, which is known at the end, these are those of
  *             routing by the host; otherwise the host serves the first layer with one that was not,
  *             and the device goes on behind it
- *    lossy    of one row: buddies replace missing experts; if one has none, the pass runs again
+ *    lossy    of one row: others replace missing experts; if one has none, the pass runs again
  *
  * In reach of an exact pass are experts on the device and, where that is not slower
  * (moe_recorded_parts.read_in_place), those in page-locked slots of the host: kernels read them
@@ -52,7 +52,7 @@ uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_program *
  *
  * A kind is not added, and the host routes all its passes, if the device does not record. The same
  * holds for drafts without a self draft, in trees, or with random stand-ins; for other kinds if no
- * expert is kept; and for lossy passes unless only buddies act, by rules that devices know.
+ * expert is kept; and for lossy passes unless all that is done is substitution by lists.
  *
  * The hook leaves a single pass to the host if passes of its form are not recorded (more rows, rows
  * without logits, ..), if earlier passes were tried and experts were missing, or once the device

@@ -10,15 +10,15 @@
 
 /* ---- Memory ---- */
 
-static size_t results_words(const moe_model_config *c, uint32_t n_rows, bool has_buddies)
+static size_t results_words(const moe_model_config *c, uint32_t n_rows, bool substitutes)
 {
     size_t picks = (size_t)c->n_layer * n_rows * c->n_expert_used;
-    size_t more = has_buddies ? (size_t)c->n_layer * c->n_expert + picks : 0;
+    size_t more = substitutes ? (size_t)c->n_layer * c->n_expert + picks : 0;
     return 2 * picks + c->n_layer + more;
 }
 
-/* Buddies of a layer: each expert's number of them, and their ids. */
-static size_t buddies_bytes(const moe_model_config *c, uint32_t max)
+/* Substitutes in a layer: how many each expert has, and which. */
+static size_t lists_bytes(const moe_model_config *c, uint32_t max)
 {
     return moe_align64(c->n_expert * sizeof(uint32_t)) +
            moe_align64((size_t)c->n_expert * max * sizeof(uint16_t));
@@ -36,7 +36,7 @@ static void lay_out(moe_recorded_table *t, const moe_model_config *c,
     size_t n = c->n_expert;
     t->config = c;
     t->has_affinity = o->affinity != NULL;
-    t->max_buddies = o->max_buddies;
+    t->longest_list = o->longest_list;
     t->max_rows = o->max_rows;
     t->n_rows = 1;
     t->layer_bytes = moe_align64(n * (sizeof(moe_expert_address) + sizeof(bool)));
@@ -45,14 +45,14 @@ static void lay_out(moe_recorded_table *t, const moe_model_config *c,
     t->ranges_at = t->spares_at + (o->stops ? MOE_MOST_OFFERS * sizeof *t->spares : 0);
     t->taken_at = t->ranges_at + (o->stops ? moe_align64(c->n_layer * sizeof *t->ranges) : 0);
     t->results_at = t->taken_at + (o->stops ? MOE_MOST_OFFERS * sizeof(uint32_t) : 0);
-    t->results_bytes = results_words(c, o->max_rows, t->max_buddies > 0) * sizeof(uint32_t);
+    t->results_bytes = results_words(c, o->max_rows, t->longest_list > 0) * sizeof(uint32_t);
     t->stops = o->stops;
     t->stop_at = t->results_at + moe_align64(t->results_bytes);
     t->substitutes_at =
         t->stop_at + (t->stops ? moe_align64(1) + 2 * kept_bytes(c, t->max_rows) : 0);
     t->bytes = t->substitutes_at;
     t->bytes += t->has_affinity ? c->n_layer * n * n * sizeof(uint16_t) : 0;
-    t->bytes += t->max_buddies > 0 ? c->n_layer * buddies_bytes(c, t->max_buddies) : 0;
+    t->bytes += t->longest_list > 0 ? c->n_layer * lists_bytes(c, t->longest_list) : 0;
 }
 
 uint64_t moe_recorded_table_bytes(const moe_model_config *config,
@@ -63,21 +63,22 @@ uint64_t moe_recorded_table_bytes(const moe_model_config *config,
     return t.bytes;
 }
 
-static int upload_buddies(moe_recorded_table *t, moe_device *device, const moe_buddy_list *lists,
-                          moe_error *err)
+static int upload_lists(moe_recorded_table *t, moe_device *device, const moe_lossy *lossy,
+                        moe_error *err)
 {
     const moe_model_config *c = t->config;
-    size_t layer_bytes = buddies_bytes(c, t->max_buddies);
+    size_t layer_bytes = lists_bytes(c, t->longest_list);
     size_t ids_at = moe_align64(c->n_expert * sizeof(uint32_t));
     uint8_t *layer = moe_calloc(1, layer_bytes);
-    int status = layer != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for buddies");
+    int status =
+        layer != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for substitutes");
     for (uint32_t l = 0; l < c->n_layer && status == MOE_OK; l++) {
-        const moe_buddy_list *list = &lists[l];
+        const moe_substitution from = moe_lossy_substitution(lossy, l);
         uint16_t *ids = (uint16_t *)(layer + ids_at);
-        memcpy(layer, list->count, c->n_expert * sizeof *list->count);
+        memcpy(layer, from.count, c->n_expert * sizeof *from.count);
         for (uint32_t e = 0; e < c->n_expert; e++) {
-            memcpy(ids + (size_t)e * t->max_buddies, list->buddies + (size_t)e * list->max,
-                   list->max * sizeof *ids);
+            memcpy(ids + (size_t)e * t->longest_list, from.lists + (size_t)e * from.max,
+                   from.max * sizeof *ids);
         }
         status = device->ops->upload(device, t->memory + t->substitutes_at + l * layer_bytes, layer,
                                      layer_bytes, err);
@@ -117,8 +118,9 @@ int moe_recorded_table_open(moe_recorded_table *t, moe_device *device,
         status = ops->upload(device, t->memory + t->substitutes_at, options->affinity,
                              t->bytes - t->substitutes_at, err);
     }
-    return status == MOE_OK && t->max_buddies > 0 ? upload_buddies(t, device, options->buddies, err)
-                                                  : status;
+    return status == MOE_OK && t->longest_list > 0
+               ? upload_lists(t, device, options->substitutes, err)
+               : status;
 }
 
 void moe_recorded_table_close(moe_recorded_table *t, moe_device *device)
@@ -358,7 +360,7 @@ static moe_recorded_results places(const moe_recorded_table *t, uint8_t *results
     moe_recorded_results l = {.missing = (uint32_t *)results + layer,
                               .picks = words + layer * n_used,
                               .weights = (float *)words + picks + layer * n_used};
-    if (t->max_buddies > 0) {
+    if (t->longest_list > 0) {
         uint32_t *more = words + 2 * picks;
         l.probs = (float *)more + (size_t)layer * c->n_expert;
         l.chosen = more + (size_t)c->n_layer * c->n_expert + layer * n_used;
@@ -391,7 +393,7 @@ int moe_recorded_table_restore(const moe_recorded_table *t, moe_runner *runner, 
 
 void moe_recorded_table_fill(const moe_recorded_table *t, const moe_runner *runner, uint32_t layer,
                              uint32_t first, moe_resident_experts *job,
-                             moe_resident_buddies *buddies)
+                             moe_substitution *substitution)
 {
     const moe_model_config *c = t->config;
     uint8_t *table = t->memory + layer * t->layer_bytes;
@@ -424,20 +426,21 @@ void moe_recorded_table_fill(const moe_recorded_table *t, const moe_runner *runn
         job->keep.first_key = layer * c->n_expert;
     }
     if (t->has_affinity) {
-        job->affinity = (const uint16_t *)substitutes + (size_t)layer * c->n_expert * c->n_expert;
+        job->lists = (const uint16_t *)substitutes + (size_t)layer * c->n_expert * c->n_expert;
     }
-    if (t->max_buddies > 0) {
-        const uint8_t *lists = substitutes + layer * buddies_bytes(c, t->max_buddies);
-        buddies->count = (const uint32_t *)lists;
-        buddies->buddies = (const uint16_t *)(lists + moe_align64(c->n_expert * sizeof(uint32_t)));
-        buddies->max = t->max_buddies;
-        job->buddies = buddies;
+    if (t->longest_list > 0) {
+        const uint8_t *lists = substitutes + layer * lists_bytes(c, t->longest_list);
+        substitution->count = (const uint32_t *)lists;
+        substitution->lists =
+            (const uint16_t *)(lists + moe_align64(c->n_expert * sizeof(uint32_t)));
+        substitution->max = t->longest_list;
+        job->substitution = substitution;
     }
 }
 
 int moe_recorded_table_download(moe_recorded_table *t, moe_device *device, moe_error *err)
 {
-    size_t bytes = results_words(t->config, t->n_rows, t->max_buddies > 0) * sizeof(uint32_t);
+    size_t bytes = results_words(t->config, t->n_rows, t->longest_list > 0) * sizeof(uint32_t);
     return device->ops->download(device, t->results, t->memory + t->taken_at,
                                  t->results_at - t->taken_at + bytes, err);
 }

@@ -3,8 +3,9 @@
  *
  *    | where each expert's parts are, [n_expert] | which are resident, [n_expert] |  x n_layer
  *    | slots that the pass may fill, and which of them the next one is, and what has been put there
- * | | missing picks, picks, weights | probabilities, edited choices (with buddies) | | whether a
- * layer has stopped the pass, and the x and norm that it began with  | | affinities, or buddies |
+ * | | missing picks, picks, weights | probabilities, edited choices (with substitutes) | | whether
+ * a layer has stopped the pass, and the x and norm that it began with  | | affinities, or lists of
+ * substitutes |
  *
  * The second line and the fourth exist for passes that the host may go on with, the last one if
  * stand-ins are looked up. */
@@ -16,14 +17,14 @@
 
 #include "runtime/device/device.h"
 #include "runtime/draft/speculation.h"
+#include "runtime/lossy/lossy.h"
 #include "runtime/model/model_config.h"
-#include "runtime/lossy/buddy.h"
 
 typedef struct moe_recorded_table_options {
-    const uint16_t *affinity;      /* [n_layer][n_expert][n_expert] or NULL */
-    const moe_buddy_list *buddies; /* [n_layer] or NULL */
-    uint32_t max_buddies;          /* the most buddies that one expert has */
-    bool stops;                    /* the host may go on from a layer that misses an expert */
+    const uint16_t *affinity;     /* [n_layer][n_expert][n_expert] or NULL */
+    const moe_lossy *substitutes; /* whose lists the table holds; or NULL */
+    uint32_t longest_list;        /* ... the longest of them; 0: there are none */
+    bool stops;                   /* the host may go on from a layer that misses an expert */
     bool keeps;        /* it stops, and may keep what it reads in host memory; changes no size */
     uint32_t max_rows; /* of a pass; 1 unless it stops */
 } moe_recorded_table_options;
@@ -33,7 +34,7 @@ typedef struct moe_recorded_results {
     uint32_t *picks;   /* [n_rows][n_used] the routers' */
     float *weights;    /* [n_rows][n_used] likewise */
     uint32_t *missing; /* number of picks of all rows that nothing could serve */
-    float *probs;      /* [n_expert] of one row, or NULL without buddies */
+    float *probs;      /* [n_expert] of one row, or NULL without substitutes */
     uint32_t *chosen;  /* [n_used] of the same row: the experts that served the ranks */
 } moe_recorded_results;
 
@@ -47,7 +48,7 @@ typedef struct moe_recorded_table {
     bool has_affinity, stops, keeps;
     uint32_t max_rows;
     uint32_t n_rows;          /* of the pass that runs: set by its owner, 1 at first */
-    uint32_t max_buddies;     /* 0: none */
+    uint32_t longest_list;    /* of substitutes; 0: none */
     uint8_t *table;           /* [n_layer][layer_bytes], equal to the device's copy */
     uint8_t *fresh;           /* of one layer */
     uint8_t *reach;           /* [n_layer][n_expert] moe_expert_reach */
@@ -63,7 +64,7 @@ typedef struct moe_recorded_table {
     bool was_in_place;
 } moe_recorded_table;
 
-/* Bytes of the device's memory. Only whether affinity and buddies are NULL matters. */
+/* Bytes of the device's memory. Only whether affinity is NULL matters. */
 uint64_t moe_recorded_table_bytes(const moe_model_config *config,
                                   const moe_recorded_table_options *options);
 /* After a failure it must be closed, too. config must outlive it. */
@@ -102,11 +103,11 @@ void moe_recorded_table_forget(moe_recorded_table *table, moe_runner *runner);
 const bool *moe_recorded_table_residents(const moe_recorded_table *table, uint32_t layer);
 /* Restores the x and norm with which the layer began that stopped the pass. */
 int moe_recorded_table_restore(const moe_recorded_table *table, moe_runner *runner, moe_error *err);
-/* Writes the layer's places on the device into the job, and those of its buddies into *buddies.
+/* Writes the layer's places on the device into the job, and those of its lists into *substitution.
  * first: the layer with which the recording begins. */
 void moe_recorded_table_fill(const moe_recorded_table *table, const moe_runner *runner,
                              uint32_t layer, uint32_t first, moe_resident_experts *job,
-                             moe_resident_buddies *buddies);
+                             moe_substitution *substitution);
 /* download() copies the last pass's results to the host; results() returns a layer's place in them.
  */
 int moe_recorded_table_download(moe_recorded_table *table, moe_device *device, moe_error *err);

@@ -127,7 +127,7 @@ static void drafts_on_residents(void **state)
     static const moe_draft_fill fills[] = {MOE_DRAFT_FILL_AFFINITY, MOE_DRAFT_FILL_ROUTER,
                                            MOE_DRAFT_FILL_NONE};
     static const moe_resident_fill device_fills[] = {
-        MOE_RESIDENT_FILL_AFFINITY, MOE_RESIDENT_FILL_ROUTER, MOE_RESIDENT_FILL_NONE};
+        MOE_RESIDENT_FILL_LIST, MOE_RESIDENT_FILL_ROUTER, MOE_RESIDENT_FILL_NONE};
     uint64_t seed = 0xbe5466cf34e90c6cu;
     uint32_t n_changed = 0;
     for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -137,7 +137,7 @@ static void drafts_on_residents(void **state)
         uint32_t fill = test_below(&seed, 3);
         const uint16_t *affinity = round % 11 == 0 ? NULL : orders;
         moe_draft_routing routing_host = {.fill = fills[fill], .affinity = affinity};
-        moe_cuda_draft_routing routing_device = {.fill = device_fills[fill], .affinity = affinity};
+        moe_cuda_draft_routing routing_device = {.fill = device_fills[fill], .lists = affinity};
         moe_route_edit edit = host_edit(&expected);
         moe_cuda_route_edit edit_device = device_edit(&got);
         moe_draft_route(&routing_host, &edit);
@@ -186,21 +186,20 @@ static void buddies_of_the_missing(void **state)
         moe_buddy_stats stats = {0};
         moe_route_edit edit = host_edit(&expected);
         moe_buddy_apply(&list, &o, &edit, &stats);
-        moe_cuda_buddy_stats counted = {0};
+        moe_cuda_substitution_counts counted = {0};
         moe_cuda_route_edit edit_device = device_edit(&got);
-        moe_cuda_buddy_options options = {.count = list.count,
-                                          .buddies = list.buddies,
-                                          .max = list.max,
-                                          .max_replaced = o.max_replaced,
-                                          .search = o.search,
-                                          .tae_threshold = o.tae_threshold,
-                                          .margin_threshold = o.margin_threshold,
-                                          .tae_temperature = o.tae_temperature,
-                                          .residency_threshold = o.residency_threshold,
-                                          .own_weight = o.weight == MOE_BUDDY_OWN,
-                                          .drop_unserved = o.drop_unserved,
-                                          .stats = &counted};
-        moe_cuda_buddy_route(NULL, &edit_device, &options);
+        moe_substitution rules = {.count = list.count,
+                                  .lists = list.buddies,
+                                  .max = list.max,
+                                  .max_replaced = o.max_replaced,
+                                  .search = o.search,
+                                  .entropy_threshold = o.tae_threshold,
+                                  .margin_threshold = o.margin_threshold,
+                                  .entropy_temperature = o.tae_temperature,
+                                  .missing_threshold = o.residency_threshold,
+                                  .own_weight = o.weight == MOE_BUDDY_OWN,
+                                  .drop_unserved = o.drop_unserved};
+        moe_cuda_substitute(NULL, &edit_device, &rules, &counted);
         assert_same_routing("buddies", &expected, &got);
         assert_int_equal(counted.n_requested, stats.n_requested);
         assert_int_equal(counted.n_missing, stats.n_missing);

@@ -7,18 +7,13 @@
 #include <string.h>
 
 #include "cli_format.h"
+#include "cli_lossy_words.h"
 
 #define DEFAULT_CONFIGS "off; auto; ngram; self"
 #define MOST_WORDS      24
 #define DEFAULT_DECODE  64
 
 /* ---- Configurations ---- */
-
-static bool is_lossy(const cli_options *o)
-{
-    return o->expert_budget > 0 || (o->buddy != NULL && strcmp(o->buddy, "off") != 0) ||
-           (o->low_bit != NULL && strcmp(o->low_bit, "off") != 0);
-}
 
 /* "self --draft-max 4": a mode and those options of run that say how tokens are drafted and
  * computed. The bench itself sets the others, such as -n or --temp. */
@@ -49,7 +44,7 @@ static int parse_config(cli_speculate_matrix *m, const char *text, size_t size)
     if (!cli_options_apply(&c->options, &configuration, argc, argv, &code)) {
         return code;
     }
-    c->lossy = is_lossy(&c->options);
+    c->lossy = cli_lossy_is_asked(&c->options);
     m->n_configs++;
     return CLI_EXIT_OK;
 }

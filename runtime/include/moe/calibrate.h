@@ -57,10 +57,10 @@ MOE_API int moe_learn_begin(moe_engine *engine, moe_error *err);
 /* Adds the counts to the sidecar's, atomically, and starts again at zero; engines opened later use
  * the sum. What speculation learnt of its drafts (how many were accepted, what they cost) goes
  * along. If there is no sidecar, it makes one that holds only hotness; features that need more
- * (affinities, buddies) still ask for a calibration. *n_tokens (may be NULL): tokens counted. path:
- * NULL: moe_engine_info.sidecar. MOE_ERR_ARGUMENT when nothing was counted; MOE_ERR_MISMATCH and
- * MOE_ERR_FORMAT when the file at path is not a sidecar of this model: it stays unchanged. If two
- * processes do this to one file at the same moment, the counts of one may be lost. */
+ * (affinities, substitutes) still ask for a calibration. *n_tokens (may be NULL): tokens counted.
+ * path: NULL: moe_engine_info.sidecar. MOE_ERR_ARGUMENT when nothing was counted; MOE_ERR_MISMATCH
+ * and MOE_ERR_FORMAT when the file at path is not a sidecar of this model: it stays unchanged. If
+ * two processes do this to one file at the same moment, the counts of one may be lost. */
 MOE_API int moe_learn_save(moe_engine *engine, const char *path, uint64_t *n_tokens,
                            moe_error *err);
 

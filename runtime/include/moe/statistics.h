@@ -69,7 +69,7 @@ typedef struct moe_speculation_stats {
 typedef struct moe_lossy_stats {
     bool on;                                /* requested, and not turned off by the quality limit */
     uint64_t picks;                         /* (row, rank) seen */
-    uint64_t replaced;                      /* ... that another expert served (budget, buddies) */
+    uint64_t replaced;                      /* ... that another expert served */
     uint64_t dropped;                       /* ... that none served */
     uint64_t experts_natural, experts_used; /* sums of distinct experts in each layer (budget) */
     double mass_kept; /* of the natural picks' router probability, the share kept (budget) */

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/* The part of the device contract for operations on the rows of a pass: products with weights,
+ * routes, experts and their sums, norms, gates, streams. */
+#ifndef MOE_DEVICE_ROW_OPS_H
+#define MOE_DEVICE_ROW_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/dtype.h"
+
+/* A matrix in the device's memory: n_out rows of n_in elements in the file's block layout. */
+typedef struct moe_weight {
+    moe_dtype type;
+    const void *data; /* device */
+    uint32_t n_in;
+    uint32_t n_out;
+    size_t row_bytes;
+    float scale; /* multiplies its products, before a bias is added; 0: nothing does */
+} moe_weight;
+
+/* Its rows first .. first + n - 1. */
+static inline moe_weight moe_weight_rows(const moe_weight *weight, uint32_t first, uint32_t n)
+{
+    moe_weight part = *weight;
+    part.data = (const unsigned char *)weight->data + first * weight->row_bytes;
+    part.n_out = n;
+    return part;
+}
+
+/* out[row][o] = weight row o . x row (+ bias[o]). */
+typedef struct moe_linear {
+    moe_weight weight;
+    const float *bias; /* device, [n_out] or NULL */
+    float *out;        /* device, [n_rows][n_out] */
+} moe_linear;
+
+/* Per head h: out[row][h][o] = weight row (h * n_out_per_head + o) . x[row][h]. */
+typedef struct moe_head_linear {
+    moe_weight weight; /* n_out = n_head * n_out_per_head */
+    uint32_t n_head;
+    const float *x; /* device, head h of row r at x + r * x_row_stride + h * x_head_stride */
+    size_t x_row_stride;
+    size_t x_head_stride;
+    float *out; /* device, likewise */
+    size_t out_row_stride;
+    size_t out_head_stride;
+} moe_head_linear;
+
+#define MOE_MAX_ROUTES 2u
+
+/* How a router's logits become experts and weights (see cpu/kernels/router_select.h). */
+typedef struct moe_route {
+    const float *logits; /* device, [n_rows][n_expert] */
+    uint32_t n_expert;
+    uint32_t n_used;
+    int gate; /* moe_gate_kind */
+    bool renormalise;
+    float scale;
+    const float *selection_bias; /* device, [n_expert] or NULL */
+    const float *expert_scales;  /* device, [n_expert] or NULL: factors of the weights */
+    uint32_t n_group;
+    uint32_t n_group_used;
+    int group_score; /* moe_group_score_kind */
+    /* Valid when the call returns. */
+    uint32_t *experts; /* host, out: [n_rows][n_used], best first */
+    float *weights;    /* host, out: [n_rows][n_used] */
+    float *probs;      /* host, out: [n_rows][n_expert] probabilities over all experts, or NULL */
+} moe_route;
+
+typedef enum moe_activation_kind {
+    MOE_ACTIVATION_SILU, /* silu(gate) * up */
+    /* Of cpu/kernels/vector_ops.h: */
+    MOE_ACTIVATION_SWIGLU_CLAMPED,
+    MOE_ACTIVATION_SILU_LIMITED, /* silu(gate) and up have limits */
+    MOE_ACTIVATION_SILU_CLAMPED, /* gate and up have limits */
+    MOE_ACTIVATION_GELU,
+    MOE_ACTIVATION_RELU
+} moe_activation_kind;
+
+typedef struct moe_activation {
+    moe_activation_kind kind;
+    float alpha; /* of SWIGLU_CLAMPED */
+    float limit; /* of SWIGLU_CLAMPED, SILU_LIMITED and SILU_CLAMPED */
+} moe_activation;
+
+/* One expert and the rows that chose it: down . activation(gate . x, up . x), a bias added to each
+ * product. All works of a call have the same activation, and the same biases are NULL. */
+typedef struct moe_expert_work {
+    moe_weight gate, up, down;
+    const float *gate_bias, *up_bias, *down_bias; /* device, [n_out] each; or NULL */
+    moe_activation activation;
+    /* Host, [n_rows] or NULL: factors of the products gate . x and up . x of each row. Not together
+     * with biases. */
+    const float *x_scales;
+    const uint32_t *x_index;   /* host, [n_rows]: rows of x; NULL: 0, 1, .. */
+    const uint32_t *out_index; /* host, [n_rows]: rows of out; NULL: 0, 1, .. */
+    uint32_t n_rows;
+} moe_expert_work;
+
+/* y[row] = sum over rank of weights[row][rank] * outs[row * n_ranks + rank], accumulated from +0 in
+ * rank order by fmaf. A rank of weight 0 (of either sign) is skipped: its row of outs is not read
+ * and may hold anything, so a dropped expert needs no output. */
+typedef struct moe_combine {
+    const float *outs;    /* device, [n_rows * n_ranks][n] */
+    const float *weights; /* host, [n_rows][n_ranks] */
+    uint32_t n_ranks;
+    uint32_t n;
+    float *y;               /* device, [n_rows][n] */
+    bool weights_on_device; /* `weights` is device memory */
+} moe_combine;
+
+/* combine(), add() and rms_norm() in one call, with the bits of the three:
+ * sum = a + b; y = norm(sum) * weight. */
+typedef struct moe_add_norm {
+    const moe_combine *combine; /* gives b; NULL: b is there */
+    const float *a, *b;         /* device, [n_rows][n] */
+    float *sum;                 /* device; may be a or b */
+    const float *weight;        /* device, [n] */
+    float *y;                   /* device, [n_rows][n]; none of the others */
+    uint32_t n;
+    float eps;
+} moe_add_norm;
+
+typedef enum moe_gating_kind {
+    MOE_GATING_SIGMOID, /* 1 / (1 + exp(-g)) */
+    MOE_GATING_SILU,    /* g / (1 + exp(-g)) */
+    MOE_GATING_PLAIN,   /* g */
+    MOE_GATING_SOFTPLUS /* log(1 + exp(g)) */
+} moe_gating_kind;
+
+/* x[row][i] *= f(gate[row][i]); SIGMOID and SILU by sigmoid_mul and silu_mul of
+ * cpu/kernels/vector_ops.h, SOFTPLUS by moe_softplus of cpu/kernels/delta_rule.h. */
+typedef struct moe_gating {
+    moe_gating_kind kind;
+    bool one;          /* SOFTPLUS: a row has one gate, gate[row][0] */
+    const float *gate; /* device, [n_rows] rows of n, gate_stride floats apart */
+    size_t gate_stride;
+    float *x; /* device, likewise */
+    size_t x_stride;
+    uint32_t n;
+} moe_gating;
+
+/* Of several residual streams of a row their weighted sum. Products become weights where they
+ * stand, each by t = fmaf(product, scale, base):
+ *
+ *    [n_streams]  of the sum: s + eps for s = 1 / (1 + exp(-t)), by sigmoid() of
+ *                 cpu/kernels/vector_ops.h; y = fmaf(weight, x, y) from +0, streams ascending
+ *    [n_streams]  of stream_write(): fmaf(magnitude, s, write_eps)
+ *    [from][to]   of mixing: each row's softmax (from +0, columns ascending, less its greatest) +
+ *                 eps; then columns divided by their sum (from +0, rows ascending) + eps, and
+ *                 mixings - 1 times rows likewise and columns */
+typedef struct moe_stream_read {
+    const float *x; /* device, [n_rows][n_streams][n] */
+    uint32_t n_streams, n;
+    float *weights;     /* device, [n_rows][n_weights], in: products */
+    uint32_t n_weights; /* one, two or all three of the above */
+    const float *base;  /* device, [n_weights] */
+    const float *scale; /* device, one for each of the above */
+    float eps, magnitude, write_eps;
+    uint32_t mixings; /* 0: there is no mixing */
+    float *y;         /* device, [n_rows][n] */
+} moe_stream_read;
+
+/* x[stream] = fmaf(weight of the stream, branch, x[stream]); if it mixes, x[stream] on the right is
+ * the sum of fmaf(weight [from][stream], x[from], sum), from +0, ascending. */
+typedef struct moe_stream_write {
+    float *x; /* device, [n_rows][n_streams][n] */
+    uint32_t n_streams, n;
+    const float *branch;  /* device, [n_rows][n] */
+    const float *weights; /* device, [n_rows], weights_stride floats apart: [n_streams], and behind
+                           * these of mixing */
+    size_t weights_stride;
+    bool mixes;
+} moe_stream_write;
+
+/* The greatest of a row of numbers, and its softmax. The index ignores NaNs. The share is NaN if
+ * any number is NaN, or if the greatest is infinite. */
+typedef struct moe_greatest {
+    uint32_t index; /* the lowest of equals; 0 where none is above -infinity */
+    float share;    /* 1 / exp_sum(row, row[index]) of cpu/kernels/vector_ops.h */
+} moe_greatest;
+
+#endif
