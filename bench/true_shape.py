@@ -5,7 +5,7 @@
     python3 true_shape.py SHAPE OUT [--parts N] [--experts-type Q4_K] [--type Q6_K]
                           [--layers N] [--vocabulary N] [--random]
 
-Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2, qwen3.5-35b, qwen3-next-80b, gpt-oss-20b. The header is whole (metadata, a vocabulary of the
+Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2, qwen3.5-35b, qwen3-next-80b, gpt-oss-20b, hy4, glm-5.3-flash. The header is whole (metadata, a vocabulary of the
 model's size with as many merges, every tensor), and the file has the size of the real one, but its
 weights are holes, which read as zeros and take no disk: 580 GB of Kimi-K2 take 110 MB of it.
 
@@ -42,6 +42,9 @@ COLUMNS = 32        # of embeddings and routers that are not zero
 DELTA = dict(heads=32, key_heads=16, dim=128, kernel=4, interval=4)
 DELTA_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 16, "ssm.time_step_rank": 32,
               "ssm.inner_size": 4096, "full_attention_interval": 4}
+
+INDEX_KEYS = {"attention.indexer.key_length": 128, "attention.indexer.top_k": 2048, "expert_gating_func": 2,
+              "expert_weights_norm": True, "expert_shared_count": 1}
 
 SHAPES = {
     "kimi-k2": dict(
@@ -84,6 +87,24 @@ SHAPES = {
         ff=5120, dense=0, experts=512, used=10, ff_exp=512, shared=512, heads=16, kv_heads=2,
         head=256, rot=64, qk_norm=True, ffn_norm="post_attention_norm", shared_gate=True, delta=DELTA,
         keys={"rope.freq_base": 1e7, "expert_shared_feed_forward_length": 512} | DELTA_KEYS),
+    "hy4": dict(
+        arch="hy_v4", layers=78, embd=6144, vocab=120832, context=262144, pre="hy_v4",
+        ff=18432, dense=1, experts=256, used=8, ff_exp=2048, shared=2048, heads=64,
+        q_rank=1536, kv_rank=512, nope=192, rot=64, v_dim=256, bias=True, streams=4, gated=True,
+        index=dict(heads=16, dim=128, pool=1),
+        keys=INDEX_KEYS | {"expert_weights_scale": 2.827, "swiglu_clamp_exp": 10.0, "hyper_connection.count": 4,
+                           "attention.indexer.head_count": 16, "hyper_connection.epsilon": 1e-6,
+                           "hyper_connection.magnitude": 2.0}),
+    "glm-5.3-flash": dict(
+        arch="glm5-next", layers=45, embd=4096, vocab=154880, context=1048576, pre="glm4",
+        ff=12288, dense=3, experts=288, used=8, ff_exp=2048, shared=2048, heads=64,
+        q_rank=1536, kv_rank=512, nope=256, rot=0, v_dim=256, bias=True, streams=4, mixed=True, kda=128,
+        index=dict(heads=32, dim=128, pool=4),
+        keys=INDEX_KEYS | {"expert_weights_scale": 2.5, "swiglu_clamp_exp": 10.0, "swiglu_clamp_shexp": 10.0,
+                           "attention.indexer.head_count": 32, "attention.indexer.kpool": 4, "kda.head_dim": 128,
+                           "kda.gate_lower_bound": -5.0, "ssm.conv_kernel": 4, "hyper_connection.count": 4,
+                           "hyper_connection.sinkhorn_iterations": 20, "hyper_connection.epsilon": 1e-6,
+                           "attention.head_count_kv": [int(i % 4 == 3) for i in range(45)]}),
 }
 
 
@@ -137,7 +158,8 @@ class Shape:
     def __init__(self, name: str, options: argparse.Namespace):
         self.__dict__.update(dict(kv_heads=1, q_rank=0, kv_rank=0, qk_norm=False, qk_norm_full=False,
                                   qkv_bias=False, bias=False, ffn_norm="ffn_norm", shared_gate=False,
-                                  delta=None, sinks=False) | SHAPES[name])
+                                  delta=None, sinks=False, streams=0, mixed=False, gated=False, index=None,
+                                  kda=0) | SHAPES[name])
         self.name, self.experts_type, self.type = name, options.experts_type, options.type
         self.layers = options.layers or self.layers
         self.vocab = options.vocabulary or self.vocab
@@ -188,6 +210,11 @@ class Shape:
             self.add(at + "attn_k_b.weight", self.nope, self.kv_rank, self.heads)
             self.add(at + "attn_v_b.weight", self.kv_rank, self.v_dim, self.heads)
             self.add(at + "attn_output.weight", self.heads * self.v_dim, self.embd)
+            if self.gated:
+                self.add(at + "attn_gate.weight", self.embd, self.heads * self.v_dim)
+                self.add(at + "attn_sinks.weight", self.heads)
+            if self.index:
+                self.list_index(at + "indexer.", **self.index)
             return
         for part, heads in (("q", self.heads), ("k", self.kv_heads), ("v", self.kv_heads)):
             gates = 2 if part == "q" and self.delta else 1
@@ -203,6 +230,37 @@ class Shape:
             self.add(at + "ffn_gate_inp.bias", self.experts)
             for part, width in (("gate", self.ff_exp), ("up", self.ff_exp), ("down", self.embd)):
                 self.add(f"{at}ffn_{part}_exps.bias", width, self.experts, kind="F32")
+
+    def list_index(self, at: str, heads: int, dim: int, pool: int) -> None:
+        self.add(at + "attn_q_b.weight", self.q_rank, heads * dim)
+        self.add(at + "attn_k.weight", self.embd, dim)
+        self.add(at + "k_norm.weight", dim)
+        self.add(at + "k_norm.bias", dim)
+        self.add(at + "proj.weight", self.embd, heads)
+        if pool > 1:
+            self.add(at + "kpool_gate.weight", self.embd, dim)
+            self.add(at + "kpool_ape.weight", dim, pool, kind="F32")
+
+    def list_channels(self, at: str) -> None:
+        inner = self.heads * self.kda
+        for part in "qkv":
+            self.add(f"{at}attn_{part}.weight", self.embd, inner)
+            self.add(f"{at}ssm_conv1d_{part}.weight", 4, inner, kind="F32")
+        for part in "fg":
+            self.add(f"{at}ssm_{part}_a.weight", self.embd, self.kda)
+            self.add(f"{at}ssm_{part}_b.weight", self.kda, inner)
+        self.add(at + "ssm_beta.weight", self.embd, self.heads)
+        self.add(at + "ssm_a", self.heads)
+        self.add(at + "ssm_dt.bias", inner)
+        self.add(at + "ssm_norm.weight", self.kda)
+        self.add(at + "attn_output.weight", inner, self.embd)
+
+    def list_streams(self, at: str, n_parts: int) -> None:
+        n = self.streams
+        weights = n * min(n_parts, 2) + (n * n if n_parts > 2 else 0)
+        self.add(at + "_fn.weight", n * self.embd, weights, kind="F32")
+        self.add(at + "_base.weight", weights)
+        self.add(at + "_scale.weight", n_parts)
 
     def list_delta(self, at: str) -> None:
         d = self.delta
@@ -224,11 +282,17 @@ class Shape:
         self.add("token_embd.weight", self.embd, self.vocab, kind="Q8_0")
         self.add("output_norm.weight", self.embd)
         self.add("output.weight", self.embd, self.vocab)
+        if self.streams and not self.mixed:
+            self.list_streams("output_hc", 1)
         for i in range(self.layers):
             at = f"blk.{i}."
             self.add(at + "attn_norm.weight", self.embd)
+            for part in ("attn", "ffn") if self.streams else ():
+                self.list_streams(f"{at}hc_{part}", 3 if self.mixed else 2)
             if self.delta and (i + 1) % self.delta["interval"] != 0:
                 self.list_delta(at)
+            elif self.kda and i % 4 != 3:
+                self.list_channels(at)
             else:
                 self.list_attention(at)
             self.add(at + self.ffn_norm + ".weight", self.embd)

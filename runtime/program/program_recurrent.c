@@ -200,6 +200,18 @@ static void build_space(moe_program_builder *b)
                      MOE_TENSOR_NONE, MOE_VALUE_BRANCH);
 }
 
+/* A decay for each head: rows of one number in some families' files, one row in others'. */
+static void claim_decays(moe_program_builder *b, uint32_t n_head)
+{
+    const moe_gguf_tensor *found =
+        b->claims != NULL ? moe_claims_find(b->claims, b->layer, MOE_LAYER_CHANNEL_DECAY) : NULL;
+    if (found != NULL && found->dims[0] == n_head) {
+        claim_vector(b, MOE_LAYER_CHANNEL_DECAY, n_head);
+    } else {
+        claim_rows(b, MOE_LAYER_CHANNEL_DECAY, 1, n_head);
+    }
+}
+
 /* Kimi's delta attention. Decays and the output's gate are projected in two steps, in files that
  * have the second matrices. */
 static void build_channels(moe_program_builder *b)
@@ -250,7 +262,7 @@ static void build_channels(moe_program_builder *b)
     claim_rows(b, MOE_LAYER_CHANNEL_CONV_Q, c->conv_kernel, inner);
     claim_rows(b, MOE_LAYER_CHANNEL_CONV_K, c->conv_kernel, inner);
     claim_rows(b, MOE_LAYER_CHANNEL_CONV_V, c->conv_kernel, inner);
-    claim_rows(b, MOE_LAYER_CHANNEL_DECAY, 1, c->n_head);
+    claim_decays(b, c->n_head);
     claim_vector(b, MOE_LAYER_CHANNEL_DT_BIAS, inner);
     moe_build_norm(b, MOE_LAYER_CHANNEL_NORM, moe_all_of(MOE_VALUE_STATE_OUT, c->value_dim),
                    c->value_dim, c->n_head);

@@ -68,6 +68,7 @@ def main():
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as work:
         check_shape(command, script, work, "kimi-k2", 1, 560)
         check_shape(command, script, work, "minimax-m2", 9, 120)
+        check_shape(command, script, work, "glm-5.3-flash", 1, 170)
         check_run(command, script, work)
 
 

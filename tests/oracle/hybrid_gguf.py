@@ -55,9 +55,10 @@ def scan_tensors(name, weight):
     return {"A_log": {"ssm_a": -np.exp(weight)}, "D": {"ssm_d": weight}}.get(name)
 
 
-def channel_tensors(name, weight, bounded):
+def channel_tensors(name, weight, arch):
     if name == "forget_gate.A_log":
-        return {"ssm_a": (1 if bounded else -1) * np.exp(weight).reshape(1, 1, -1, 1)}
+        rates = (1 if arch == "bailingmoe3" else -1) * np.exp(weight)
+        return {"ssm_a": rates if arch in ("glm5-next", "glm5next") else rates.reshape(1, 1, -1, 1)}
     if name == "forget_gate.dt_bias":
         return {"ssm_dt.bias": weight}
     if name == "conv1d.weight":
@@ -84,7 +85,7 @@ def layer_tensors(name, weight, case, c):
         older = case.arch == "glm5next"
         return {f"{'indexer_compressor' if older else 'indexer.kpool'}_{name.rsplit('_', 1)[1]}.weight": weight}
     if case.arch in OF_CHANNELS and name.startswith("self_attn."):
-        single = channel_tensors(name.removeprefix("self_attn."), weight, case.arch == "bailingmoe3")
+        single = channel_tensors(name.removeprefix("self_attn."), weight, case.arch)
         if single:
             return single
     stem, kind = name.rsplit(".", 1)
