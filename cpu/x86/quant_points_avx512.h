@@ -163,7 +163,7 @@ MOE_INLINE __m512i signed_codes(__m512i magnitudes, uint64_t signs, char offset)
                                 magnitudes);
 }
 
-/* ---- What a group needs once ---- */
+/* ---- Scales and words that a group loads once ---- */
 
 MOE_INLINE __m512 begin_iq2_xxs(const moe_block_iq2_xxs *block, group_points *points)
 {

@@ -29,7 +29,7 @@ MOE_INLINE group_state without_mins(__m512 scales)
     return state;
 }
 
-/* ---- What a group needs once ---- */
+/* ---- Scales and words that a group loads once ---- */
 
 /* Where word `word` of block b begins, in words from `base` on. */
 MOE_INLINE short word_at(size_t b, size_t stride, size_t word, size_t base)

@@ -58,7 +58,8 @@ __device__ static inline float moe_attend_sum_before(const moe_attend_job &job)
     return job.sinks != NULL ? 1.0f : 0.0f;
 }
 
-/* Where the part of a row, a head and the wave's page number is. */
+/* The index of the partial result of a row, a head and a page; `page` counts from the wave's first.
+ */
 __device__ static inline size_t moe_attend_part(const moe_attend_job &job, uint32_t row,
                                                 uint32_t head, uint32_t page)
 {

@@ -85,7 +85,7 @@ struct moe_lookahead {
     size_t n_lines, line_capacity;
     bool *is_used;             /* [n_expert] */
     float *chance;             /* [n_ahead + 1][n_layer * n_expert]; 0: not forecast */
-    uint64_t pass;             /* that uses are from */
+    uint64_t pass;             /* the first that `uses` forecasts */
     bool has_news;             /* the draft has named experts since the last forecasts */
     moe_policy_forecast *uses; /* [n_uses] */
     size_t n_uses, capacity;
@@ -96,8 +96,8 @@ int moe_lookahead_open(moe_lookahead **out, moe_speculation *speculation,
                        const moe_engine_options *options, moe_error *err);
 void moe_lookahead_close(moe_lookahead **lookahead, moe_device *device);
 
-/* Before a step, for the sessions that have one row in the coming pass: drafts, unless it overlaps,
- * and forecasts what the pass will use. */
+/* Call before a step, with the drafts of the sessions that have one row in the coming pass. Drafts,
+ * unless drafts run in pieces (`overlaps`), and forecasts which experts the pass will use. */
 int moe_lookahead_run(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
                       moe_error *err);
 

@@ -12,8 +12,8 @@ uint64_t moe_engine_session_state(const moe_engine *engine, uint64_t n_tokens);
 
 /* Grants the memory that a new session takes before it has tokens. */
 int moe_session_take_state(moe_engine *engine, moe_error *err);
-/* Grants the memory for a timeline of n_tokens, evaluated up to `end`. MOE_ERR_BUDGET when there is
- * not enough; nothing has then changed. */
+/* Grants the memory for a timeline of n_tokens, evaluated up to `end`. If there is not enough,
+ * returns MOE_ERR_BUDGET and changes nothing. */
 int moe_session_grant(moe_session *session, uint64_t n_tokens, uint32_t end, moe_error *err);
 /* Grants the memory that a session takes in addition while a grammar constrains its text; returns
  * it if not `wanted`. */
@@ -23,12 +23,12 @@ void moe_session_give_memory(moe_session *session);
 /* Returns idle KV pages and free memory to the slots. */
 void moe_session_give_back_pages(moe_engine *engine);
 
-/* Makes room in the arrays for n more tokens, which were granted, so that appending them as sampled
- * ones cannot fail. */
+/* Makes room in the arrays for n more tokens, so that moe_session_append_sampled() cannot fail for
+ * them. Their memory must have been granted. */
 int moe_session_make_room(moe_session *session, uint32_t n, moe_error *err);
 /* Grants n more tokens and makes room for them. */
 int moe_session_reserve(moe_session *session, uint32_t n, moe_error *err);
-/* Makes room for the places of `needed` sampled tokens in all. */
+/* Makes room for the places of `needed` sampled tokens in total. */
 int moe_session_grow_sampled(moe_session *session, uint64_t needed, moe_error *err);
 /* moe_session_feed() of a session that is not parked. */
 int moe_session_append(moe_session *session, const int32_t *tokens, size_t n, moe_error *err);

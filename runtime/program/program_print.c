@@ -415,8 +415,8 @@ void moe_program_name_op(const moe_program *program, const moe_op *op, char *tex
 
 /* ---- Whole programs ---- */
 
-/* A line that begins with + may be one call with the line before. break_at: the operation that an
- * empty line stands before. */
+/* Writes a line for each operation. A line begins with + if a device may compute it in one call
+ * with the line before. An empty line goes before the operation break_at. */
 static void put_span(FILE *to, const moe_program *program, uint32_t first, uint32_t end,
                      uint32_t break_at)
 {

@@ -561,8 +561,8 @@ static const unsigned passes_of[MOE_RECORDED_KINDS] = {[MOE_RECORDED_DRAFT] = MO
                                                        [MOE_RECORDED_EXACT] = MOE_HOOK_ON_EXACT,
                                                        [MOE_RECORDED_LOSSY] = MOE_HOOK_ON_LOSSY};
 
-/* The number of a pass's experts in host memory for which the link takes as long as the host takes
- * to route the layers. */
+/* The number of experts that the link transfers in the time that the host takes to route all layers
+ * of a pass. */
 static double most_in_place(const moe_recorded_parts *parts)
 {
     const moe_model_config *c = parts->runner->config;

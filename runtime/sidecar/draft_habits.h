@@ -11,7 +11,7 @@
 #define MOE_HABIT_DEPTHS   16u
 #define MOE_HABIT_BUCKETS  8u /* of a token's confidence */
 
-/* Where missing experts come from. Costs belong to one of these. */
+/* Where missing experts come from. Each of these has costs of its own. */
 typedef enum moe_draft_tier {
     MOE_DRAFT_TIER_NONE, /* all experts are in memory */
     MOE_DRAFT_TIER_DISK,
@@ -19,8 +19,8 @@ typedef enum moe_draft_tier {
     MOE_DRAFT_TIERS
 } moe_draft_tier;
 
-/* Sums in which older tokens count less: tokens whose parents were accepted, and those of them that
- * were accepted, too. */
+/* Sums in which older tokens count less. seen: tokens whose parents were accepted; accepted: the
+ * tokens among these that were themselves accepted. */
 typedef struct moe_draft_tally {
     float seen, accepted;
 } moe_draft_tally;
