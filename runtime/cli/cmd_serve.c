@@ -133,6 +133,7 @@ static int serve(moe_engine *engine, const cli_options *options, const key_list 
         .chat_template_name = chat_template->name,
         .chat_template_text = chat_template->text.data,
         .thinking = (moe_switch)options->think,
+        .pooling = (server_pooling)options->server_pooling,
         .cache_folder = options->cache_folder,
         .cache_bytes =
             options->cache_limit.bytes == 0 ? UINT64_C(8) << 30 : options->cache_limit.bytes,

@@ -137,6 +137,10 @@ const cli_option_row cli_option_rows[] = {
     {{"--strict-fields"}, NULL, "refuse requests with fields that are not known, which are else "
      "left out with a word in the log", .offset = AT(strict_fields), .kind = OPTION_FLAG,
      .commands = CLI_SERVE, .subject = SUBJECT_SERVING},
+    {{"--pooling"}, "mean|last|none", "what an embedding is made of: the mean of the text's hidden "
+     "states, or the last one; none: /embedding gives all of them (default mean)",
+     .offset = AT(server_pooling), .kind = OPTION_CHOICE, .commands = CLI_SERVE,
+     .subject = SUBJECT_SERVING},
     {{"--repeat"}, "N", "times to measure (default 5)", .offset = AT(bench_repeat),
      .kind = OPTION_COUNT, .min = 1, .max = 10000,
      .commands = CLI_BENCH_DECODE | CLI_BENCH_SPECULATE | SWEEPS,

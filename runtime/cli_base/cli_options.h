@@ -199,6 +199,7 @@ typedef struct cli_options {
     const char *server_key;       /* keys with commas between; NULL: none */
     cli_text_list server_aliases; /* "": the file's name */
     bool strict_model, strict_fields;
+    unsigned server_pooling;  /* a server_pooling */
     const char *cache_folder; /* NULL: none */
     cli_size cache_limit;
     uint64_t server_sessions; /* 0: 4 of serve, 1 of others */

@@ -448,6 +448,7 @@ bool moe_schema_regex_matches(moe_schema_writer *w, const char *regex_text, cons
     "(" LEAP "-02-29))"
 #define TIME  "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,9})?([zZ]|[+-]([01]\\d|2[0-3]):[0-5]\\d)"
 #define LABEL "[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+#define PCHAR "([a-zA-Z0-9_.~!$&'()*+,;=:@-]|%[0-9a-fA-F]{2})"
 #define OCTET "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
 
 const char *moe_schema_format(const char *format)
@@ -461,8 +462,9 @@ const char *moe_schema_format(const char *format)
         {"ipv4", "^" OCTET "(\\." OCTET "){3}$"},
         {"hostname", "^" LABEL "(\\." LABEL "){0,8}$"},
         {"uri",
-         "^[a-zA-Z][a-zA-Z0-9+.-]*:(//[a-zA-Z0-9.-]+(:\\d{1,5})?)?(/[a-zA-Z0-9_.~!$&'()*+,;=:@-]*)*"
-         "(\\?[a-zA-Z0-9_.~!$&'()*+,;=:@/?-]*)?(#[a-zA-Z0-9_.~!$&'()*+,;=:@/?-]*)?$"},
+         "^[a-zA-Z][a-zA-Z0-9+.-]*:(//([a-zA-Z0-9_.~!$&'()*+,;=:-]*@)?[a-zA-Z0-9.-]*(:\\d{0,5})?"
+         "(/" PCHAR "*)*|/(" PCHAR "+(/" PCHAR "*)*)?|" PCHAR "+(/" PCHAR "*)*)?"
+         "(\\?(" PCHAR "|[/?])*)?(#(" PCHAR "|[/?])*)?$"},
     };
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         if (strcmp(formats[i][0], format) == 0) {

@@ -88,6 +88,104 @@ static size_t characters(const char *text)
     return n;
 }
 
+/* ---- Arrays and objects ---- */
+
+static bool has_any(struct json_object *schema, const char *const *keys)
+{
+    while (*keys != NULL && json_object_object_get(schema, *keys) == NULL) {
+        keys++;
+    }
+    return *keys != NULL;
+}
+
+/* Whether the value is valid by a schema that need not be plain; false also where that is not told
+ * from its own keywords. */
+static bool fits(moe_schema_writer *w, struct json_object *schema, struct json_object *value)
+{
+    static const char *const others[] = {"$ref", "$dynamicRef", "anyOf", "oneOf",  "allOf",
+                                         "not",  "if",          "const", "format", NULL};
+    return json_object_is_type(schema, json_type_boolean)
+               ? json_object_get_boolean(schema)
+               : json_object_is_type(schema, json_type_object) && !has_any(schema, others) &&
+                     moe_schema_allows(w, schema, value);
+}
+
+static bool is_count_within(struct json_object *plain, const char *least, const char *most,
+                            size_t n)
+{
+    struct json_object *low = json_object_object_get(plain, least),
+                       *high = json_object_object_get(plain, most);
+    return (low == NULL || (double)n >= json_object_get_double(low)) &&
+           (high == NULL || (double)n <= json_object_get_double(high));
+}
+
+static bool is_unique(moe_schema_writer *w, struct json_object *array)
+{
+    for (size_t i = 0; i < length_of(array); i++) {
+        for (size_t k = 0; k < i && moe_schema_step(w, 8); k++) {
+            if (json_object_equal(json_object_array_get_idx(array, i),
+                                  json_object_array_get_idx(array, k))) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool allows_array(moe_schema_writer *w, struct json_object *plain, struct json_object *array)
+{
+    static const char *const odd[] = {"maxContains", "unevaluatedItems", NULL};
+    struct json_object *front = json_object_object_get(plain, "prefixItems"),
+                       *items = json_object_object_get(plain, "items"),
+                       *contained = json_object_object_get(plain, "contains"),
+                       *least = json_object_object_get(plain, "minContains");
+    const size_t n = length_of(array);
+    size_t n_contained = 0;
+    if (!is_count_within(plain, "minItems", "maxItems", n) || (n > 0 && has_any(plain, odd)) ||
+        (json_object_get_boolean(json_object_object_get(plain, "uniqueItems")) &&
+         !is_unique(w, array))) {
+        return false;
+    }
+    for (size_t i = 0; i < n && moe_schema_step(w, 8); i++) {
+        struct json_object *one = json_object_array_get_idx(array, i);
+        struct json_object *schema =
+            i < length_of(front) ? json_object_array_get_idx(front, i) : items;
+        if (schema != NULL && !fits(w, schema, one)) {
+            return false;
+        }
+        n_contained += contained != NULL && fits(w, contained, one);
+    }
+    return contained == NULL ||
+           (double)n_contained >= (least == NULL ? 1 : json_object_get_double(least));
+}
+
+static bool allows_object(moe_schema_writer *w, struct json_object *plain,
+                          struct json_object *object)
+{
+    static const char *const odd[] = {"patternProperties",     "propertyNames",
+                                      "dependentRequired",     "dependentSchemas",
+                                      "unevaluatedProperties", NULL};
+    struct json_object *listed = json_object_object_get(plain, "properties"),
+                       *others = json_object_object_get(plain, "additionalProperties"),
+                       *required = json_object_object_get(plain, "required");
+    const size_t n = (size_t)json_object_object_length(object);
+    bool allowed = is_count_within(plain, "minProperties", "maxProperties", n) &&
+                   (n == 0 || !has_any(plain, odd));
+    for (size_t i = 0; i < length_of(required) && allowed && moe_schema_step(w, 8); i++) {
+        struct json_object *key = json_object_array_get_idx(required, i);
+        allowed = json_object_object_get_ex(object, json_object_get_string(key), NULL);
+    }
+    json_object_object_foreach(object, key, member)
+    {
+        struct json_object *schema = NULL;
+        if (!json_object_object_get_ex(listed, key, &schema)) {
+            schema = others;
+        }
+        allowed = allowed && moe_schema_step(w, 8) && (schema == NULL || fits(w, schema, member));
+    }
+    return allowed;
+}
+
 bool moe_schema_allows(moe_schema_writer *w, struct json_object *plain, struct json_object *value)
 {
     struct json_object *choices = json_object_object_get(plain, "enum");
@@ -100,6 +198,12 @@ bool moe_schema_allows(moe_schema_writer *w, struct json_object *plain, struct j
     }
     if (moe_schema_is_number(value)) {
         return within(plain, json_object_get_double(value));
+    }
+    if (json_object_is_type(value, json_type_array)) {
+        return allows_array(w, plain, value);
+    }
+    if (json_object_is_type(value, json_type_object)) {
+        return allows_object(w, plain, value);
     }
     if (!json_object_is_type(value, json_type_string)) {
         return true;

@@ -5,7 +5,8 @@
 
 #include "runtime/grammar/schema_text.h"
 
-/* Whether a plain schema allows a value that is no array or object. */
+/* Whether a plain schema allows a value. Of arrays and objects it may say no where it is not told
+ * from keywords of their own and of their members. */
 bool moe_schema_allows(moe_schema_writer *w, struct json_object *plain, struct json_object *value);
 /* Whether it allows values of the type, by its keyword type. */
 bool moe_schema_has_type(struct json_object *plain, const char *type);

@@ -15,6 +15,13 @@ enum {
     SERVER_MOST_KEYS = 256,
 };
 
+/* What becomes of a text's hidden states. */
+typedef enum server_pooling {
+    SERVER_POOLING_MEAN,
+    SERVER_POOLING_LAST,
+    SERVER_POOLING_NONE /* each is told, by /embedding alone */
+} server_pooling;
+
 typedef struct server_options {
     const char *host;               /* a name or an address */
     uint16_t port;                  /* 0: any that is free */
@@ -29,6 +36,7 @@ typedef struct server_options {
     const char *chat_template_name; /* NULL: the model's own */
     const char *chat_template_text; /* a template instead of a name; NULL: none */
     moe_switch thinking;
+    server_pooling pooling;   /* of embeddings */
     const char *cache_folder; /* keeps finished prompts; NULL: none are kept */
     uint64_t cache_bytes;     /* the most that its files have together */
 

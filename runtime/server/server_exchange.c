@@ -108,7 +108,7 @@ void server_forget_body(server_exchange *exchange)
     request->converted = request->tool_name = request->allowed = request->form = NULL;
     request->body = request->messages = request->template_arguments = NULL;
     request->system = request->input = NULL;
-    request->suffix = request->begun = request->extra = NULL;
+    request->texts = request->suffix = request->begun = request->extra = NULL;
     request->prompt = request->content = request->tokens = NULL;
     cli_buffer_free(&exchange->body);
     server_memory_release(&exchange->srv->memory, &exchange->charged, exchange->charged);

@@ -5,12 +5,14 @@
 
 #include "server_values.h"
 
-#define TEXTS     (SERVER_CHAT | SERVER_COMPLETION)
-#define GENERATES (TEXTS | SERVER_INFILL)
-#define OLLAMA    (SERVER_OLLAMA_CHAT | SERVER_OLLAMA_GENERATE)
-#define MESSAGES  (SERVER_MESSAGES | SERVER_COUNT)
-#define ANSWERS   (GENERATES | SERVER_TEMPLATE | SERVER_RESPONSES)
-#define SAMPLES   (GENERATES | SERVER_MESSAGES | SERVER_RESPONSES)
+#define TEXTS         (SERVER_CHAT | SERVER_COMPLETION)
+#define GENERATES     (TEXTS | SERVER_INFILL)
+#define OLLAMA        (SERVER_OLLAMA_CHAT | SERVER_OLLAMA_GENERATE)
+#define MESSAGES      (SERVER_MESSAGES | SERVER_COUNT)
+#define OLLAMA_EMBEDS (SERVER_OLLAMA_EMBED | SERVER_OLLAMA_EMBEDDINGS)
+#define EMBEDS        (SERVER_EMBEDDINGS | SERVER_EMBEDDING | OLLAMA_EMBEDS)
+#define ANSWERS       (GENERATES | SERVER_TEMPLATE | SERVER_RESPONSES)
+#define SAMPLES       (GENERATES | SERVER_MESSAGES | SERVER_RESPONSES)
 
 typedef bool (*read_fn)(server_reading *r, struct json_object *value);
 
@@ -175,7 +177,10 @@ static bool read_stream_options(server_reading *r, struct json_object *value)
 static bool read_max_tokens(server_reading *r, struct json_object *value)
 {
     int64_t n = 0;
-    if (!server_get_count(r, value, 1, INT64_MAX, "a whole number of at least 1", &n)) {
+    /* 0: of a prompt that comes back alone. */
+    const bool may_be_none = r->request->endpoint == SERVER_COMPLETION;
+    if (!server_get_count(r, value, may_be_none ? 0 : 1, INT64_MAX, "a whole number of at least 1",
+                          &n)) {
         return false;
     }
     if (r->request->has_max_tokens && r->request->job->max_tokens != (uint64_t)n) {
@@ -223,7 +228,8 @@ static const struct {
     unsigned endpoints;
     read_fn read;
 } fields[] = {
-    {"model", ANSWERS | MESSAGES | OLLAMA | SERVER_TOKENIZE | SERVER_DETOKENIZE, read_model},
+    {"model", ANSWERS | MESSAGES | OLLAMA | EMBEDS | SERVER_TOKENIZE | SERVER_DETOKENIZE,
+     read_model},
     {"messages", SERVER_OLLAMA_CHAT, server_read_ollama_messages},
     {"messages", SERVER_CHAT | SERVER_TEMPLATE | MESSAGES, read_messages},
     {"system", MESSAGES | SERVER_OLLAMA_GENERATE, read_system},
@@ -234,6 +240,13 @@ static const struct {
     {"chat_template_kwargs", SERVER_CHAT | SERVER_TEMPLATE | SERVER_RESPONSES,
      read_template_arguments},
     {"input", SERVER_RESPONSES, server_read_input},
+    {"input", SERVER_EMBEDDINGS | SERVER_EMBEDDING | SERVER_OLLAMA_EMBED, server_read_texts},
+    {"content", SERVER_EMBEDDING, server_read_texts},
+    {"prompt", SERVER_OLLAMA_EMBEDDINGS, server_read_texts},
+    {"encoding_format", SERVER_EMBEDDINGS, server_read_encoding},
+    {"dimensions", SERVER_EMBEDDINGS | SERVER_OLLAMA_EMBED, server_read_dimensions},
+    {"truncate", SERVER_OLLAMA_EMBED, server_read_truncate},
+    {"options", OLLAMA_EMBEDS, harmless},
     {"instructions", SERVER_RESPONSES, server_read_instructions},
     {"max_output_tokens", SERVER_RESPONSES, read_max_tokens},
     {"text", SERVER_RESPONSES, server_read_text_format},
@@ -301,7 +314,7 @@ static const struct {
     {"images", SERVER_OLLAMA_GENERATE, only_nothing},
     {"logprobs", OLLAMA, only_nothing},
     {"top_logprobs", OLLAMA, only_nothing},
-    {"keep_alive", OLLAMA, harmless},
+    {"keep_alive", OLLAMA | OLLAMA_EMBEDS, harmless},
     {"input_prefix", SERVER_INFILL, server_read_gap_prefix},
     {"input_suffix", SERVER_INFILL, server_read_suffix},
     {"input_extra", SERVER_INFILL, server_read_gap_files},
@@ -322,7 +335,7 @@ static const struct {
     {"structured_outputs", GENERATES, only_nothing},
     {"n_predict", TEXTS, only_nothing},
     {"prediction", SERVER_CHAT, harmless},
-    {"user", GENERATES | SERVER_RESPONSES, harmless},
+    {"user", GENERATES | SERVER_RESPONSES | SERVER_EMBEDDINGS, harmless},
     {"cache_prompt", GENERATES, harmless},
     {"priority", GENERATES, harmless},
     {"client_metadata", SERVER_RESPONSES, harmless},

@@ -44,6 +44,7 @@ server_job *server_job_follow(server_job *leader)
     job->max_tokens = leader->max_tokens;
     job->ignore_eos = leader->ignore_eos;
     job->keeps_markup = leader->keeps_markup;
+    job->tells_prompt = leader->tells_prompt;
     job->client = leader->client;
     job->stops = leader->stops;
     return job;
@@ -55,9 +56,11 @@ server_job *server_job_free(server_job *job)
     if (leader == NULL) {
         free(job->tokens);
         free(job->biases);
+        free(job->text_ends);
         moe_grammar_close(&job->grammar);
         moe_chat_prompt_close(&job->prompt);
     }
+    free(job->pool.sums);
     server_stops_free(&job->stops);
     cli_buffer_free(&job->content);
     cli_buffer_free(&job->reasoning);

@@ -20,11 +20,13 @@
 #include <stdint.h>
 
 #include <moe/chat.h>
+#include <moe/embedding.h>
 #include <moe/grammar.h>
 #include <moe/moe.h>
 #include <moe/sampling.h>
 
 #include "cli_buffer.h"
+#include "server.h"
 #include "server_stops.h"
 
 enum { SERVER_MOST_STOP_IDS = 64 };
@@ -56,9 +58,21 @@ typedef struct server_job {
     bool ignore_eos;
     bool keeps_markup;   /* calls of tools are to be told from the text */
     bool tells_progress; /* while the prompt is read */
-    uint64_t client;     /* whose request it is: fairness is between clients */
+    bool tells_prompt;   /* the prompt's tokens are reported on, too */
+    /* Of an embedding (server_embedding.h): ends of texts among the tokens; NULL: it is none. What
+     * the leader owns its followers point to. */
+    size_t *text_ends; /* [n_texts]; free() */
+    size_t n_texts, text_step;
+    server_pooling pooling;
+    bool normalizes;
+    uint64_t client; /* whose request it is: fairness is between clients */
 
     /* Of the engine's thread. */
+    const struct server_writer *writer;
+    size_t at_text; /* of an embedding: the one that is evaluated */
+    moe_pool pool;  /* likewise; its sums are free()'d */
+    size_t n_told;  /* of tells_prompt: tokens of the prompt that were reported on */
+    bool lost;      /* memory was short within a step */
     moe_text *text;
     moe_chat_reply *reply;
     server_stops stops;

@@ -98,6 +98,11 @@ static bool add_chat_entry(const moe_engine *engine, const moe_token_report *rep
     return stored && add(out, "]}");
 }
 
+static bool is_first(const moe_token_report *report)
+{
+    return isnan(report->chosen.logprob);
+}
+
 /* An object of texts: of tokens that read alike, the last one counts. */
 static bool add_top_object(const moe_engine *engine, const moe_token_report *report,
                            cli_buffer *out)
@@ -130,11 +135,12 @@ static bool add_text_entry(const server_reply *reply, const moe_token_report *re
     case 0:
         return add_text(reply->engine, report->chosen.token, out);
     case 1:
-        return add_number(report->chosen.logprob, out);
+        return is_first(report) ? add(out, "null") : add_number(report->chosen.logprob, out);
     case 2:
-        return add_top_object(reply->engine, report, out);
+        return is_first(report) ? add(out, "null") : add_top_object(reply->engine, report, out);
     default:
-        snprintf(number, sizeof number, "%zu", cursor->offset);
+        snprintf(number, sizeof number, "%zd",
+                 (ssize_t)cursor->offset < 0 ? 0 : (ssize_t)cursor->offset);
         (void)moe_token_piece(reply->engine, report->chosen.token, true, &size);
         cursor->offset += size;
         return add(out, number);

@@ -245,8 +245,8 @@ bool server_queue_await(server_queue *q, bool is_active)
 /* A follower waits until its leader's prompt is evaluated, so that it can go on from there. */
 static bool can_begin(const server_job *job)
 {
-    return job->cancelled || job->leader == NULL || job->leader->state == SERVER_DONE ||
-           job->leader->n_written > 0;
+    return job->cancelled || job->leader == NULL || job->text_ends != NULL ||
+           job->leader->state == SERVER_DONE || job->leader->n_written > 0;
 }
 
 static uint64_t length_of(const server_job *job)

@@ -32,6 +32,7 @@ void server_reply_begin(server_reply *reply, const server_dialect *dialect, cons
     reply->endpoint = request->endpoint;
     reply->include_usage = request->include_usage;
     reply->logprobs = request->logprobs;
+    reply->is_base64 = request->is_base64;
     reply->model = model;
     reply->began_ns = server_now_ns();
     reply->created = (int64_t)time(NULL);

@@ -73,6 +73,7 @@ struct server_reply {
     server_endpoint endpoint;
     bool include_usage;
     bool logprobs;
+    bool is_base64; /* of embeddings */
     char id[48];
     char fingerprint[32];
     const char *model;
@@ -119,11 +120,14 @@ struct json_object *server_error_object(const server_error *error);
 /* "PREFIX_" and 24 random hexadecimal digits. */
 void server_random_id(char *out, size_t size, const char *prefix);
 
-extern const server_dialect server_openai;    /* of /v1/chat/completions and /v1/completions */
-extern const server_dialect server_messages;  /* of /v1/messages */
-extern const server_dialect server_responses; /* of /v1/responses */
-extern const server_dialect server_infill;    /* of /infill */
-extern const server_dialect server_ollama;    /* of /api/chat and /api/generate */
+extern const server_dialect server_openai;         /* of /v1/chat/completions and /v1/completions */
+extern const server_dialect server_messages;       /* of /v1/messages */
+extern const server_dialect server_responses;      /* of /v1/responses */
+extern const server_dialect server_infill;         /* of /infill */
+extern const server_dialect server_ollama;         /* of /api/chat and /api/generate */
+extern const server_dialect server_openai_vectors; /* of /v1/embeddings */
+extern const server_dialect server_native_vectors; /* of /embedding */
+extern const server_dialect server_ollama_vectors; /* of /api/embed and /api/embeddings */
 /* An error as Ollama's clients expect it. */
 struct json_object *server_ollama_error(const server_error *error);
 /* An error as Anthropic's clients expect it. */

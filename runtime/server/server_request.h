@@ -18,17 +18,21 @@
 #include "server_tool_probe.h"
 
 typedef enum server_endpoint {
-    SERVER_CHAT = 1 << 0,            /* /v1/chat/completions */
-    SERVER_COMPLETION = 1 << 1,      /* /v1/completions */
-    SERVER_TOKENIZE = 1 << 2,        /* /tokenize */
-    SERVER_DETOKENIZE = 1 << 3,      /* /detokenize */
-    SERVER_TEMPLATE = 1 << 4,        /* /apply-template */
-    SERVER_MESSAGES = 1 << 5,        /* /v1/messages */
-    SERVER_COUNT = 1 << 6,           /* /v1/messages/count_tokens */
-    SERVER_RESPONSES = 1 << 7,       /* /v1/responses */
-    SERVER_INFILL = 1 << 8,          /* /infill */
-    SERVER_OLLAMA_CHAT = 1 << 9,     /* /api/chat */
-    SERVER_OLLAMA_GENERATE = 1 << 10 /* /api/generate */
+    SERVER_CHAT = 1 << 0,              /* /v1/chat/completions */
+    SERVER_COMPLETION = 1 << 1,        /* /v1/completions */
+    SERVER_TOKENIZE = 1 << 2,          /* /tokenize */
+    SERVER_DETOKENIZE = 1 << 3,        /* /detokenize */
+    SERVER_TEMPLATE = 1 << 4,          /* /apply-template */
+    SERVER_MESSAGES = 1 << 5,          /* /v1/messages */
+    SERVER_COUNT = 1 << 6,             /* /v1/messages/count_tokens */
+    SERVER_RESPONSES = 1 << 7,         /* /v1/responses */
+    SERVER_INFILL = 1 << 8,            /* /infill */
+    SERVER_OLLAMA_CHAT = 1 << 9,       /* /api/chat */
+    SERVER_OLLAMA_GENERATE = 1 << 10,  /* /api/generate */
+    SERVER_EMBEDDINGS = 1 << 11,       /* /v1/embeddings */
+    SERVER_EMBEDDING = 1 << 12,        /* /embedding */
+    SERVER_OLLAMA_EMBED = 1 << 13,     /* /api/embed */
+    SERVER_OLLAMA_EMBEDDINGS = 1 << 14 /* /api/embeddings */
 } server_endpoint;
 
 enum { SERVER_MOST_CHOICES = 16 };
@@ -70,7 +74,11 @@ typedef struct server_request {
     struct json_object *extra;     /* likewise: other files */
     bool is_raw;                   /* of SERVER_OLLAMA_GENERATE: the prompt is no message */
     bool echoes;
-    cli_buffer echoed;                  /* the prompt's text, which the answers begin with */
+    size_t echo_offset; /* of the first token in the text of the prompt; below 0: it is before it */
+    cli_buffer echoed;  /* the prompt's text, which the answers begin with */
+    struct json_object *texts;          /* of embeddings: a string or ids, or an array of these */
+    bool is_base64, cuts_texts;         /* likewise: the vectors; texts to the context */
+    int64_t dimensions;                 /* likewise; 0: not given */
     struct json_object *content;        /* of tokenize */
     struct json_object *tokens;         /* of detokenize */
     char unknown[48];                   /* a field that was left out; "": none */

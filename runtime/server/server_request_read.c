@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "cli_json.h"
+#include "server_embedding.h"
 #include "server_memory.h"
 #include "server_values.h"
 
@@ -46,55 +47,9 @@ static bool require(struct json_object *value, const char *name, server_error *e
                                         "'%s' is missing: this address needs it.", name);
 }
 
-bool server_request_read(server_request *request, const server_options *options, const char *body,
-                         size_t size, server_error *error)
+/* The fields that the address cannot do without. */
+static bool has_required(server_request *request, server_error *error)
 {
-    const unsigned with_job = SERVER_CHAT | SERVER_COMPLETION | SERVER_MESSAGES | SERVER_COUNT |
-                              SERVER_RESPONSES | SERVER_INFILL | SERVER_OLLAMA_CHAT |
-                              SERVER_OLLAMA_GENERATE;
-    bool generates = (request->endpoint & with_job) != 0;
-    if (generates) {
-        request->n_jobs = 1;
-        request->top_logprobs = -1;
-        request->job = request->jobs[0] = server_job_new();
-        if (request->job == NULL) {
-            return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
-        }
-    }
-    request->stream = (request->endpoint & (SERVER_OLLAMA_CHAT | SERVER_OLLAMA_GENERATE)) != 0;
-    if (!parse(request, body, size, error)) {
-        return false;
-    }
-    json_object_object_foreach(request->body, name, value)
-    {
-        if (!server_read_field(request, options, name, value, error)) {
-            return false;
-        }
-    }
-    if (generates && !request->has_sampling_seed) {
-        uint32_t seed;
-        request->job->sampling.seed =
-            getrandom(&seed, sizeof seed, 0) == sizeof seed ? seed : (uint64_t)time(NULL);
-    }
-    if (generates && request->top_logprobs >= 0 && !request->logprobs) {
-        return server_fail(error, 400, "invalid_value", "top_logprobs",
-                           "'top_logprobs' needs 'logprobs': true.");
-    }
-    if (request->logprobs) {
-        request->job->n_top = request->top_logprobs < 0 ? 0 : request->top_logprobs;
-    }
-    if (request->echoes && request->logprobs) {
-        return server_fail(error, 400, "unsupported_value", "echo",
-                           "'echo' with 'logprobs' is not supported: tokens of prompts have no "
-                           "reports.");
-    }
-    if (request->include_usage && !request->stream) {
-        return server_fail(error, 400, "invalid_value", "stream_options",
-                           "'stream_options' needs 'stream': true.");
-    }
-    if (!server_check_tools(request, error)) {
-        return false;
-    }
     switch (request->endpoint) {
     case SERVER_MESSAGES:
         return require(request->messages, "messages", error) &&
@@ -117,9 +72,69 @@ bool server_request_read(server_request *request, const server_options *options,
         return require(request->prompt, "prompt", error);
     case SERVER_TOKENIZE:
         return require(request->content, "content", error);
+    case SERVER_OLLAMA_EMBEDDINGS:
+        return require(request->texts, "prompt", error);
+    case SERVER_EMBEDDINGS:
+    case SERVER_EMBEDDING:
+    case SERVER_OLLAMA_EMBED:
+        return require(request->texts, "input", error);
     default:
         return require(request->tokens, "tokens", error);
     }
+}
+
+bool server_request_read(server_request *request, const server_options *options, const char *body,
+                         size_t size, server_error *error)
+{
+    const unsigned with_job = SERVER_CHAT | SERVER_COMPLETION | SERVER_MESSAGES | SERVER_COUNT |
+                              SERVER_RESPONSES | SERVER_INFILL | SERVER_OLLAMA_CHAT |
+                              SERVER_OLLAMA_GENERATE | SERVER_EMBEDS;
+    bool generates = (request->endpoint & with_job) != 0;
+    if (generates) {
+        request->n_jobs = 1;
+        request->top_logprobs = -1;
+        request->job = request->jobs[0] = server_job_new();
+        if (request->job == NULL) {
+            return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
+        }
+    }
+    request->cuts_texts =
+        request->endpoint == SERVER_OLLAMA_EMBED || request->endpoint == SERVER_OLLAMA_EMBEDDINGS;
+    request->stream = (request->endpoint & (SERVER_OLLAMA_CHAT | SERVER_OLLAMA_GENERATE)) != 0;
+    if (!parse(request, body, size, error)) {
+        return false;
+    }
+    json_object_object_foreach(request->body, name, value)
+    {
+        if (!server_read_field(request, options, name, value, error)) {
+            return false;
+        }
+    }
+    if (generates && !request->has_sampling_seed) {
+        uint32_t seed;
+        request->job->sampling.seed =
+            getrandom(&seed, sizeof seed, 0) == sizeof seed ? seed : (uint64_t)time(NULL);
+    }
+    if (generates && request->top_logprobs >= 0 && !request->logprobs) {
+        return server_fail(error, 400, "invalid_value", "top_logprobs",
+                           "'top_logprobs' needs 'logprobs': true.");
+    }
+    if (request->logprobs) {
+        request->job->n_top = request->top_logprobs < 0 ? 0 : request->top_logprobs;
+        request->job->tells_prompt = request->echoes;
+    }
+    if (generates && request->has_max_tokens && request->job->max_tokens == 0 && !request->echoes) {
+        return server_fail(error, 400, "invalid_value", "max_tokens",
+                           "'max_tokens' must be a whole number of at least 1 (0 with 'echo').");
+    }
+    if (request->include_usage && !request->stream) {
+        return server_fail(error, 400, "invalid_value", "stream_options",
+                           "'stream_options' needs 'stream': true.");
+    }
+    if (!server_check_tools(request, error)) {
+        return false;
+    }
+    return has_required(request, error);
 }
 
 /* ---- Tokens ---- */
@@ -382,11 +397,13 @@ static bool take_echo(server_request *request, const moe_engine *engine, server_
     const server_job *job = request->job;
     bool is_text = json_object_is_type(request->prompt, json_type_string);
     size_t size = is_text ? (size_t)json_object_get_string_len(request->prompt) : 0;
-    size_t n_pieces = is_text ? 0 : job->n_tokens, piece = 0;
-    for (size_t i = 0; i < n_pieces; i++) {
+    size_t n_pieces = is_text ? 0 : job->n_tokens, piece = 0, n_all = 0;
+    for (size_t i = 0; i < job->n_tokens; i++) {
         (void)moe_token_piece(engine, job->tokens[i], true, &piece);
-        size += piece;
+        n_all += piece;
     }
+    size = is_text ? size : n_all;
+    request->echo_offset = size - n_all; /* tokens that begin a text stand before it */
     /* Here, and in each answer, whose text grows. */
     if (!server_work_take(&request->allowance, (1 + 2 * request->n_jobs) * (size + 1), error)) {
         return false;
@@ -406,6 +423,9 @@ bool server_request_prepare(server_request *request, server_tools *tools, const 
                             const server_options *options, server_error *error)
 {
     moe_engine_info info = {.struct_size = sizeof info};
+    if (request->texts != NULL) {
+        return server_take_texts(request, engine, options, error);
+    }
     moe_engine_get_info(engine, &info);
     bool is_chat = request->messages != NULL || request->input != NULL;
     const char *field = request->endpoint == SERVER_RESPONSES ? "input"

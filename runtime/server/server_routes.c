@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli_json.h"
+#include "server_embedding.h"
 #include "server_http.h"
 #include "server_memory.h"
 #include "server_page.h"
@@ -50,6 +51,7 @@ static uint64_t report_bytes(const server_exchange *exchange)
     const uint32_t context = exchange->srv->info.context;
     uint64_t most = context > request->job->n_tokens ? context - request->job->n_tokens : 0;
     most = request->job->max_tokens < most ? request->job->max_tokens : most;
+    most += request->job->tells_prompt ? request->job->n_tokens : 0;
     return request->logprobs && !request->stream
                ? 2 * request->n_jobs * most * server_report_size(request->job->n_top)
                : 0;
@@ -61,7 +63,8 @@ static bool keep(server_exchange *exchange)
     server_request *request = &exchange->request;
     uint64_t kept = request->allowance.bytes_now - request->json_bytes;
     kept += request->n_jobs * sizeof(server_job) +
-            request->job->n_biases * sizeof request->job->biases[0] + report_bytes(exchange);
+            request->job->n_biases * sizeof request->job->biases[0] + report_bytes(exchange) +
+            (request->texts != NULL ? server_embedding_bytes(request) : 0);
     if (request->tools != NULL) {
         kept += server_json_bytes(exchange->body.data, exchange->body.size) + exchange->body.size;
     }
@@ -114,6 +117,26 @@ static bool prepare_ollama_chat(server_exchange *exchange)
 static bool prepare_ollama_generate(server_exchange *exchange)
 {
     return prepare(exchange, SERVER_OLLAMA_GENERATE);
+}
+
+static bool prepare_embeddings(server_exchange *exchange)
+{
+    return prepare(exchange, SERVER_EMBEDDINGS);
+}
+
+static bool prepare_embedding(server_exchange *exchange)
+{
+    return prepare(exchange, SERVER_EMBEDDING);
+}
+
+static bool prepare_ollama_embed(server_exchange *exchange)
+{
+    return prepare(exchange, SERVER_OLLAMA_EMBED);
+}
+
+static bool prepare_ollama_embeddings(server_exchange *exchange)
+{
+    return prepare(exchange, SERVER_OLLAMA_EMBEDDINGS);
 }
 
 static bool make_count(server_exchange *exchange)
@@ -516,6 +539,10 @@ static const struct {
     {"/v1/messages/count_tokens", true, BY_WORKSHOP, make_count},
     {"/v1/responses", true, BY_ENGINE, prepare_responses},
     {"/infill", true, BY_ENGINE, prepare_infill},
+    {"/v1/embeddings", true, BY_ENGINE, prepare_embeddings},
+    {"/embedding", true, BY_ENGINE, prepare_embedding},
+    {"/api/embed", true, BY_ENGINE, prepare_ollama_embed},
+    {"/api/embeddings", true, BY_ENGINE, prepare_ollama_embeddings},
     {"/api/chat", true, BY_ENGINE, prepare_ollama_chat},
     {"/api/generate", true, BY_ENGINE, prepare_ollama_generate},
     {"/api/tags", false, BY_CONNECTION, make_tags},

@@ -8,6 +8,7 @@
 #include <moe/sampling.h>
 
 #include "server.h"
+#include "server_embedding.h"
 #include "server_sessions.h"
 #include "server_writing.h"
 
@@ -42,6 +43,16 @@ static int apply_settings(moe_session *session, const server_job *job, moe_error
     return status == MOE_OK ? moe_session_set_grammar(session, job->grammar, err) : status;
 }
 
+static int begin_answer(server_scheduler *s, server_job *job, moe_session *session, size_t *kept,
+                        moe_error *err)
+{
+    int status = moe_session_follow(session, job->tokens, job->n_tokens, kept, err);
+    status = status == MOE_OK ? apply_settings(session, job, err) : status;
+    return status == MOE_OK && job->tells_prompt
+               ? server_watch_prompt(&s->writer, job, session, err)
+               : status;
+}
+
 static int begin_job(server_scheduler *s, server_job *job, moe_error *err)
 {
     moe_session *session = NULL;
@@ -50,18 +61,18 @@ static int begin_job(server_scheduler *s, server_job *job, moe_error *err)
     for (uint32_t i = 0; i < s->n_active; i++) {
         active[i] = s->active[i]->session;
     }
-    const server_wanted wanted = {job->tokens, job->n_tokens, &job->sampling};
+    const bool embeds = job->text_ends != NULL;
+    const server_wanted wanted = {job->tokens, job->n_tokens, &job->sampling,
+                                  embeds || job->tells_prompt, embeds};
     int status = server_sessions_get(&s->sessions, s->engine, s->parallel, active, s->n_active,
                                      &wanted, &session, err);
     size_t evaluated =
         session == NULL ? 0 : moe_session_n_tokens(session) - moe_session_n_pending(session);
     if (status == MOE_OK) {
-        status = moe_session_follow(session, job->tokens, job->n_tokens, &kept, err);
+        status = embeds ? server_embedding_begin(&s->writer, job, session, err)
+                        : begin_answer(s, job, session, &kept, err);
     }
-    if (status == MOE_OK) {
-        status = apply_settings(session, job, err);
-    }
-    if (status == MOE_OK) {
+    if (status == MOE_OK && !embeds) {
         status = job->prompt != NULL
                      ? moe_chat_reply_create(&job->reply, s->engine, job->prompt, err)
                      : moe_text_create(&job->text, s->engine, err);
@@ -233,7 +244,9 @@ static void step(server_scheduler *s)
     }
     note_reading(s, n);
     for (uint32_t i = n; i-- > 0 && status == MOE_OK;) {
-        if (server_take_tokens(&s->writer, s->active[i])) {
+        server_job *job = s->active[i];
+        if (job->text_ends != NULL ? server_take_embedding(&s->writer, job)
+                                   : server_take_tokens(&s->writer, job)) {
             drop_active(s, i);
         }
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "server_sessions.h"
 
+#include <moe/embedding.h>
 #include <moe/grammar.h>
 
 /* A shorter common beginning is not worth a session that another prompt may go on from. */
@@ -11,6 +12,7 @@ enum { LEAST_GAIN = 48 };
 void server_sessions_keep(server_sessions *s, moe_session *session)
 {
     (void)moe_session_set_grammar(session, NULL, NULL); /* gives its memory back */
+    (void)moe_session_watch(session, NULL, NULL, NULL);
     s->idle[s->n_idle].session = session;
     s->idle[s->n_idle].saved = s->disk == NULL;
     s->idle[s->n_idle++].last_used = ++s->clock;
@@ -118,12 +120,27 @@ static bool read_from_disk(server_sessions *s, uint32_t parallel, uint32_t n_act
     return server_disk_load(s->disk, wanted->tokens, wanted->n_tokens, out) == MOE_OK;
 }
 
+static int create(server_sessions *s, moe_engine *engine, uint32_t parallel, uint32_t n_active,
+                  const server_wanted *wanted, moe_session **out, moe_error *err)
+{
+    moe_session_options options;
+    if (n_active + s->n_idle >= parallel) {
+        (void)server_sessions_close_oldest(s, NULL);
+    }
+    moe_session_options_init(&options);
+    options.sampling = *wanted->sampling;
+    options.evaluate_only = wanted->evaluates_only;
+    return moe_session_create(out, engine, &options, err);
+}
+
 int server_sessions_get(server_sessions *s, moe_engine *engine, uint32_t parallel,
                         moe_session *const *active, uint32_t n_active, const server_wanted *wanted,
                         moe_session **out, moe_error *err)
 {
     bool is_idle;
-    moe_session_options options;
+    if (wanted->is_new) {
+        return create(s, engine, parallel, n_active, wanted, out, err);
+    }
     moe_session *source = most_alike(s, active, n_active, wanted, &is_idle);
     if (read_from_disk(s, parallel, n_active, source, wanted, out)) {
         return moe_session_set_sampling(*out, wanted->sampling, err);
@@ -141,7 +158,5 @@ int server_sessions_get(server_sessions *s, moe_engine *engine, uint32_t paralle
     if (source != NULL && moe_session_fork(out, source, NULL) == MOE_OK) {
         return moe_session_set_sampling(*out, wanted->sampling, err);
     }
-    moe_session_options_init(&options);
-    options.sampling = *wanted->sampling;
-    return moe_session_create(out, engine, &options, err);
+    return create(s, engine, parallel, n_active, wanted, out, err);
 }

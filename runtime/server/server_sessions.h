@@ -28,6 +28,8 @@ typedef struct server_wanted {
     const int32_t *tokens; /* [n_tokens] the prompt */
     size_t n_tokens;
     const moe_sampling *sampling;
+    bool is_new;         /* every token of the prompt is to be evaluated now */
+    bool evaluates_only; /* then: nothing is sampled */
 } server_wanted;
 
 /* A session that goes on from the idle or active one whose timeline begins most like the prompt, or

@@ -377,6 +377,10 @@ static const struct {
     {SERVER_MESSAGES, &server_messages, "msg_"},
     {SERVER_RESPONSES, &server_responses, "resp_"},
     {SERVER_INFILL, &server_infill, "infill-"},
+    {SERVER_EMBEDDINGS, &server_openai_vectors, "embd-"},
+    {SERVER_EMBEDDING, &server_native_vectors, "embd-"},
+    {SERVER_OLLAMA_EMBED, &server_ollama_vectors, "embd-"},
+    {SERVER_OLLAMA_EMBEDDINGS, &server_ollama_vectors, "embd-"},
     {SERVER_OLLAMA_CHAT, &server_ollama, "ollama-"},
     {SERVER_OLLAMA_GENERATE, &server_ollama, "ollama-"},
 };
@@ -397,6 +401,7 @@ enum MHD_Result server_generate(server_exchange *exchange)
             no_memory(exchange);
             return server_answer_error(exchange);
         }
+        exchange->reply.answers[i].text_offset = request->echo_offset;
     }
     if (!server_submit(&srv->queue, request->jobs, request->n_jobs)) {
         server_fail(&exchange->error, 503, "overloaded", NULL,

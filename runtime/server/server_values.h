@@ -69,6 +69,12 @@ bool server_read_grammar(server_reading *reading, struct json_object *value);
 bool server_read_json_schema(server_reading *reading, struct json_object *value);
 bool server_read_response_format(server_reading *reading, struct json_object *value);
 
+/* Fields of embeddings (server_embedding.c). */
+bool server_read_texts(server_reading *reading, struct json_object *value);
+bool server_read_encoding(server_reading *reading, struct json_object *value);
+bool server_read_dimensions(server_reading *reading, struct json_object *value);
+bool server_read_truncate(server_reading *reading, struct json_object *value);
+
 /* Fields of tools (server_tool_fields.c). */
 bool server_read_tools(server_reading *reading, struct json_object *value);
 bool server_read_tool_choice(server_reading *reading, struct json_object *value);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "server_writing.h"
 
+#include <math.h>
 #include <string.h>
 
 #include <moe/grammar.h>
@@ -56,8 +57,7 @@ static bool charge(server_queue *q, server_job *job, uint64_t more)
            server_memory_set(q->memory, &job->charged, size, &ignored);
 }
 
-/* Hands new text to the connection's thread. */
-static bool publish(const server_writer *w, server_job *job, const cli_buffer *content,
+bool server_publish(const server_writer *w, server_job *job, const cli_buffer *content,
                     const char *reasoning, const moe_token_report *report, uint64_t n_tokens)
 {
     server_queue *q = w->queue;
@@ -98,7 +98,7 @@ static server_stops_result write_text(const server_writer *w, server_job *job, i
     if (size > 0) {
         result = server_stops_push(&job->stops, text, size, &content);
     }
-    if ((ends || !is_known) && !publish(w, job, &content, reasoning, report, ends ? 0 : 1)) {
+    if ((ends || !is_known) && !server_publish(w, job, &content, reasoning, report, ends ? 0 : 1)) {
         result = SERVER_STOPS_NO_MEMORY;
     }
     cli_buffer_free(&content);
@@ -123,7 +123,7 @@ static void end_text(const server_writer *w, server_job *job, server_finish fini
     server_stops_result result = write_text(w, job, MOE_TOKEN_NONE, NULL);
     cli_buffer rest = {NULL, 0, 0};
     bool stored = result != SERVER_STOPS_NO_MEMORY && server_stops_finish(&job->stops, &rest) &&
-                  publish(w, job, &rest, "", NULL, 0);
+                  server_publish(w, job, &rest, "", NULL, 0);
     cli_buffer_free(&rest);
     if (!stored) {
         fail_memory(w, job);
@@ -152,6 +152,10 @@ static bool take_token(const server_writer *w, server_job *job, int32_t token,
     static const moe_error differs = {
         "Memory was short and the answer was begun again, but became another one, as modes that "
         "are not lossless allow. Try again, or start the server with a larger --host-memory."};
+    if (job->max_tokens == 0) {
+        end_text(w, job, SERVER_FINISH_LENGTH);
+        return true;
+    }
     bool is_end = moe_token_is_end(w->engine, token);
     bool ends = is_stop(job, token) || (is_end && (!job->ignore_eos || job->grammar != NULL));
     if (!count_token(job, token, ends)) {
@@ -182,12 +186,52 @@ static bool take_token(const server_writer *w, server_job *job, int32_t token,
     return false;
 }
 
+/* ---- Reports on a prompt ---- */
+
+static bool tell_prompt(const server_writer *w, server_job *job, const moe_token_report *report)
+{
+    static const cli_buffer nothing = {NULL, 0, 0};
+    job->n_told++;
+    return server_publish(w, job, &nothing, "", report, 0);
+}
+
+/* Within a step: by this position's logits the next token was likely or not. Those of a job that is
+ * set back, or of a step that failed, are told already. */
+static void report_next(size_t position, const float *hidden, const float *logits, void *user)
+{
+    server_job *job = user;
+    moe_token_report report;
+    moe_engine_info info = {.struct_size = sizeof info};
+    (void)hidden;
+    if (position + 1 != job->n_told || job->n_told == job->n_tokens || job->lost) {
+        return;
+    }
+    moe_engine_get_info(job->writer->engine, &info);
+    job->lost = moe_token_report_make(&report, logits, info.n_vocab, job->tokens[position + 1],
+                                      job->n_top, NULL) != MOE_OK ||
+                !tell_prompt(job->writer, job, &report);
+}
+
+int server_watch_prompt(const server_writer *w, server_job *job, moe_session *session,
+                        moe_error *err)
+{
+    /* Nothing comes before the first token: it has no chance. */
+    const moe_token_report first = {.chosen = {job->tokens[0], NAN}};
+    job->writer = w;
+    job->lost = job->n_told == 0 && !tell_prompt(w, job, &first);
+    return moe_session_watch(session, report_next, job, err);
+}
+
 bool server_take_tokens(const server_writer *w, server_job *job)
 {
     int32_t tokens[TOKENS_AT_ONCE];
     moe_token_report reports[TOKENS_AT_ONCE];
     size_t n;
     size_t n_all = 0;
+    if (job->lost) {
+        fail_memory(w, job);
+        return true;
+    }
     while ((n = moe_session_take(job->session, tokens, TOKENS_AT_ONCE)) > 0) {
         size_t n_reports = job->n_top < 0 ? 0 : moe_session_take_reports(job->session, reports, n);
         n_all += n;

@@ -12,6 +12,9 @@ import subprocess
 import sys
 
 
+FORMATS = ("date.json", "time.json", "date-time.json", "uuid.json", "email.json", "ipv4.json", "uri.json")
+
+
 class Lines:
     def __init__(self, command):
         self.process = subprocess.Popen([command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -41,9 +44,7 @@ def suite(lines, folder):
     wrong = 0
     print(f"{'':24}{'held':>6}{'dropped':>8}{'refused':>8}{'invalid in':>12}{'valid in':>14}")
     files = [f for f in sorted(os.listdir(folder)) if f.endswith(".json")]
-    for name in files + [os.path.join("optional/format", f) for f in
-                         ("date.json", "time.json", "date-time.json", "uuid.json", "email.json",
-                          "ipv4.json", "uri.json")]:
+    for name in files + [os.path.join("optional/format", f) for f in FORMATS]:
         counts = {"held": 0, "dropped": 0, "refused": 0}
         accepted = valid = invalid = missed = 0
         with open(os.path.join(folder, name), encoding="utf-8") as file:
@@ -242,4 +243,5 @@ def main():
     sys.exit(wrong > 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

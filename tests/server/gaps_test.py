@@ -77,14 +77,56 @@ def test_echo(server):
     check("a stream", streamed(server, COMPLETIONS, dict(prompt=prompt, echo=True, **FIXED))[0] == prompt + text)
     status, answer = server.post(COMPLETIONS, dict(prompt=prompt, echo=True, n=3, **FIXED))
     check("three", [c["text"] for c in answer["choices"]] == 3 * [prompt + text], answer)
-    for wrong in ({"logprobs": 1}, {"echo": "yes"}):
+    for wrong, field in (({"echo": "yes"}, "echo"), ({"echo": False, "max_tokens": 0}, "max_tokens")):
         status, answer = server.post(COMPLETIONS, dict({"prompt": prompt, "echo": True}, **wrong))
-        check(f"refusal of {wrong}", status == 400 and answer["error"]["param"] == "echo", answer)
+        check(f"refusal of {wrong}", status == 400 and answer["error"]["param"] == field, answer)
+
+
+def logprobs_of(server, prompt, **fields):
+    status, answer = server.post(COMPLETIONS, dict(dict({"prompt": prompt, "echo": True, "logprobs": 3, "ignore_eos": True}, **FIXED),
+                                                   **fields))
+    check(f"{fields}: logprobs", status == 200, answer)
+    return answer["choices"]
+
+
+def test_echo_logprobs(server):
+    """Tokens of the prompt are reported on as those that are written: what the model writes after a
+    part of the prompt, forced by nothing, tells the same chances."""
+    written, _ = write(server, "Once upon a time")
+    prompt = "Once upon a time" + written
+    tokens = ids(server, prompt)
+    choice, = logprobs_of(server, tokens, max_tokens=4)
+    told = choice["logprobs"]
+    n = len(tokens)
+    check("a row for each token", {len(told[k]) for k in told} == {n + 4}, told)
+    check("the first has no chance", told["token_logprobs"][0] is None and told["top_logprobs"][0] is None, told)
+    check("the text", choice["text"].startswith("".join(told["tokens"][:n])) and
+          "".join(told["tokens"][:n]) == prompt, told)
+    check("offsets", all(choice["text"][at:].startswith(t) for at, t in zip(told["text_offset"][:n], told["tokens"])))
+    check("top 3", all(len(top) == 3 for top in told["top_logprobs"][1:]) and
+          all(lp <= max(top.values()) + 1e-6 for lp, top in zip(told["token_logprobs"][1:], told["top_logprobs"][1:])))
+    for at in (3, n // 2, n - 1):  # as if the model had written it
+        status, answer = server.post(COMPLETIONS, {"prompt": tokens[:at], "max_tokens": 1, "temperature": 0, "logprobs": 3})
+        one = answer["choices"][0]["logprobs"]
+        check(f"the chances of token {at}", one["top_logprobs"][0] == told["top_logprobs"][at], (one, at))
+    alone, = logprobs_of(server, tokens, max_tokens=0)
+    check("no token more", alone["text"] == prompt and alone["finish_reason"] == "length" and
+          alone["logprobs"] == {k: v[:n] for k, v in told.items()}, alone)
+    check("without a cache", logprobs_of(server, tokens, max_tokens=4) == [choice])
+    check("two answers", [c["logprobs"]["token_logprobs"] for c in logprobs_of(server, tokens, max_tokens=4, n=2)] ==
+          2 * [told["token_logprobs"]])
+    events = [e for e in server.stream(COMPLETIONS, dict(prompt=tokens, echo=True, logprobs=3, max_tokens=4,
+                                                         ignore_eos=True, temperature=0)) if e != "[DONE]"]
+    parts = [e["choices"][0]["logprobs"] for e in events if e["choices"][0]["logprobs"]]
+    check("in a stream", {k: sum((p[k] for p in parts), []) for k in told} == told, parts)
+    check("a prompt as text", logprobs_of(server, prompt, max_tokens=4) == [choice])
+    check("others go on from it", write(server, prompt)[0] == write(server, tokens)[0])
 
 
 server = Server(command, model, "-c", "1024", "-t", "1")
 try:
     test_echo(server)
+    test_echo_logprobs(server)
     for path, body in ((COMPLETIONS, {"prompt": "a", "suffix": "b"}),
                        (INFILL, {"input_prefix": "a", "input_suffix": "b"})):
         status, answer = server.post(path, body)

@@ -212,7 +212,6 @@ def test_refusals(server):
     refused("/v1/completions", {"prompt": ["a", "b"]}, 400, "prompt")
     refused("/v1/completions", {"prompt": [-1]}, 400, "prompt")
     refused("/v1/completions", {"prompt": [1 << 40]}, 400, "prompt")
-    refused("/v1/completions", {"prompt": "a", "echo": True, "logprobs": 1}, 400, "echo")
     refused("/v1/completions", {"prompt": "a", "logprobs": True}, 400, "logprobs")
     refused("/v1/completions", {"prompt": "word " * 4000}, 400, "prompt")
     refused("/detokenize", {"tokens": [99999999]}, 400, "tokens")

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <moe/embedding.h>
 #include <moe/chat.h>
 #include <moe/grammar.h>
 #include <moe/lab.h>
@@ -32,6 +33,8 @@ int __wrap_moe_session_set_biases(moe_session *session, const moe_token_bias *bi
                                   moe_error *err);
 int __wrap_moe_session_set_reports(moe_session *session, int n_top, moe_error *err);
 int __wrap_moe_session_set_grammar(moe_session *session, moe_grammar *grammar, moe_error *err);
+int __wrap_moe_session_watch(moe_session *session, moe_position_fn visit, void *user,
+                             moe_error *err);
 bool __wrap_moe_session_grammar_failed(const moe_session *session);
 size_t __wrap_moe_session_take(moe_session *session, int32_t *tokens, size_t capacity);
 size_t __wrap_moe_session_n_tokens(const moe_session *session);
@@ -260,6 +263,16 @@ int __wrap_moe_session_set_grammar(moe_session *session, moe_grammar *grammar, m
     (void)grammar;
     (void)err;
     touch(session, "moe_session_set_grammar");
+    return MOE_OK;
+}
+
+int __wrap_moe_session_watch(moe_session *session, moe_position_fn visit, void *user,
+                             moe_error *err)
+{
+    (void)visit;
+    (void)user;
+    (void)err;
+    touch(session, "moe_session_watch");
     return MOE_OK;
 }
 
