@@ -17,14 +17,7 @@
 #include "tests/engine/engine_options.h"
 #include "tests/test_size.h"
 
-enum {
-    MOST_LONG = 600,
-    N_SHORT = 9,
-    N_WRITTEN = 12,
-    CONTEXT = 2048,
-    MANY = 1000000,
-    MIB = 1 << 20
-};
+enum { MOST_LONG = 600, N_SHORT = 9, N_WRITTEN = 12, CONTEXT = 2048, MANY = 1000000, KIB = 1024 };
 
 static const char *model_path;
 static uint32_t n_long = MOST_LONG;
@@ -234,19 +227,20 @@ static void write_alone(moe_engine *engine, uint32_t n, uint32_t seed, int32_t *
 static void through_few_slots(void **state)
 {
     int32_t alone[N_WRITTEN], got[N_WRITTEN];
-    moe_memory_plan plan = {.struct_size = sizeof plan};
     moe_engine_options o = options_of(16, 1, 0.12);
     (void)state;
     o.context = n_long + 20;
-    assert_int_equal(moe_plan_memory(&o, &plan, NULL), MOE_OK);
     moe_engine *engine = open_engine(&o);
     write_alone(engine, n_long, 3, alone);
     moe_engine_close(&engine);
     o.panel = MANY;
     for (uint32_t is_tight = 0; is_tight < 2; is_tight++) {
         uint32_t n_parts[MOE_PANEL_REST + 1] = {0}, n_cut = 0;
-        o.host_memory = is_tight ? plan.total + MIB : 0;
         engine = open_engine(&o);
+        /* Somebody else has the memory beside the cache, but for pages and the stream. */
+        moe_memory_border *border = &engine->border;
+        const uint64_t taken = is_tight ? border->ram_free - n_long * 5 * KIB : 0;
+        assert_int_equal(moe_memory_border_take(border, taken, NULL), MOE_OK);
         moe_session *session = fed_session(engine, n_long, 3);
         while (moe_session_n_pending(session) > 0) {
             const moe_panel *p = &engine->panel;
@@ -259,6 +253,7 @@ static void through_few_slots(void **state)
         decode(engine, session, got, N_WRITTEN);
         assert_memory_equal(got, alone, sizeof got);
         moe_session_close(&session);
+        moe_memory_border_give(border, taken);
         check_returned(engine);
         moe_engine_close(&engine);
     }
