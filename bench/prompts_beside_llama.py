@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Prompts of several lengths under memory limits: moe-offload and llama.cpp in turn, the same file and text.
+
+    python3 prompts_beside_llama.py COMMAND MODEL LLAMA_COMPLETION [--prompts 512,2048,8192] [--limits 40,15]
+                                    [--micro-batches 512,2048] [--pairs 1] [-t 2] [--throttle MB/S]
+
+Needs root and control groups of version 1 with memory and block I/O. Both evaluate the same text, as each
+tokenizes it (the numbers of tokens must agree), in a group that limits memory, page cache included, to so many
+hundredths of the file, and write one token; the file's pages are dropped before. Bytes are those that the
+group has read from the disk, opening included; seconds are what each engine tells of its prompt alone.
+llama.cpp runs once for each micro-batch, and the quickest counts of those that the limit does not kill. With
+--throttle the disk gives each so much."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from beside_llama import GROUPS, Group, drop_pages, write
+from panels import device_of
+
+TREE = Path(__file__).resolve().parent.parent
+MIB = 1 << 20
+
+
+class CountingGroup(Group):
+    """A group whose block I/O is counted, too."""
+
+    def __init__(self, limit: int | None, throttle: int | None, device: str):
+        super().__init__(limit, throttle, device)
+        self.blocks = GROUPS / "blkio" / f"beside-{next(iter(self.paths)).name.split('-')[-1]}"
+        if self.blocks not in self.paths:
+            self._make(self.blocks)
+        self.device = device
+
+    def read(self) -> int:
+        text = (self.blocks / "blkio.throttle.io_service_bytes").read_text(encoding="utf-8")
+        return sum(int(line.split()[2]) for line in text.splitlines()
+                   if line.startswith(f"{self.device} Read"))
+
+
+def run(given, command: list[str], limit: int) -> tuple[subprocess.CompletedProcess, int]:
+    drop_pages(given.model)
+    group = CountingGroup(limit, given.throttle * 1000000 if given.throttle else None, device_of(given.model))
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=group.enter,
+                              timeout=given.timeout)
+        read = group.read()
+    finally:
+        group.remove()
+    return done, read
+
+
+def run_ours(given, text: str, context: int, limit: int) -> dict:
+    done, read = run(given, [given.command, "run", "-m", given.model, "--raw", "-f", text, "-n", "1", "--temp", "0",
+                             "-c", str(context), "-t", given.threads, "--calibration", "none", "--json"], limit)
+    if done.returncode != 0:
+        sys.exit(f"moe-offload: {done.returncode}\n{done.stderr[-2000:]}")
+    told = json.loads(done.stderr[done.stderr.index("{"):])
+    return {"read": read, "seconds": told["prompt_seconds"], "tokens": told["prompt_tokens"]}
+
+
+def run_theirs(given, text: str, context: int, limit: int, micro_batch: str) -> dict | None:
+    """None: it was killed, since its buffers for so many rows do not fit the limit."""
+    done, read = run(given, [given.llama, "-m", given.model, "-f", text, "-n", "1", "--temp", "0", "-c", str(context),
+                             "-b", micro_batch, "-ub", micro_batch, "-t", given.threads, "-fa", "on", "-no-cnv",
+                             "--no-warmup", *given.llama_options.split()], limit)
+    if done.returncode == -9:
+        print(f"llama.cpp was killed with micro-batches of {micro_batch}", file=sys.stderr)
+        return None
+    found = re.search(r"prompt eval time = *([0-9.]+) ms / *([0-9]+) tokens", done.stderr + done.stdout)
+    if found is None:
+        sys.exit("llama.cpp does not tell its prompt's time:\n" + done.stderr[-2000:])
+    return {"read": read, "seconds": float(found[1]) / 1e3, "tokens": int(found[2])}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("command")
+    parser.add_argument("model")
+    parser.add_argument("llama", help="llama-completion")
+    parser.add_argument("--text", default=str(TREE / "bench/texts/shakespeare.txt"))
+    parser.add_argument("--prompts", default="512,2048,8192")
+    parser.add_argument("--limits", default="40,15", help="%% of the file")
+    parser.add_argument("--micro-batches", default="512,2048")
+    parser.add_argument("--pairs", type=int, default=1)
+    parser.add_argument("-t", "--threads", default="2")
+    parser.add_argument("--throttle", type=int)
+    parser.add_argument("--timeout", type=int, default=3600)
+    parser.add_argument("--llama-options", default="")
+    given = parser.parse_args()
+    whole = Path(given.text).read_text(encoding="utf-8")
+    words = subprocess.run([given.command, "tokenize", "-m", given.model, "--raw", "-f", given.text],
+                          capture_output=True, text=True, check=True).stdout.split()
+    size = Path(given.model).stat().st_size
+    print("| prompt | limit | MiB read | llama.cpp | times less | seconds | llama.cpp | times as fast |\n"
+          "|---|---|---|---|---|---|---|---|", flush=True)
+    for n in map(int, given.prompts.split(",")):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write((whole * (n // len(words) + 1))[:int(n * len(whole) / len(words))])
+            file.flush()
+            for limit in given.limits.split(","):
+                n_bytes, pairs = int(size * float(limit) / 100), []
+                for _ in range(given.pairs):
+                    ours = run_ours(given, file.name, n + n // 8 + 64, n_bytes)
+                    told = [run_theirs(given, file.name, n + n // 8 + 64, n_bytes, micro)
+                            for micro in given.micro_batches.split(",")]
+                    theirs = min((t for t in told if t is not None), key=lambda r: r["seconds"])
+                    if abs(ours["tokens"] - theirs["tokens"]) > 1:
+                        sys.exit(f"{ours['tokens']} and {theirs['tokens']} tokens")
+                    pairs.append((ours, theirs))
+                cells = []
+                for key, unit in (("read", MIB), ("seconds", 1)):
+                    cells += [f"{statistics.median(p[i][key] for p in pairs) / unit:,.1f}" for i in (0, 1)]
+                    cells.append(f"{statistics.median(p[1][key] / p[0][key] for p in pairs):.2f}")
+                print(f"| {pairs[0][0]['tokens']:,} | {limit} % | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
