@@ -6,7 +6,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/pass/runner.h"
-#include "runtime/lossy/budget_oracle.h"
+#include "runtime/lab/budget_oracle.h"
 
 static void free_rows(moe_budget_exact *x)
 {

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "runtime/lossy/budget_oracle.h"
+#include "runtime/lab/budget_oracle.h"
 #include "runtime/lossy/expert_budget.h"
 #include "tests/draft/route_case.h"
 

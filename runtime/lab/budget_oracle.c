@@ -5,7 +5,7 @@
  *    |R|^2 - |R - c_i|^2 = 2 sum over r not listed of c_r . c_i - |c_i|^2
  *
  * So the outputs are only needed for the products of a row's ranks with each other. */
-#include "runtime/lossy/budget_oracle.h"
+#include "runtime/lab/budget_oracle.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* For analysis: the shortlist that a budget would choose if it knew the experts' outputs (MoE-Spec,
  * section 3). It needs the outputs of every natural expert, which a budget exists to avoid. */
-#ifndef MOE_LOSSY_BUDGET_ORACLE_H
-#define MOE_LOSSY_BUDGET_ORACLE_H
+#ifndef MOE_LAB_BUDGET_ORACLE_H
+#define MOE_LAB_BUDGET_ORACLE_H
 
 #include <stddef.h>
 
