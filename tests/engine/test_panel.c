@@ -259,6 +259,38 @@ static void through_few_slots(void **state)
     }
 }
 
+/* Cancelled, or closed, in each part of a block: nothing is left of it, and the text is the same.
+ */
+static void blocks_end_anywhere(void **state)
+{
+    int32_t alone[N_WRITTEN], got[N_WRITTEN];
+    moe_engine_options o = options_of(16, MANY, 0.12);
+    (void)state;
+    moe_engine *engine = open_engine(&o);
+    write_alone(engine, n_long, 3, alone);
+    for (int part = MOE_PANEL_MIX; part <= MOE_PANEL_REST; part++) {
+        moe_session *session = fed_session(engine, n_long, 3);
+        do {
+            step(engine, &session, 1);
+        } while ((int)engine->panel.part != part || engine->panel.layer == 0);
+        step(engine, &session, 1);
+        moe_session_cancel(session);
+        assert_int_equal(moe_step(engine, &session, 1, NULL), MOE_ERR_CANCELLED);
+        assert_null(engine->panel.session);
+        assert_int_equal(engine->panel.block_bytes, 0);
+        decode(engine, session, got, N_WRITTEN);
+        assert_memory_equal(got, alone, sizeof got);
+        moe_session_close(&session);
+        session = fed_session(engine, n_long, 3);
+        while ((int)engine->panel.part != part) {
+            step(engine, &session, 1);
+        }
+        moe_session_close(&session);
+        check_returned(engine);
+    }
+    moe_engine_close(&engine);
+}
+
 /* While the panel is under way it is what is told of. */
 static void is_of_the_panel(const moe_pass_progress *p, void *user)
 {
@@ -559,13 +591,10 @@ int main(int argc, char **argv)
     model_path = argc > 1 ? argv[1] : "";
     n_long = test_is_small() ? 260 : MOST_LONG;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_bound),
-        cmocka_unit_test(prefetching_is_bound),
-        cmocka_unit_test(through_few_slots),
-        cmocka_unit_test(others_go_on),
-        cmocka_unit_test(changes_end_it),
-        cmocka_unit_test(by_memory),
-        cmocka_unit_test(scored),
+        cmocka_unit_test(bytes_are_bound),   cmocka_unit_test(prefetching_is_bound),
+        cmocka_unit_test(through_few_slots), cmocka_unit_test(blocks_end_anywhere),
+        cmocka_unit_test(others_go_on),      cmocka_unit_test(changes_end_it),
+        cmocka_unit_test(by_memory),         cmocka_unit_test(scored),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
