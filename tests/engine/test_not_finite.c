@@ -22,6 +22,7 @@
 #define N_PROMPT 90 /* more than a chunk */
 #define N_SHORT  4
 #define N_MOST   16
+#define N_STEPS  64 /* at most, for a prompt: a small cache takes a panel's layer in several */
 
 static const char *model;
 static char folder[64] = "/tmp/moe-not-finite-XXXXXX";
@@ -116,7 +117,7 @@ static void feed_prompt(moe_engine *engine, moe_session *session, size_t n)
 static int step_until_failure(moe_engine *engine, moe_session *session, moe_error *error)
 {
     int status = MOE_OK;
-    for (int i = 0; i < N_MOST && status == MOE_OK; i++) {
+    for (int i = 0; i < N_STEPS && status == MOE_OK; i++) {
         status = moe_step(engine, &session, 1, error);
     }
     return status;

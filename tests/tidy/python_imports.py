@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 PACKAGES = {"agents", "anthropic", "gguf", "httpx", "instructor", "jinja2", "jsonschema", "langchain_anthropic",
-            "langchain_openai", "litellm", "llama_cpp", "matplotlib", "numpy", "ollama",
+            "langchain_openai", "litellm", "llama_cpp", "llguidance", "matplotlib", "numpy", "ollama",
             "openai", "pip", "pydantic", "pydantic_ai", "setuptools", "tokenizers", "torch", "transformers",
-            "xxhash", "zstandard"}
+            "tvm_ffi", "xgrammar", "xxhash", "zstandard"}
 
 
 def imported(path: Path) -> list[tuple[int, str]]:
