@@ -76,7 +76,7 @@
 extern "C" {
 #endif
 
-/* The version of the library linked, e.g. "0.1.0". */
+/* The version of the library linked, e.g. "0.2.0". */
 MOE_API const char *moe_version(void);
 /* Releases an array that the library returned; NULL is allowed. */
 MOE_API void moe_free(void *array);
