@@ -242,8 +242,8 @@ static bool is_one_timeline(const attention_job *job)
     return true;
 }
 
-/* Shares the pages, too, if there would be fewer than `wanted` tiles of full size. Returns false if
- * that does not pay. */
+/* Divides the pages among threads, too, if there are fewer than `wanted` tiles of full size.
+ * Returns false if that does not pay. */
 static bool share_out_pages(attention_job *job, moe_page_range pages, uint32_t wanted)
 {
     if (pages.end - pages.begin < FEWEST_PAGES) {

@@ -249,10 +249,10 @@ typedef enum moe_expert_reach {
 /* Takes note of moves that have ended. Returns a number that changes whenever the answers of
  * reach() may have changed. */
 uint64_t moe_expert_store_settle(moe_expert_store *store);
-/* Sets reach [n_expert] to moe_expert_reach values and addresses [n_expert] to the experts' places
- * (zero: NONE). They hold until the next call that may move anything: only this thread requests
- * moves, and moves under way go to slots of experts with MOE_REACH_NONE. in_place: counts experts
- * in host slots, too. */
+/* Sets reach [n_expert] to moe_expert_reach values, and addresses [n_expert] to where the experts
+ * are (zero for MOE_REACH_NONE). Both hold until the next call that may move anything: only this
+ * thread requests moves, and a move under way writes to the slot of an expert with MOE_REACH_NONE.
+ * in_place: also gives experts in host slots (MOE_REACH_HOST). */
 void moe_expert_store_reach(moe_expert_store *store, uint32_t layer, bool in_place, uint8_t *reach,
                             moe_expert_address *addresses);
 /* Offers up to n slots of the layer's domain for experts that a pass reads over the link: first

@@ -138,9 +138,9 @@ const uint8_t *moe_mover_data(const moe_mover *mover, uint32_t slot, int part);
 const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int part);
 /* Whether the request's save is complete, for a request that has settled or was cancelled. */
 bool moe_mover_has_saved(const moe_mover *mover, uint32_t slot);
-/* away: the pages of [memory, memory + bytes), in the reader's arena, go back to the system; no
- * request is queued or under way. Not away: they will be used again. False: the kernel still holds
- * them. */
+/* If `away`, gives the pages of [memory, memory + bytes), which lie in the reader's arena, back to
+ * the system; no request may be queued or under way. If not, prepares them for use again. Returns
+ * false if the kernel still holds them. */
 bool moe_mover_set_away(moe_mover *mover, void *memory, size_t bytes, bool away);
 /* Makes a READY or FAILED slot ABSENT. */
 void moe_mover_reset(moe_mover *mover, uint32_t slot);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The definition of the types whose elements are coordinates of codebook points, in plain C. Scales
- * are exact: d has 11 bits, and its factor at most 5 bits and powers of two. */
+/* Unpacks, in plain C, the types whose elements are coordinates of codebook points. This code
+ * defines the types. Scales are exact: a block's scale d has 11 significant bits, and the factor
+ * on it has at most 5, times powers of two. */
 #include "cpu/kernels/block_unpack_iq.h"
 
 #include "cpu/kernels/codebooks.h"

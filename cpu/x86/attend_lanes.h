@@ -370,7 +370,8 @@ static inline bool converts(const moe_attend_args *args)
            MOE_KV_PAGE * args->v_dim <= CONVERT_MOST;
 }
 
-/* Replaces rows of n elements by their values as they load. */
+/* Converts the first n_valid rows, of n elements each, to floats in `converted`, and points `rows`
+ * there. The remaining rows of the page repeat the last one. */
 MOE_INLINE void convert_rows(moe_kv_type type, const uint8_t **rows, uint32_t n_valid, uint32_t n,
                              float *converted)
 {

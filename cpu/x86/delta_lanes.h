@@ -10,7 +10,7 @@
 #include "cpu/kernels/delta_rule.h"
 #include "cpu/x86/always_inline.h"
 
-/* The loop's bounds are constant once inlined; unrolled, its accumulators are registers. */
+/* Unrolls a loop whose bounds are constant once inlined, so that its accumulators are registers. */
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else

@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-/* h = 2 and 1, of four lanes in each 128-bit quarter. */
+/* Reduces four sums of 4 lanes each, one in each 128-bit quarter: the steps h = 2 and h = 1. */
 MOE_INLINE __m128 reduce_quarters(__m512 sum)
 {
     sum = _mm512_add_ps(sum, _mm512_permute_ps(sum, 0x4e));
@@ -18,8 +18,8 @@ MOE_INLINE __m128 reduce_quarters(__m512 sum)
     return _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, sum));
 }
 
-/* 16 lanes each. h = 8 pairs the halves of a and b (c and d) in one register, h = 4 then all four
- * in one. */
+/* Reduces four sums of 16 lanes each. The step h = 8 puts a and b in one register, and c and d in
+ * another; the step h = 4 puts all four in one. */
 MOE_INLINE __m128 reduce_4x16(__m512 a, __m512 b, __m512 c, __m512 d)
 {
     const __m512 ab =
@@ -30,7 +30,7 @@ MOE_INLINE __m128 reduce_4x16(__m512 a, __m512 b, __m512 c, __m512 d)
         _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd)));
 }
 
-/* 8 lanes each, two sums in ab and two in cd. */
+/* Reduces four sums of 8 lanes each: ab holds two of them, and cd the other two. */
 MOE_INLINE __m128 reduce_4x8(__m512 ab, __m512 cd)
 {
     return reduce_quarters(

@@ -68,7 +68,8 @@ __device__ static inline bool page_is_common(const moe_attend_job &job, const qu
     return true;
 }
 
-/* The key of this thread's position in the page, or NULL when no query of the turn sees it. */
+/* Returns the key of this thread's position in the page, or NULL when none of the rows first_row ..
+ * end_row - 1 sees that position. */
 __device__ static inline const uint8_t *place_position(const moe_attend_job &job,
                                                        const query_tile &tile, uint32_t page,
                                                        uint32_t first_row, uint32_t end_row,
@@ -89,8 +90,8 @@ __device__ static inline const uint8_t *place_position(const moe_attend_job &job
         uint32_t part = threadIdx.x % SCORE_THREADS;
         if (part == 0)
             shared->values[threadIdx.x / SCORE_THREADS] = values;
-        /* Only a few threads read values, and late, so prefetch the values now. In MLA they are
-         * part of the key. */
+        /* Only a few threads read values, and they do so late, so prefetch the values now. In MLA
+         * they are part of the key. */
         for (uint32_t b = LINE * part; b < job.v_bytes && !layout.v_in_k; b += LINE * SCORE_THREADS)
             MOE_PREFETCH(values + b);
         return base + layout.k_offset + slot * layout.k_row_bytes;

@@ -97,8 +97,8 @@ template <int TYPE> struct matrix_scales {
     float min[weight_slice<TYPE>::runs];
 };
 
-/* How many bytes behind the start of a piece a row's group begins. row_step: what each row adds to
- * that. */
+/* Returns a row's skew: how many bytes behind the start of a piece its group begins. skew: that of
+ * row 0. row_step: what each row adds to it. */
 __device__ static inline uint32_t skew_of(uint32_t skew, uint32_t row_step, uint32_t row)
 {
     return (skew + row * row_step) & (PIECE_BYTES - 1);
@@ -200,7 +200,7 @@ __device__ static inline void add_rows(const uint32_t *a, const matrix_scales<TY
     }
 }
 
-/* Multiplies the warp's slice of a group. skew: of the tile's first row in this group. */
+/* Multiplies the warp's slice of a group. skew: that of the tile's first row (see skew_of()). */
 template <int TYPE, int COLUMNS>
 __device__ static inline void add_slice(const uint8_t *stage, uint32_t skew, uint32_t row_step,
                                         const matrix_place &place, uint8_t *shared,

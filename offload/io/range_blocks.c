@@ -168,7 +168,8 @@ static void fail(moe_range_reader *r, moe_block *block)
     if (try_another(r, block)) {
         return;
     }
-    /* The block still counts, so the range is reported after its other blocks have ended. */
+    /* This block is still counted here, so moe_range_stop() does not report the range yet: the last
+     * of the range's blocks to end does. */
     moe_range_stop(r, block->range, MOE_ERR_IO);
     end_block(r, block);
 }
@@ -335,7 +336,7 @@ static uint32_t choose_source(moe_range_reader *r, const moe_range_state *range,
     return moe_sources_choose(&r->sources, bytes, failed | others, moe_now_ns());
 }
 
-/* A block that has lost its source gets another one as soon as one has room. */
+/* Whether the block has a source. If it lost its source, chooses another one that has room. */
 static bool has_source(moe_range_reader *r, moe_block *block)
 {
     if (block->source == MOE_NO_SOURCE) {

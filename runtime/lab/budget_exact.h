@@ -24,8 +24,9 @@ typedef struct moe_budget_exact {
     uint64_t n_layers;
 } moe_budget_exact;
 
-/* Adds its hook to the runner: the layers of lossy passes are now computed twice, and a budget that
- * the oracle ranks gets each layer's list. budget must outlive the passes. */
+/* Adds a hook to the runner. From then on the runner computes each layer of a lossy pass twice, and
+ * a budget whose experts the oracle ranks gets each layer's list. budget must outlive the passes.
+ */
 int moe_budget_exact_open(moe_budget_exact **out, moe_expert_budget *budget, moe_runner *runner,
                           moe_error *err);
 /* Call it when no pass runs any more. */

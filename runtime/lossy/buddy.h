@@ -69,15 +69,22 @@ typedef struct moe_buddy_stats {
 void moe_buddy_options_init(moe_buddy_options *options);
 /* The distinct experts that the rows request, and how many of them are not resident. */
 void moe_buddy_count(const moe_route_edit *edit, uint32_t *n_requested, uint32_t *n_missing);
-/* Works row by row, rank by rank (algorithm 1). A buddy is nearer than the missing expert (hops)
- * and takes its rank. Of several the one with the highest score is taken, of equal scores the first
- * of the list; without novelty, other hops and reuse that is the list's first. A buddy that is
- * reused keeps its rank, which also gets the missing expert's weight (INHERIT); the missing
- * expert's rank is dropped. A penalty makes a score below 0 (novelty) worse, too: it divides. Gates
- * look at the unedited row; a row with one pick has the margin over all experts. With OWN, a row
- * with a replacement is weighed by the model's rule over its new experts. Missing experts beyond
- * max_replaced, or in rows that a gate leaves unchanged, are still fetched: n_missing - n_replaced
- * - n_dropped in all. list: may be NULL for the random baseline. Adds to stats. */
+/* Replaces missing experts row by row, rank by rank (algorithm 1).
+ *
+ * A buddy must be nearer than the missing expert (hops), and takes its rank. If there are several,
+ * the one with the highest score wins, and of equal scores the first on the list. Without novelty,
+ * hops other than 0 and 2, and reuse, this is the first on the list. A score below 0 (novelty) is
+ * divided by a penalty, not multiplied, so that the penalty makes it worse, too.
+ *
+ * If the row has the buddy already (reuse), the missing expert's rank is dropped; with INHERIT the
+ * buddy's rank gets that rank's weight as well. With OWN, a row with a replacement gets the weights
+ * that the model's rule gives its new experts.
+ *
+ * Gates look at the unedited row; for a row with one pick, the margin is taken over all experts.
+ * The caller still fetches missing experts beyond max_replaced and those of rows that a gate leaves
+ * unchanged: n_missing - n_replaced - n_dropped in all.
+ *
+ * list may be NULL for the random baseline. Adds to stats. */
 void moe_buddy_apply(const moe_buddy_list *list, const moe_buddy_options *options,
                      moe_route_edit *edit, moe_buddy_stats *stats);
 

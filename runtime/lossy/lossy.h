@@ -70,12 +70,12 @@ static inline bool moe_lossy_acts(const moe_lossy *lossy)
  * those that are resident now. */
 void moe_lossy_edit_routes(moe_lossy *lossy, const moe_pass *pass, uint32_t layer,
                            const bool *resident);
-/* Whether a device can edit the routes by itself: the modes do nothing but substitution by lists.
- * NULL is allowed. */
+/* Whether a device can edit the routes by itself. It can if the modes only substitute experts by
+ * lists. lossy may be NULL. */
 bool moe_lossy_is_recordable(const moe_lossy *lossy);
-/* Then: the rules of a layer, with lists in host memory. */
+/* For a device that does: the rules of a layer, with lists in host memory. */
 moe_substitution moe_lossy_substitution(const moe_lossy *lossy, uint32_t layer);
-/* ... and the counts of edits: remembers them, or goes back to those that were remembered. */
+/* Keep remembers the counts of edits; forget goes back to the remembered ones. */
 void moe_lossy_keep_counts(moe_lossy *lossy);
 void moe_lossy_forget_counts(moe_lossy *lossy);
 /* Whether the options ask for any mode. */

@@ -111,7 +111,8 @@ typedef struct moe_model_config {
     uint32_t index_heads;
     uint32_t index_dim;
 
-    /* Rotary embedding of the last n_rot elements of an MLA key, else the first of each head. */
+    /* Rotary embedding. It turns the last n_rot elements of a key with MLA, otherwise the first
+     * n_rot of each head. */
     moe_rope_kind rope;
     uint32_t n_rot;
     uint32_t n_rope_factors; /* of the file's rope_freqs; the first n_rot / 2 are used */

@@ -49,7 +49,7 @@ const moe_gguf_tensor *moe_claims_find(const moe_tensor_claims *c, uint32_t laye
 /* Marks a tensor as known but not used. */
 void moe_claims_ignore(moe_tensor_claims *c, const char *name);
 
-/* A tensor's name after "blk.N.": for some, families have their own. */
+/* Returns a tensor's name after "blk.N.". Some families name some tensors differently. */
 const char *moe_tensor_name(const moe_model_config *config, moe_layer_tensor tensor);
 
 /* An empty map of the config's layers. */

@@ -103,7 +103,8 @@ typedef enum moe_spelling {
                                ones, and runs of spaces may be typed as user-defined */
 } moe_spelling;
 
-/* Reads .tokens and .token_type; stores pieces in the spelling of the text. */
+/* Reads .tokens and .token_type. Stores each piece as it stands in text, with the file's spelling
+ * undone. */
 int moe_vocab_create(moe_vocab *vocab, const moe_gguf *gguf, moe_spelling spelling, moe_error *err);
 void moe_vocab_destroy(moe_vocab *vocab);
 
@@ -119,8 +120,8 @@ int32_t moe_vocab_find(const moe_vocab *vocab, const char *piece, size_t size);
 /* The longest special token that text starts with, or MOE_NO_TOKEN. */
 int32_t moe_special_match(const moe_vocab *vocab, const moe_special_set *set, const char *text,
                           size_t size);
-/* The set without tokens that look like markup and occur in `source`, or are known markup. Release
- * out->ids with free(). */
+/* Copies the set without the tokens that are known markup, or that look like markup and occur in
+ * `source`. Release out->ids with free(). */
 bool moe_special_set_without(const moe_vocab *vocab, const moe_special_set *set,
                              moe_string_view source, moe_special_set *out);
 /* Whether no piece continues from a non-space to a space: words can then be merged one by one. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Panels: a layer for all rows before the next one, chunk by chunk. */
+/* Panels: computes one layer for all rows, chunk by chunk, before the next layer begins. */
 #include "cache/expert_cache.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
@@ -31,7 +31,7 @@ static size_t chunk_bytes(const moe_runner *runner, const moe_pass *pass)
     return (size_t)pass->n_rows * runner->program->n_floats[MOE_VALUE_X] * sizeof(float);
 }
 
-/* What the rows had when the layer before was done. */
+/* Uploads what the layer before left for the rows. */
 static int bring_rows(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     const moe_panel_chunk *panel = pass->panel;
