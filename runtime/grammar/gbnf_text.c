@@ -35,8 +35,8 @@ static void skip_space(moe_gbnf_text *r, bool lines)
     }
 }
 
-/* White space is steps like other text: what is repeated is read again. Who reads on looks whether
- * they are too many. */
+/* White space counts as steps like other text, because repeated items are read again. The caller
+ * checks whether there are too many steps. */
 void moe_gbnf_skip_space(moe_gbnf_text *r, bool lines)
 {
     size_t begin = r->at;

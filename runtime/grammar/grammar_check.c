@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a grammar's program must hold, so that reading a byte takes a bounded number of steps. */
+/* Checks that reading a byte by a grammar's program takes a bounded number of steps. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +69,8 @@ static bool reaches_end(walk *w, uint32_t rule, bool notes)
     return ends;
 }
 
-/* To and fro: rules mostly call those behind them, or those before them, in a row. */
+/* Goes through the rules backwards and forwards in turn, because most rules call later ones or most
+ * call earlier ones. */
 static void find_nullable(walk *w)
 {
     bool changed = true;
@@ -163,7 +164,8 @@ int moe_grammar_check(moe_grammar *g, moe_error *err)
                             g->rules[i].name);
         }
     }
-    /* One array: four parts of n_code, and then those of the rules. */
+    /* One allocation for all arrays: seen, stack and called have entries for each instruction, and
+     * first, marked and colors have one for each rule. */
     const size_t n_code = g->n_code;
     const size_t n_rules = g->n_rules;
     const size_t n_words = 4 * n_code + 2 + 2 * n_rules + 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* From a JSON schema to a grammar's text. Each subschema that is not plain becomes a rule; a $ref
- * becomes the rule of what it points to, once, so schemas may be recursive. */
+/* Converts a JSON schema to a grammar's text. Each subschema that is not plain becomes a rule. The
+ * target of a $ref becomes a rule once, so schemas may be recursive. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static const char basics[] =
 
 /* ---- References ---- */
 
-/* The rule of what the reference points to, written once. False: nothing is valid. */
+/* Writes the rule of what the reference points to, once. False: no value is valid. */
 static bool write_ref(moe_schema_writer *w, const char *ref, char name[16])
 {
     struct json_object *target = moe_schema_find(w, ref);
@@ -163,8 +163,8 @@ static bool are_apart(moe_schema_writer *w, struct json_object *a, struct json_o
     return !share || moe_schema_both(w, a, b) == NULL || moe_schema_key_differs(w, a, b);
 }
 
-/* Of oneOf one alternative alone may be valid, which the grammar does not hold: it is told unless
- * they are apart. */
+/* oneOf allows only values that are valid by exactly one alternative. The grammar does not enforce
+ * this, so it is reported, unless no value can be valid by two of them. */
 static void check_one_of(moe_schema_writer *w, struct json_object *list)
 {
     size_t n = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;

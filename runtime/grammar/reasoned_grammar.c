@@ -119,7 +119,8 @@ static void add_reasoning(writer *w, const uint32_t *text, size_t n)
     }
 }
 
-/* Characters of a mark of this library's, which is valid UTF-8. */
+/* Decodes a mark's UTF-8 into characters, and returns how many there are. Marks come from this
+ * library, so they are valid UTF-8. */
 static size_t decode(const char *text, uint32_t out[MOST_CHARACTERS])
 {
     size_t n = 0;

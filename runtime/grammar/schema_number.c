@@ -251,7 +251,7 @@ static bool write_integers(moe_schema_writer *w, const bounds *b, int64_t factor
 
 /* ---- Fractions ---- */
 
-/* "[a-b]", behind a bar where another alternative stands before it. */
+/* Appends "[a-b]", with a bar before it if it follows another alternative. */
 static void put_digits(moe_schema_writer *w, moe_schema_piece *out, bool any, char a, char b)
 {
     char text[64];
@@ -259,7 +259,7 @@ static void put_digits(moe_schema_writer *w, moe_schema_piece *out, bool any, ch
     moe_schema_add(w, out, text);
 }
 
-/* The digits of a fraction that its bounds leave. NULL: no bound; an empty one is zeros. */
+/* The bounds of a fraction, as digits. NULL: no bound. An empty text stands for zeros. */
 typedef struct fraction {
     const char *low, *high;
     bool over, under; /* not equal to it */
@@ -306,7 +306,8 @@ static bool add_digits(moe_schema_writer *w, moe_schema_piece *out, fraction f, 
     return any;
 }
 
-/* The parts of a bound as text: its digits before and behind the point. */
+/* Splits a bound into the whole number before its point and the digits behind it. False: the bound
+ * is too large. */
 static bool split(double value, int64_t *whole, char *rest, size_t size)
 {
     char text[64];
@@ -327,7 +328,8 @@ static bool split(double value, int64_t *whole, char *rest, size_t size)
     return true;
 }
 
-/* Adds the alternative: a whole part, and the fractions that it may have. */
+/* Adds an alternative for the numbers with this whole part and a fraction within f's bounds.
+ * any: there is an alternative before it. Returns whether there is one now. */
 static bool add_edge(moe_schema_writer *w, moe_schema_piece *out, int64_t whole, fraction f,
                      bool any)
 {

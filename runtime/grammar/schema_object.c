@@ -28,7 +28,8 @@ typedef struct members {
 
 /* ---- The properties ---- */
 
-/* All properties, those that are only required among them. The writer's. */
+/* Returns all properties, including those that are required but not listed. The writer owns the
+ * result. */
 static struct json_object *all_properties(moe_schema_writer *w, struct json_object *plain)
 {
     struct json_object *given = json_object_object_get(plain, "properties"),
@@ -83,8 +84,8 @@ static struct json_object *required_names(moe_schema_writer *w, struct json_obje
     return names;
 }
 
-/* The property's schema, and those of the patterns that its key matches. NULL: it cannot be there.
- */
+/* Returns the property's schema merged with those of the patterns that its key matches. NULL: no
+ * value is valid for it. */
 static struct json_object *schema_of(moe_schema_writer *w, struct json_object *plain,
                                      const char *key, struct json_object *schema)
 {
@@ -138,7 +139,8 @@ static bool write_member(moe_schema_writer *w, const char *key, struct json_obje
 
 /* ---- Other keys ---- */
 
-/* Whether a key of a property matches, so that members with such keys could be that property. */
+/* Whether the key of a listed property matches, so that a member with such a key could be that
+ * property. */
 static bool takes_listed(moe_schema_writer *w, struct json_object *properties, const char *pattern)
 {
     json_object_object_foreach(properties, key, value)
@@ -165,8 +167,8 @@ static void add_pair(moe_schema_writer *w, moe_schema_piece *out, const moe_sche
     *any = true;
 }
 
-/* Members whose keys match patterns. Where there are some, other keys are left out: that they match
- * none cannot be held. */
+/* Adds members whose keys match patterns. If a schema has patterns, the grammar allows no other
+ * keys, because it cannot ensure that these match none of the patterns. */
 static bool add_patterns(moe_schema_writer *w, moe_schema_piece *out,
                          struct json_object *properties, struct json_object *patterns)
 {

@@ -6,8 +6,8 @@
 
 #include "runtime/grammar/schema_text.h"
 
-/* Appends what the inside of a JSON string may be. False: the expression has something else, and
- * nothing was appended. */
+/* Appends the inside of a JSON string that matches the expression. False: the expression has
+ * something that is not in the list above; nothing was appended. */
 bool moe_schema_add_regex(moe_schema_writer *w, moe_schema_piece *out, const char *regex);
 /* Whether the text has a match; true if the expression has something else. */
 bool moe_schema_regex_matches(moe_schema_writer *w, const char *regex, const char *text);

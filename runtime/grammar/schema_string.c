@@ -160,11 +160,11 @@ bool moe_schema_write_choices(moe_schema_writer *w, struct json_object *plain,
 
 /* ---- Keys ---- */
 
-/* A trie of the keys that are not to come: the names of its rules go by the number of its node. */
+/* Writes every key except the n given ones, by a trie of those. */
 static void add_other_keys(moe_schema_writer *w, moe_schema_piece *out, const char *const *keys,
                            size_t n, size_t at)
 {
-    /* The keys share their first `at` bytes, and are in order. */
+    /* The keys are sorted and share their first `at` bytes. */
     bool ends = n > 0 && keys[0][at] == '\0';
     size_t from = ends ? 1 : 0;
     if (!moe_schema_step(w, n + 1)) {
@@ -183,7 +183,7 @@ static void add_other_keys(moe_schema_writer *w, moe_schema_piece *out, const ch
         bool is_plain =
             c >= 0x20 && c != '"' && c != '\\' && c != ']' && c != '[' && c != '^' && c != '-';
         if (c < 0x20 || c == '"' || c == '\\') {
-            continue; /* it would be an escape: those are left out */
+            continue; /* would need an escape, which plain-char leaves out anyway */
         }
         moe_schema_add(w, &others, is_plain ? "" : "\\");
         moe_schema_add_bytes(w, &others, keys[i] + at, size);

@@ -40,7 +40,8 @@ struct moe_schema_writer {
     moe_allowance *allowance; /* NULL: any */
     int status;
     moe_error *err;
-    /* Of json_schema.c: makes what the schema allows a rule. False: nothing is. */
+    /* Implemented in json_schema.c: writes a rule for what the schema allows. False: it allows
+     * nothing. */
     bool (*write_rule)(moe_schema_writer *w, struct json_object *schema, char name[16]);
 };
 
@@ -62,7 +63,7 @@ static inline bool moe_schema_is_listed(const char *key, const char *const *list
 bool moe_schema_step(moe_schema_writer *w, uint64_t n);
 /* The first error stays; after it nothing is written. name: what the error ends with. */
 void moe_schema_fail(moe_schema_writer *w, int status, const char *what, const char *name);
-/* The keyword cannot be held here: it is noted with the place, or an error. */
+/* Reports a keyword that the grammar cannot enforce here: notes it with its place, or fails. */
 void moe_schema_note(moe_schema_writer *w, const char *keyword);
 /* The place is within this property; leave: the size that enter returned. */
 size_t moe_schema_enter(moe_schema_writer *w, const char *property);

@@ -98,8 +98,8 @@ static bool has_any(struct json_object *schema, const char *const *keys)
     return *keys != NULL;
 }
 
-/* Whether the value is valid by a schema that need not be plain; false also where that is not told
- * from its own keywords. */
+/* Whether the value is valid by a schema that need not be plain. Also false if the schema's own
+ * keywords do not show it. */
 static bool fits(moe_schema_writer *w, struct json_object *schema, struct json_object *value)
 {
     static const char *const others[] = {"$ref", "$dynamicRef", "anyOf", "oneOf",  "allOf",

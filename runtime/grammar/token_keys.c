@@ -76,8 +76,8 @@ static int compare(const void *a, const void *b)
     return order != 0 ? order : x->size < y->size ? -1 : x->size > y->size;
 }
 
-/* Fills in entries of the tokens that have bytes, and the list of ends. controls: room for the keys
- * of control tokens, which entries point into. */
+/* Fills in an entry for each token that has bytes, and k->ends with the tokens that end a text.
+ * controls: room for the keys of control tokens; entries point into it. */
 static void collect(moe_token_keys *k, entry *entries, uint8_t *controls)
 {
     for (uint32_t t = 0; t < k->source.n_vocab; t++) {

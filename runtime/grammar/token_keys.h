@@ -52,7 +52,7 @@ enum { MOE_TOKEN_CONTROL_KEY = 4 };
 /* The most visits of the matcher that a mask takes; of more the grammar is too ambiguous. */
 #define MOE_TOKEN_MASK_VISITS (UINT64_C(1) << 24)
 
-/* The most bytes that the keys take, and beside them while they are sorted. */
+/* The most bytes that the keys take, with the memory for sorting them. */
 uint64_t moe_token_keys_bytes(const moe_token_source *source, uint64_t *sorting);
 int moe_token_keys_create(moe_token_keys **out, const moe_token_source *source, moe_error *err);
 void moe_token_keys_free(moe_token_keys **keys);

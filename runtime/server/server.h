@@ -45,14 +45,14 @@ typedef struct server_options {
     void *user;
 } server_options;
 
-/* Bytes of RAM that serving so many sessions takes beside the engine: connections, of which there
- * is a limit, and requests. For moe_engine_options.program_memory. budget: the engine's
- * host_memory; 0: not given. */
+/* Returns the bytes of RAM that the server takes beside the engine to serve so many sessions: for
+ * requests, and for connections, whose number is limited. The value is meant for
+ * moe_engine_options.program_memory. budget: the engine's host_memory; 0: not given. */
 uint64_t server_memory(uint32_t parallel, uint64_t budget);
 
-/* Serves until options->stopped() is true, then finishes the answers that have begun. Every `in
- * turn` call of the library with this engine is made by the server until it returns. 0; or -1 and
- * one line that names the option. */
+/* Serves until options->stopped() is true, then finishes the answers that have begun. Until it
+ * returns, only the server may make those calls on this engine that the library's headers mark `in
+ * turn`. Returns 0, or -1 and one line that names the option. */
 int server_run(moe_engine *engine, const server_options *options, char *error, size_t error_size);
 
 #endif

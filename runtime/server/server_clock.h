@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Of the clock that nobody sets. */
+/* Reads the monotonic clock, which nobody can set. */
 static inline uint64_t server_now_ns(void)
 {
     struct timespec now;

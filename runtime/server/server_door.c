@@ -20,7 +20,8 @@ enum {
 
 #define SECOND UINT64_C(1000000000)
 
-/* An address; of IPv6 the network: a client may have many addresses in it. */
+/* Hashes a client's address. Of an IPv6 address it takes the network only, because a client may
+ * have many addresses in it. */
 static uint64_t hash_address(const struct sockaddr_storage *address)
 {
     const unsigned char *bytes = NULL;
@@ -52,7 +53,7 @@ static void set_state(server_visit *visit, server_visit_state state)
     visit->since_ns = server_now_ns();
 }
 
-/* Its thread finds the end of the connection, and libmicrohttpd closes it. */
+/* Ends the connection: its thread notices, and libmicrohttpd closes the socket. */
 static void hang_up(server_visit *visit)
 {
     set_state(visit, SERVER_VISIT_CLOSING);
@@ -83,7 +84,8 @@ static uint32_t count_unknown(const server_door *door, uint64_t address)
     return n;
 }
 
-/* Makes room; address: whose is to go, 0: of the one that has most. False: there is none. */
+/* Evicts a connection of this address; 0: of the address that has the most. False: none may be
+ * evicted. */
 static bool evict(server_door *door, uint64_t address)
 {
     server_visit *best = NULL;
@@ -137,7 +139,8 @@ static server_visit *free_visit(server_door *door)
     return NULL;
 }
 
-/* The newcomer has a place, someone else's place, or none. */
+/* Gives a new connection a free place, or that of a connection that is evicted for it. If neither
+ * can be had, marks the new one as extra. */
 static void place(server_door *door, server_visit *visit)
 {
     uint32_t n_taken = 0;

@@ -75,18 +75,18 @@ bool server_door_open(server_door *door, int listening, uint32_t most, uint32_t 
                       bool has_keys);
 /* Accepts from now on. False: no thread can be had. */
 bool server_door_start(server_door *door, struct MHD_Daemon *daemon);
-/* Accepts nobody any more. */
+/* Stops accepting connections. */
 void server_door_close(server_door *door);
-/* Every connection is closed. */
+/* Call when every connection is closed. */
 void server_door_free(server_door *door);
 
 /* Of libmicrohttpd's notifications: the connection of a socket, which is marked started; NULL:
  * none. And its end. */
 server_visit *server_door_arrive(server_door *door, int socket);
 void server_door_leave(server_door *door, server_visit *visit);
-/* The connection's head is there. False: there is no place for it. */
+/* Call when the request's head has come. False: there is no place for the connection. */
 bool server_door_admit(server_door *door, server_visit *visit, bool has_key);
-/* It is answered. */
+/* Notes that the request is answered. */
 void server_door_rest(server_door *door, server_visit *visit);
 
 #endif

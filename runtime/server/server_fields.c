@@ -18,7 +18,7 @@ typedef bool (*read_fn)(server_reading *r, struct json_object *value);
 
 /* ---- The fields ---- */
 
-/* Where it could change nothing it is accepted, so that clients may send their defaults. */
+/* Accepts a value that changes nothing, so that clients may send their defaults. */
 static bool only_nothing(server_reading *r, struct json_object *value)
 {
     return server_is_nothing(value) || server_unsupported(r, value);
@@ -40,7 +40,7 @@ static bool only_neutral(server_reading *r, struct json_object *value)
     return is_one || only_nothing(r, value);
 }
 
-/* Says something about the request and nothing about the answer. */
+/* Accepts a field that describes the request and does not change the answer. */
 static bool harmless(server_reading *r, struct json_object *value)
 {
     (void)r;

@@ -43,16 +43,16 @@ typedef struct server_memory_account {
 
 /* planned: what the engine's plan keeps free; 0: nothing is known of one. */
 void server_memory_open(server_memory_account *account, uint32_t parallel, uint64_t planned);
-/* Adds to what a request is charged. False: there is no room beside the others (503), or there
- * would be none without them (413). */
+/* Adds to what a request is charged. False: there is no room while the other requests are there
+ * (503), or there would be none without them either (413). */
 bool server_memory_charge(server_memory_account *account, uint64_t *charged, uint64_t bytes,
                           server_error *error);
 void server_memory_release(server_memory_account *account, uint64_t *charged, uint64_t bytes);
-/* Charges more, or releases, so that *charged is `bytes`. */
+/* Charges more, or releases some, so that *charged becomes `bytes`. */
 bool server_memory_set(server_memory_account *account, uint64_t *charged, uint64_t bytes,
                        server_error *error);
-/* Appends, and charges what the buffer grows by before it does. most: a size that it will not go
- * beyond. */
+/* Appends to the buffer. If the buffer must grow, charges the growth first. most: a size that the
+ * buffer will never exceed. */
 bool server_memory_append(server_memory_account *account, uint64_t *charged, cli_buffer *buffer,
                           const void *bytes, size_t size, size_t most, server_error *error);
 

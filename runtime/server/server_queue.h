@@ -86,7 +86,7 @@ uint32_t server_wait(server_queue *queue, server_job *const *jobs, const server_
 void server_news_free(server_queue *queue, server_news *news);
 /* Cancels the job if it is not DONE: its session is free after the step that is running. */
 void server_job_release(server_queue *queue, server_job **job);
-/* No job is taken any more, and server_queue_await() ends. */
+/* Ends the queue: it takes no more jobs, and server_queue_await() returns. */
 void server_queue_end(server_queue *queue);
 /* Has the engine's thread go round once. */
 void server_queue_poke(server_queue *queue);
@@ -98,12 +98,12 @@ void server_get_counts(server_queue *queue, server_counts *counts);
 bool server_queue_await(server_queue *queue, bool is_active);
 /* Takes the next job off the queue that can begin; NULL: none. *left: its client has gone. */
 server_job *server_queue_next(server_queue *queue, bool *left);
-/* It could not begin for want of memory, or is set back: returns the session that it had, or NULL.
- */
+/* Puts a job back that could not begin for want of memory, or that is set back. Returns the session
+ * that it had, or NULL. */
 moe_session *server_queue_put_back(server_queue *queue, server_job *job);
 void server_queue_began(server_queue *queue, server_job *job, moe_session *session,
                         size_t n_cached);
-/* So many of its prompt's tokens are evaluated. */
+/* Notes how many of the prompt's tokens are evaluated. */
 void server_queue_read(server_queue *queue, server_job *job, size_t n_read);
 /* Makes the job DONE; returns the session that it had. The caller lets go of the job with
  * server_queue_drop(). */

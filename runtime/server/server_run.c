@@ -41,7 +41,7 @@ static bool all_answered(server *srv, unsigned seconds)
     return true;
 }
 
-/* No connection is accepted any more, and open ones get no new answer; those that have begun get
+/* Shuts down: accepts no more connections and begins no more answers. Those that have begun get
  * a minute, then an error. */
 static void drain(server *srv, struct MHD_Daemon *daemon, int listening)
 {

@@ -19,7 +19,7 @@ struct server_scheduler {
     server_view *view;
     pthread_t thread;
 
-    /* Of the engine's thread. */
+    /* Only the engine's thread uses these. */
     server_job *active[SERVER_MOST_PARALLEL]; /* the first to begin is the first */
     uint32_t n_active;
     uint32_t n_running;   /* of them; the others are paused until one of these ends */
@@ -27,7 +27,8 @@ struct server_scheduler {
     uint64_t n_pauses;
     server_sessions sessions;
     server_writer writer;
-    /* Of the step that runs: tokens of each job that are evaluated and that are not. */
+    /* For each job of the step under way: how many of its tokens are evaluated, and how many are
+     * not. */
     struct {
         size_t read, left;
     } reading[SERVER_MOST_PARALLEL];
@@ -35,7 +36,7 @@ struct server_scheduler {
 
 /* ---- The beginning of a job ---- */
 
-/* What an earlier job set in the session is replaced. */
+/* Replaces the settings that an earlier job made in the session. */
 static int apply_settings(moe_session *session, const server_job *job, moe_error *err)
 {
     int status = moe_session_set_biases(session, job->biases, job->n_biases, err);
@@ -129,7 +130,7 @@ static void admit(server_scheduler *s)
 
 /* ---- Steps ---- */
 
-/* What the job had can be had by those that are paused, and by new ones. */
+/* Paused jobs and new ones can have what this job had. */
 static void drop_active(server_scheduler *s, uint32_t i)
 {
     memmove(&s->active[i], &s->active[i + 1], (s->n_active - i - 1) * sizeof s->active[0]);

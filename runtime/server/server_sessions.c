@@ -4,9 +4,9 @@
 #include <moe/embedding.h>
 #include <moe/grammar.h>
 
-/* A shorter common beginning is not worth a session that another prompt may go on from. */
+/* If a prompt shares fewer tokens with a session, the session is left to other prompts. */
 enum { LEAST_SHARED_TOKENS = 16 };
-/* So many tokens more make reading a file worth while. */
+/* A file is read only if it shares at least so many more tokens than a session does. */
 enum { LEAST_GAIN = 48 };
 
 void server_sessions_keep(server_sessions *s, moe_session *session)

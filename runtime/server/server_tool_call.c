@@ -104,7 +104,7 @@ static bool take_object(const server_tool_source *r, server_span object, server_
 
 /* ---- What has come of a call ---- */
 
-/* The arguments so far, if they can still become an object. */
+/* Keeps the arguments that have come so far, if they can still become a JSON object. */
 static void begin_arguments(server_tool_call *call, server_span text)
 {
     struct json_tokener *tokener = json_tokener_new_ex(SERVER_DEEPEST_ARGUMENTS);
@@ -118,7 +118,8 @@ static void begin_arguments(server_tool_call *call, server_span text)
     json_tokener_free(tokener);
 }
 
-/* Name and arguments of an object that has not ended. An id behind them would come too late. */
+/* Reads the name and arguments of an object that has not ended, unless the format has an id behind
+ * the object, which would come too late. */
 static void begin_object(const server_tool_source *r, server_span object, server_tool_call *call)
 {
     const server_tool_format *f = r->format;

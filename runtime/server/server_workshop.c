@@ -8,10 +8,11 @@
 #include "server_memory.h"
 #include "server_socket.h"
 
-/* From so many bytes on, what was freed is given back to the system at once. */
+/* If a task took at least LARGE_TASK_BYTES, the heap is given back to the system after it. */
 enum { LARGE_TASK_BYTES = 256 << 10, LOOK_MS = 100 /* after the client */ };
 
-/* Of the workshop's thread, between steps. */
+/* Whether the task must stop: its client has left, or the server is shutting down. The workshop's
+ * thread asks between steps. */
 static bool is_stopped(void *user)
 {
     const server_task *task = user;

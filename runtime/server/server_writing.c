@@ -31,8 +31,8 @@ static uint64_t hash_token(uint64_t hash, int32_t token)
     return (hash ^ (uint32_t)token) * UINT64_C(0x9e3779b97f4a7c15) + 1;
 }
 
-/* A job that was set back writes again what its client has already. False: it is another text, as
- * modes may give that are not lossless. */
+/* A job that was set back writes again what its client has already. False: the text differs, which
+ * lossy modes may cause. */
 static bool count_token(server_job *job, int32_t token, bool ends)
 {
     if (ends) {
