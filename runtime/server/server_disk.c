@@ -176,7 +176,7 @@ static const char *fault_of(DIR *list, const char *folder, moe_error *err)
     if ((size_t)snprintf(probe, sizeof probe, "%s/probe", folder) >= sizeof probe) {
         return strerror(ENAMETOOLONG);
     }
-    /* It is never given its name; the writer removes what killed ones have left. */
+    /* The probe never gets its name. The writer also removes what killed writers have left. */
     int status = moe_atomic_file_open(&file, probe, MOE_FILE_PRIVATE, err);
     moe_atomic_file_abandon(&file);
     return status == MOE_OK ? NULL : err->message;
@@ -255,7 +255,8 @@ static size_t shared_with(const disk_file *file, const int32_t *tokens, size_t n
     return shared;
 }
 
-/* The index of the file that begins most like the tokens; n_files: none begins alike. */
+/* Returns the index of the file that shares the longest beginning with the tokens, or n_files if
+ * none shares any. */
 static size_t most_alike(const server_disk *disk, const int32_t *tokens, size_t n, size_t *shared)
 {
     size_t best = disk->n_files;
@@ -334,7 +335,7 @@ static uint64_t hash_of(const int32_t *tokens, size_t n)
     return hash;
 }
 
-/* Drops files of which the new one has all tokens, and what it replaces. */
+/* Drops the files whose tokens are all in the new file, and the file that it replaces. */
 static void drop_replaced(server_disk *disk, const char *path, const int32_t *tokens, size_t n)
 {
     size_t stem = stem_of(path);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the addresses do alike: answering, and letting go of a body. */
+/* What all addresses share: sending an answer, and freeing a body. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -31,7 +31,8 @@ static bool only_one(server_reading *r, struct json_object *value)
                        "'%s' must be 1: this server writes one answer to a request.", r->name);
 }
 
-/* Of other servers' samplers: nothing and 1 leave the choice as it is. */
+/* Accepts fields of other servers' samplers if their value (nothing, or 1) does not change the
+ * choice. */
 static bool only_neutral(server_reading *r, struct json_object *value)
 {
     bool is_one = (json_object_is_type(value, json_type_int) ||
@@ -86,8 +87,8 @@ static bool read_system(server_reading *r, struct json_object *value)
            server_wrong(r, "a string, or an array of blocks of text");
 }
 
-/* The template is told, if it asks: {"type": "enabled", "budget_tokens": ..}; the budget is not
- * held. */
+/* {"type": "enabled", "budget_tokens": ..}. The template gets both, if it asks for them; the server
+ * does not enforce the budget. */
 static bool read_thinking(server_reading *r, struct json_object *value)
 {
     struct json_object *type = NULL;
@@ -348,7 +349,8 @@ static const struct {
     {"prompt_cache_retention", GENERATES | SERVER_RESPONSES, harmless},
 };
 
-/* A field of another address would mean something, so it is not left out. */
+/* Whether another address knows the field. Such a field means something, so it is refused and not
+ * left out. */
 static bool is_known_elsewhere(const char *name)
 {
     size_t i = 0;
@@ -358,7 +360,8 @@ static bool is_known_elsewhere(const char *name)
     return i < sizeof fields / sizeof fields[0];
 }
 
-/* For the log, which is to have no text of requests: what could be more than a name is not kept. */
+/* Keeps an unknown field's name for the log. The log must not have text of requests, so it keeps
+ * nothing that could be more than a name. */
 static void keep_unknown(server_request *request, const char *name)
 {
     size_t size = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");

@@ -7,7 +7,7 @@
 #include "server_memory.h"
 #include "server_values.h"
 
-/* Makes it the request's grammar; the error names the field. */
+/* Sets the request's grammar. The error names the field. */
 static bool set_grammar(server_reading *r, const char *text, size_t size)
 {
     moe_error err = {""};
@@ -19,8 +19,8 @@ static bool set_grammar(server_reading *r, const char *text, size_t size)
     return status == MOE_OK || server_work_fail(r->error, status, r->name, &err);
 }
 
-/* strict: a keyword that cannot be held is an error; else it is left out, and the client is told.
- */
+/* Sets a grammar for the schema. If a keyword cannot be enforced: an error if strict; otherwise it
+ * is left out, and the client is told. */
 static bool set_schema(server_reading *r, const char *schema, size_t size, bool strict)
 {
     char *text, *dropped = NULL;

@@ -94,19 +94,19 @@ typedef struct server_exchange {
     bool events_end;
 } server_exchange;
 
-/* Answers with the buffer's text, which it takes and charges. */
+/* Answers with the buffer's text. Takes the buffer over and charges it. */
 enum MHD_Result server_answer(server_exchange *exchange, unsigned status, const char *type,
                               cli_buffer *text);
 enum MHD_Result server_answer_error(server_exchange *exchange);
-/* Has the workshop do what makes the answer, within exchange->request.allowance. False if that is,
- * or if the client left or the server gives up, with exchange->error. */
+/* Has the workshop make the answer, within exchange->request.allowance. Returns false, with
+ * exchange->error, if this fails, or if the client leaves or the server shuts down. */
 bool server_in_workshop(server_exchange *exchange, server_work work);
 void server_add_headers(server_exchange *exchange, struct MHD_Response *response, unsigned status,
                         const char *type);
-/* Lets go of the body and its JSON, which nothing needs once it is prepared. */
+/* Frees the body and its JSON, which nobody needs once the request is prepared. */
 void server_forget_body(server_exchange *exchange);
 
-/* The whole request is there: answers it. (server_routes.c) */
+/* Answers a request that has come whole. (server_routes.c) */
 enum MHD_Result server_route(server_exchange *exchange);
 /* The path as the table has it, *is_post its method; NULL: there is no such path. */
 const char *server_find_path(const char *path, bool *is_post);

@@ -23,7 +23,8 @@ static void list(server_kept *kept, server_kept_answer *answer)
     kept->newest = answer;
 }
 
-/* Drops a reference; with the last one the answer goes, and its own to the one before it. */
+/* Drops a reference. With the last one, frees the answer and drops its reference to the one before
+ * it. */
 static void drop(server_kept *kept, server_kept_answer *answer)
 {
     while (answer != NULL && --answer->references == 0) {
@@ -44,7 +45,7 @@ static void leave(server_kept *kept, server_kept_answer *answer)
 
 /* ---- Room ---- */
 
-/* Of server_memory.h: a request lacks room. True: some was given back. */
+/* Called by server_memory.h if a request lacks room. Returns true if some memory was given back. */
 static bool give_back(void *user)
 {
     server_kept *kept = user;

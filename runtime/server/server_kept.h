@@ -42,18 +42,19 @@ typedef struct server_kept {
     uint64_t bytes; /* of all, also of those that are not listed */
 } server_kept;
 
-/* From then on the memory's requests get what is kept, where they lack room. */
+/* From then on, kept answers are dropped if a request lacks room. */
 void server_kept_open(server_kept *kept, server_memory_account *memory);
 void server_kept_free(server_kept *kept);
 
-/* An answer to come; takes the reference to the one before it. Nobody finds it yet. NULL: there is
- * no room for it. */
+/* Begins an answer, which cannot be found yet. Takes over the reference to the one before it. NULL:
+ * there is no room for it. */
 server_kept_answer *server_kept_begin(server_kept *kept, uint64_t client,
                                       server_kept_answer *before, const char *items, size_t size);
 /* Adds the output; from then on the answer is found by its id. False: there is no room for it. */
 bool server_kept_finish(server_kept *kept, server_kept_answer *answer, const char *id,
                         const char *items, size_t size);
-/* NULL: there is none that is this client's. Else a reference, for server_kept_release(). */
+/* Finds an answer of this client. Returns a reference, for server_kept_release(), or NULL if there
+ * is none. */
 server_kept_answer *server_kept_find(server_kept *kept, uint64_t client, const char *id);
 void server_kept_release(server_kept *kept, server_kept_answer **answer);
 uint64_t server_kept_bytes(server_kept *kept);

@@ -66,12 +66,12 @@ static bool is_from_here(const server_exchange *exchange)
     return origin == NULL || strcasecmp(origin, own) == 0;
 }
 
-/* What can be said before the body has come. */
+/* Checks all that can be checked before the body has come. */
 static void check_head(server_exchange *exchange, const char *method, bool has_key)
 {
     server *srv = exchange->srv;
     server_error *error = &exchange->error;
-    /* The page asks for the key itself. */
+    /* The page needs no key: it asks the user for it. */
     bool is_open = exchange->path != NULL &&
                    (strcmp(exchange->path, "/health") == 0 || strcmp(exchange->path, "/") == 0);
     bool posts = strcmp(method, "POST") == 0;
@@ -102,7 +102,7 @@ static bool fail_size(server_exchange *exchange)
                        "The request is larger than %zu bytes.", exchange->srv->memory.most_body);
 }
 
-/* A refusal that need not wait for a body that is too large anyway. */
+/* Refuses a body by its stated length if it is too large, without waiting for it. */
 static bool refuses_length(server_exchange *exchange)
 {
     const char *length = header(exchange, "Content-Length");

@@ -24,8 +24,9 @@ void server_queue_free(server_queue *q)
 
 /* ---- Clients; all with the lock held ---- */
 
-/* The client's entry. A new one starts at the lowest clock of those at work; where the table is
- * full, it takes the place of one that is not, else shares the first. */
+/* Returns the client's entry. A new client starts at the lowest clock of those at work. If the
+ * table is full, it takes the place of a client that is not at work, or else shares the first
+ * entry. */
 static server_client *client_of(server_queue *q, uint64_t name)
 {
     server_client *place = q->n_clients < SERVER_MOST_CLIENTS ? &q->clients[q->n_clients] : NULL;
@@ -42,7 +43,7 @@ static server_client *client_of(server_queue *q, uint64_t name)
     for (uint32_t i = 0; i < q->n_clients; i++) {
         server_client *client = &q->clients[i];
         if (client->name == name) {
-            /* It was idle: what it did not use meanwhile is no credit. */
+            /* The client was idle. It gets no credit for what it did not use meanwhile. */
             client->clock = lowest != UINT64_MAX && client->clock < lowest ? lowest : client->clock;
             return client;
         }

@@ -88,7 +88,7 @@ void server_news_free(server_queue *queue, server_news *news);
 void server_job_release(server_queue *queue, server_job **job);
 /* Ends the queue: it takes no more jobs, and server_queue_await() returns. */
 void server_queue_end(server_queue *queue);
-/* Has the engine's thread go round once. */
+/* Makes the engine's thread go through its loop once. */
 void server_queue_poke(server_queue *queue);
 void server_get_counts(server_queue *queue, server_counts *counts);
 

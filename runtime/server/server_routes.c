@@ -11,7 +11,7 @@
 #include "server_memory.h"
 #include "server_page.h"
 
-/* The answer is this object; releases it. */
+/* Answers with this object, and releases it. */
 static bool put_object(server_exchange *exchange, struct json_object *object)
 {
     return server_append_json(object, &exchange->events) ||
@@ -57,7 +57,7 @@ static uint64_t report_bytes(const server_exchange *exchange)
                : 0;
 }
 
-/* What stays charged is what the job keeps: its prompt, tokens and grammar; and tools. */
+/* Reduces the charge to what the job keeps: its prompt, tokens and grammar, and tools. */
 static bool keep(server_exchange *exchange)
 {
     server_request *request = &exchange->request;
@@ -371,7 +371,8 @@ static bool make_health(server_exchange *exchange)
     return put_object(exchange, object);
 }
 
-/* How calls of tools are told: by a named reader, or one of the kinds that are read off. */
+/* Says how the server reads calls of tools: by a named format, or by one of the kinds that it
+ * learns from templates. */
 static const char *calls_of(const server_tools *tools)
 {
     static const char *const kinds[] = {"none", "json", "named", "tagged", "channels", "literals"};
@@ -414,7 +415,8 @@ static bool make_page(server_exchange *exchange)
            server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the answer");
 }
 
-/* What the engine's thread saw last; a picture that is too old is taken anew for the next look. */
+/* Takes the engine thread's latest snapshot. If it is too old, asks for a new one for the next
+ * request. */
 static void look(server *srv)
 {
     if (server_view_ask(&srv->view)) {
@@ -524,7 +526,7 @@ static bool make_metrics(server_exchange *exchange)
 
 /* ---- The table ---- */
 
-/* Who makes the answer: what is short the connection's own thread, the rest the workshop. */
+/* Who makes the answer: the connection's own thread makes short ones, the workshop all others. */
 typedef enum server_maker { BY_CONNECTION, BY_WORKSHOP, BY_ENGINE } server_maker;
 
 static const struct {

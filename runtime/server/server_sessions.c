@@ -86,7 +86,8 @@ static size_t shared_tokens(const moe_session *session, const server_wanted *wan
     return shared;
 }
 
-/* NULL when none begins likewise for long enough; an idle one before an active one. */
+/* Returns the session whose timeline shares the longest beginning with the prompt, an idle one
+ * before an active one; NULL if none shares enough. */
 static moe_session *most_alike(const server_sessions *s, moe_session *const *active,
                                uint32_t n_active, const server_wanted *wanted, bool *is_idle)
 {
@@ -106,7 +107,8 @@ static moe_session *most_alike(const server_sessions *s, moe_session *const *act
     return best;
 }
 
-/* True: *out goes on from a file that has far more of the prompt than any session. */
+/* Reads a session from a file that shares far more of the prompt than any session does. Returns
+ * whether *out is such a session. */
 static bool read_from_disk(server_sessions *s, uint32_t parallel, uint32_t n_active,
                            const moe_session *source, const server_wanted *wanted,
                            moe_session **out)

@@ -19,8 +19,9 @@ static size_t find_first(server_stops *stops)
     return first;
 }
 
-/* The size of the longest end of the held text with which a stop string begins. Stop strings begin
- * with a whole character, so what is cut off here is whole characters, too. */
+/* Returns the size of the longest end of the held text that is the beginning of a stop string. Stop
+ * strings begin with a whole character, so the text before that end consists of whole characters,
+ * too. */
 static size_t longest_beginning(const server_stops *stops)
 {
     size_t longest = 0;
@@ -36,7 +37,7 @@ static size_t longest_beginning(const server_stops *stops)
     return longest;
 }
 
-/* Moves the first bytes of the held text to out. */
+/* Moves the first `size` bytes of the held text to out. */
 static bool let_go(server_stops *stops, size_t size, cli_buffer *out)
 {
     if (size == 0) {

@@ -25,12 +25,13 @@ typedef enum server_stops_result {
     SERVER_STOPS_NO_MEMORY
 } server_stops_result;
 
-/* Takes the next piece, whole characters, and appends to out what is certain. */
+/* Takes the next piece, which has whole characters, and appends to out the text that cannot belong
+ * to a stop string any more. */
 server_stops_result server_stops_push(server_stops *stops, const char *text, size_t size,
                                       cli_buffer *out);
 /* The text has ended: appends what was held back. False when memory is short. */
 bool server_stops_finish(server_stops *stops, cli_buffer *out);
-/* Forgets what is held back: the text begins anew. */
+/* Begins a new text: drops the text that is held back. */
 void server_stops_restart(server_stops *stops);
 void server_stops_free(server_stops *stops);
 

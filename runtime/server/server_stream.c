@@ -6,7 +6,7 @@
 #include "server_logprobs.h"
 #include "server_socket.h"
 
-/* The client has left, or the server ends. */
+/* Whether the client has left or the server is shutting down. */
 static bool is_over(server_exchange *exchange)
 {
     return atomic_load(&exchange->srv->giving_up) || server_peer_left(exchange->socket);
@@ -17,7 +17,7 @@ static bool no_memory(server_exchange *exchange)
     return server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the answer");
 }
 
-/* The error of a job that failed. */
+/* Fills in the exchange's error for a job that failed. */
 static void fail_job(server_exchange *exchange, int status, const moe_error *message)
 {
     if (atomic_load(&exchange->srv->giving_up)) {
@@ -134,7 +134,7 @@ static bool all_done(const server_reply *reply)
 
 /* ---- Whole ---- */
 
-/* In the workshop. */
+/* Makes the whole answer's JSON. Runs in the workshop. */
 static bool make_whole(server_exchange *exchange)
 {
     server_reply *reply = &exchange->reply;
@@ -152,7 +152,7 @@ static bool make_whole(server_exchange *exchange)
            (reply->dialect->whole(reply, &exchange->events) || no_memory(exchange));
 }
 
-/* Finds the mark behind what was sent. */
+/* Finds the first mark in the text that has not been sent. */
 static void find_mark(server_exchange *exchange)
 {
     server_reports *r = &exchange->reports;
@@ -206,8 +206,8 @@ static ssize_t read_reports(void *user, uint64_t position, char *out, size_t mos
     }
 }
 
-/* The answer is sent as it is written out: reports as text take ten times as much as they are kept
- * in. */
+/* Sends the answer while it is written, because reports take ten times as much memory as text as
+ * they do in the form in which they are kept. */
 static enum MHD_Result answer_reports(server_exchange *exchange)
 {
     find_mark(exchange);
@@ -251,7 +251,7 @@ static bool has_calls(const server_choice *answer)
             (answer->tools.calls[next].arguments.size > told || !answer->tools.is_open));
 }
 
-/* Turns what is new of an answer into events. */
+/* Turns the new part of an answer into events. */
 static bool tell(server_exchange *exchange, uint32_t index)
 {
     server_reply *reply = &exchange->reply;
@@ -294,7 +294,7 @@ static bool more_events(server_exchange *exchange)
     while (index < reply->n_answers && reply->answers[index].reports.size == 0) {
         index++;
     }
-    /* Reports that are left are told without waiting for more. */
+    /* Sends the remaining reports without waiting for more. */
     if (index == reply->n_answers && !take_news(exchange, &index)) {
         exchange->events_end = true;
         return reply->dialect->broken(&exchange->error, &exchange->events);

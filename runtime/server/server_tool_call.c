@@ -10,7 +10,7 @@
 
 /* ---- JSON ---- */
 
-/* Keeps the text if it is an object, or a text that holds one. */
+/* Keeps the arguments if the text is a JSON object, or a JSON string that contains one. */
 static bool take_arguments(server_tool_call *call, server_span text)
 {
     struct json_object *value = server_tool_json(text);
@@ -36,7 +36,7 @@ static bool is_key(server_span key, server_span learned, const char *usual, cons
     return same || server_span_is(key, usual) || server_span_is(key, other);
 }
 
-/* The place behind a value of any kind within an object. */
+/* Returns the place behind a value of any kind inside an object. */
 static size_t value_end(server_span text, size_t at)
 {
     size_t end = server_json_end(text, at);
@@ -159,7 +159,8 @@ bool server_tool_is_bare(const server_tool_format *f)
            server_span_trim(f->call_open).size < SERVER_SHORTEST_TRIGGER;
 }
 
-/* Behind what may come before a call that has no mark of its own. */
+/* Skips what may come before a call that has no mark of its own, and returns the place behind
+ * it. */
 static size_t skip_bare(const server_tool_format *f, server_span text, size_t at, bool first)
 {
     size_t next = first && f->may_open.size > 0 ? server_match(text, at, f->may_open, NULL)
@@ -174,8 +175,8 @@ static size_t skip_bare(const server_tool_format *f, server_span text, size_t at
     return at == text.size ? SERVER_TEXT_SHORT : at;
 }
 
-/* The place behind the literal, or behind what it has from one of its tags on: a model may leave
- * out the others. */
+/* Matches the literal, or its rest from one of its tags on, because a model may leave out the tags
+ * before. Returns the place behind it. */
 static size_t match_tags(server_span text, size_t at, server_span literal, server_span *id)
 {
     size_t found = server_match(text, at, literal, id);
@@ -190,8 +191,8 @@ static size_t match_tags(server_span text, size_t at, server_span literal, serve
     return found <= text.size ? found : is_short ? SERVER_TEXT_SHORT : SERVER_TEXT_DIFFERS;
 }
 
-/* The place behind what opens a call. A model may leave out what a section begins with, or some of
- * its tags. */
+/* Matches what opens a call, and returns the place behind it. A model may leave out the beginning
+ * of a section, or some of its tags. */
 static size_t match_opening(const server_tool_format *f, server_span text, size_t at, bool first,
                             server_span *id)
 {
@@ -239,7 +240,7 @@ static size_t parse_object(const server_tool_source *r, server_span text, size_t
     return end;
 }
 
-/* An object with the arguments; what has come of it, if it has not ended. */
+/* Reads an object with the arguments. If it has not ended, keeps the part that has come. */
 static size_t parse_arguments(server_span text, size_t at, server_tool_call *call)
 {
     at = server_skip_space(text, at);
@@ -253,7 +254,7 @@ static size_t parse_arguments(server_span text, size_t at, server_tool_call *cal
                : end;
 }
 
-/* A name, and the object or the arguments behind it. */
+/* Reads a name, and the object or the arguments behind it. */
 static size_t parse_named(const server_tool_source *r, server_span text, size_t at,
                           server_tool_call *call)
 {
@@ -310,7 +311,7 @@ static size_t parse_message(server_span text, size_t at, bool ends, server_tool_
     return closed == SERVER_TEXT_DIFFERS ? text.size : closed + sizeof last - 1;
 }
 
-/* The body of a call that has been opened. */
+/* Reads the body of a call whose opening has been read. */
 static size_t parse_body(const server_tool_source *r, server_span text, size_t at,
                          server_tool_call *call)
 {
@@ -346,7 +347,7 @@ size_t server_tool_parse(const server_tool_source *r, server_span text, size_t a
         if (closed == SERVER_TEXT_SHORT && !ends) {
             return closed;
         }
-        /* At the end of the text what closes the call may be missing. */
+        /* At the end of the text the call's closing literal may be missing. */
         end = closed <= text.size              ? closed
               : closed == SERVER_TEXT_SHORT    ? text.size
               : f->kind == SERVER_TOOLS_TAGGED ? SERVER_TEXT_DIFFERS

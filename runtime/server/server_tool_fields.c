@@ -10,7 +10,7 @@
 
 enum { MOST_TOOLS = 512 };
 
-/* Names that templates, grammars and clients agree on. */
+/* Whether templates, grammars and clients all accept this name. */
 static bool is_name(struct json_object *name)
 {
     server_span text = {"", 0};
@@ -21,7 +21,7 @@ static bool is_name(struct json_object *name)
     return text.size > 0 && text.size <= 128 && server_name_end(text, 0) == text.size;
 }
 
-/* A function with its name, description and parameters under the names of /v1/chat/completions. */
+/* Returns the function as /v1/chat/completions has it: name, description and parameters. */
 static struct json_object *new_function(struct json_object *from, const char *parameters)
 {
     static const char *const kept[] = {"name", "description", "strict"};
@@ -156,7 +156,7 @@ static struct json_object *name_of(struct json_object *tool)
     return json_object_object_get(function == NULL ? tool : function, "name");
 }
 
-/* Leaves the tools that tool_choice allows: the model is shown no others. */
+/* Keeps only the tools that tool_choice allows; the model sees no others. */
 static bool keep_allowed(server_request *request, server_error *error)
 {
     struct json_object *kept = json_object_new_array();

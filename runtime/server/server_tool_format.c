@@ -30,7 +30,8 @@ static size_t number_at(server_span text, size_t at)
     return follows && text.data[at] == ':' && end > at + 1 ? end - at : 0;
 }
 
-/* What differs from call to call, or from argument to argument, becomes a byte. */
+/* Replaces what differs from call to call, or from argument to argument (ids, numbers), by a byte
+ * that stands for it. */
 static char *replace_ids(char *out, server_span text)
 {
     static const struct {
@@ -83,7 +84,7 @@ static struct json_object *parse_span(server_span text)
     return value;
 }
 
-/* The object holds the name, and an object (or its text) with the arguments. */
+/* Whether the object has the name, and an object (or its text) with the arguments. */
 static bool is_call_object(server_span text, const char *name)
 {
     bool has_name = false, has_arguments = false;
@@ -103,7 +104,7 @@ static bool is_call_object(server_span text, const char *name)
     return has_name && has_arguments;
 }
 
-/* The place of the object with the name, and of the arguments in it. */
+/* Finds the object with the name, and the arguments in it. */
 static bool find_object(server_span text, size_t from, const char *name, call_place *place)
 {
     place->name = server_span_find(text, from, name);
@@ -126,7 +127,7 @@ static bool find_object(server_span text, size_t from, const char *name, call_pl
     return false;
 }
 
-/* A name, and behind it an object with the arguments. */
+/* Finds a name with an object with the arguments behind it. */
 static bool find_named(server_span text, size_t from, const char *name, call_place *place)
 {
     size_t at = place->begin = place->name = server_span_find(text, from, name);
@@ -146,7 +147,7 @@ static bool find_named(server_span text, size_t from, const char *name, call_pla
     return has_key;
 }
 
-/* A name, and behind it keys and values. */
+/* Finds a name with keys and values behind it. */
 static bool find_tagged(server_span text, size_t from, const char *name, call_place *place)
 {
     static const char *const words[] = {SERVER_PROBE_KEY_A, SERVER_PROBE_VALUE_A,
@@ -169,8 +170,8 @@ static size_t behind(size_t at, const char *word)
     return at + strlen(word);
 }
 
-/* What stands around keys and values; *tail is what follows the last value, and loses value_close.
- */
+/* Learns the literals around keys and values. *tail is the text behind the last value; value_close
+ * is taken off it. */
 static bool learn_tags(server_tool_format *f, server_span text, const call_place *place,
                        server_span *tail)
 {
@@ -192,7 +193,8 @@ static bool learn_tags(server_tool_format *f, server_span text, const call_place
            !server_is_blank(f->value_close);
 }
 
-/* The words under which a call's object has its name and its arguments, and what is between. */
+/* Learns the keys under which a call's object has its name and its arguments, and the text between
+ * the two. */
 static bool learn_object(server_tool_format *f, server_span text, const call_place *place)
 {
     server_span object = server_span_cut(text, place->begin, place->end);
@@ -220,7 +222,8 @@ static bool learn_object(server_tool_format *f, server_span text, const call_pla
     return f->name_key.size > 0 && f->arguments_key.size > 0;
 }
 
-/* What is before, between and after calls. before: up to the first call; after: behind the last. */
+/* Learns the literals before, between and after calls. before: the text up to the first call;
+ * after: the text behind the last one. */
 static void learn_frame(server_tool_format *f, server_span before, server_span middle,
                         server_span after)
 {
@@ -253,7 +256,7 @@ static void learn_prefix(server_tool_format *f)
     }
 }
 
-/* Reads the format off, with the finder that fits. */
+/* Learns the format by the first finder that finds the calls. */
 static bool learn_with(server_tool_format *f, find_fn find, server_span one, server_span two,
                        size_t start, server_span ending)
 {
@@ -289,7 +292,8 @@ static bool learn_with(server_tool_format *f, find_fn find, server_span one, ser
     learn_prefix(f);
     bool is_message = server_span_find(before, 0, "to=functions.") != SERVER_TEXT_DIFFERS;
     f->kind = is_message && f->kind == SERVER_TOOLS_NAMED ? SERVER_TOOLS_CHANNELS : f->kind;
-    /* A bare name could not be told from any text; a bare object can, at the beginning. */
+    /* A name without marks cannot be told from text. An object without marks can, at the beginning
+     * of an answer. */
     return f->kind == SERVER_TOOLS_JSON ||
            !(server_is_blank(f->section_open) && server_is_blank(f->call_open));
 }

@@ -35,7 +35,7 @@ typedef struct server_tool_format {
     bool has_name;   /* of NAMED: the name is written as a part of the id, functions.NAME:0 */
     bool is_hidden;  /* the template does not write the calls of earlier turns */
     bool no_content; /* beside calls the template wants a content of null, not "" */
-    /* Spans of the text below or of constants, with SERVER_TOOL_ID and the like in them. */
+    /* Parts of `text` below, or of constants; they may contain SERVER_TOOL_ID and the like. */
     server_span section_open, call_open, call_close, between, section_close;
     server_span after_name; /* of JSON: from the name to the arguments */
     server_span key_open, value_open, value_close;
@@ -62,7 +62,8 @@ typedef struct server_tool_format {
 /* The named reader of a template whose prompt with tools, and conversation with a call, are these
  * texts. False: there is none. */
 bool server_tool_named(server_tool_format *format, server_span prompt, server_span call);
-/* What a format that was read off may have around it beyond what a template writes. */
+/* Adds what models may write around the calls of a learned format although the template does not
+ * write it. */
 void server_tool_add_known(server_tool_format *format, server_span prompt);
 
 /* Learns the format from three renderings: of an answer that is SERVER_PROBE_CONTENT, of one call,

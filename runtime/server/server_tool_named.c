@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Formats that cannot be read off a template: it writes no calls of earlier turns, or its models
- * write them in another way than it does. A row is used if one of its marks is in what the template
- * wrote. */
+/* Formats that cannot be learned from a template, because it writes no calls of earlier turns, or
+ * because its models write them differently. A row is used if one of its marks occurs in what the
+ * template wrote. */
 #include "server_tool_format.h"
 
 #include <string.h>

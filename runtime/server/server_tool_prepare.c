@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What tools ask of the template, the text and the grammar of an answer. */
+/* Prepares what tools need: the messages for the template, the format of calls, and the answer's
+ * grammar. */
 #include <string.h>
 
 #include <moe/grammar.h>
@@ -16,7 +17,8 @@ static bool has_calls(struct json_object *message)
     return json_object_is_type(calls, json_type_array) && json_object_array_length(calls) > 0;
 }
 
-/* The content of a message whose calls the template would leave out: its own, and the calls. */
+/* Returns the content for a message whose calls the template would leave out: its own content, then
+ * the calls as text. */
 static struct json_object *write_content(const server_tool_format *format,
                                          struct json_object *message)
 {
@@ -151,7 +153,7 @@ bool server_request_find_tools(server_request *request, server_tools *tools,
     return true;
 }
 
-/* A form that the answer is held to leaves room for reasoning before it. */
+/* Lets reasoning come before an answer that must have a form. */
 static bool leave_reasoning(server_request *request, const moe_engine *engine, server_error *error)
 {
     moe_error err = {""};
@@ -168,7 +170,7 @@ static bool leave_reasoning(server_request *request, const moe_engine *engine, s
     return status == MOE_OK || server_work_fail(error, status, "response_format", &err);
 }
 
-/* A grammar for answers that may be calls takes the place of that of the form alone. */
+/* Replaces the grammar of the form by one for answers that may also be calls. */
 static bool hold(server_request *request, const moe_engine *engine, bool must_call,
                  server_error *error)
 {
@@ -221,7 +223,8 @@ static bool has_strict(const server_request *request)
     return found;
 }
 
-/* Where calls begin with little, or in a channel, text cannot be told from them in time. */
+/* Whether calls begin with a clear mark. Without one, or in a channel, the server cannot tell text
+ * from a call in time. */
 static bool has_clear_opening(const server_tool_format *format)
 {
     return format->kind != SERVER_TOOLS_CHANNELS &&

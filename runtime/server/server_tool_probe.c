@@ -19,7 +19,7 @@ typedef struct probe {
     const char *tools;
 } probe;
 
-/* NULL if the template refuses the messages. */
+/* Renders the messages. Returns NULL if the template refuses them. */
 static moe_chat_prompt *render(const probe *p, const char *messages, bool opens)
 {
     moe_chat_prompt *out = NULL;
@@ -75,7 +75,7 @@ static bool has_name(const moe_chat_prompt *prompt)
            server_span_find(text_of(prompt), 0, SERVER_PROBE_NAME_A) != SERVER_TEXT_DIFFERS;
 }
 
-/* What no template tells is named. */
+/* Adds what the table of named formats knows about this template. */
 static void add_named(server_tool_format *format, const probe *p)
 {
     moe_chat_prompt *prompt = render(p, "[" USER "]", true);

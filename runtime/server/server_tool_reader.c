@@ -129,7 +129,7 @@ static void drop(server_tool_reader *r, size_t size)
     memmove(r->held.data, r->held.data + size, r->held.size);
 }
 
-/* Lets the first bytes of the held text go as text. */
+/* Moves the first `size` bytes of the held text to the content. */
 static bool let_go(server_tool_reader *r, size_t size, cli_buffer *content)
 {
     server_span text = {r->held.data, size};
@@ -154,14 +154,14 @@ static size_t without_space(const server_tool_reader *r, size_t size)
     return text.size;
 }
 
-/* Outside of calls. True in *found: a call may begin with the held text now. */
+/* Reads text outside of calls. Sets *found if a call may begin with the held text now. */
 static bool read_text(server_tool_reader *r, bool ends, cli_buffer *content, bool *found)
 {
     size_t kept;
     size_t at = find_trigger(r, &kept);
     *found = at != SERVER_TEXT_DIFFERS;
     if (*found) {
-        /* White space before a call is no text, if it is one. */
+        /* If this is a call, the white space before it is no part of the text. */
         if (!let_go(r, without_space(r, at), content)) {
             return false;
         }
@@ -184,8 +184,8 @@ static bool add_call(server_tool_reader *r, const server_tool_call *call)
     return true;
 }
 
-/* What is held is no call. Behind one it is text again; else its first character is text, and a
- * call may begin behind it. */
+/* The held text is no call. After a call, all of it is text. Otherwise its first character is text,
+ * and a call may begin behind that. */
 static bool give_up(server_tool_reader *r, cli_buffer *content)
 {
     size_t size = server_skip_space((server_span){r->held.data, r->held.size}, 0) + 1;
@@ -202,7 +202,7 @@ static bool give_up(server_tool_reader *r, cli_buffer *content)
 
 /* ---- A call that has not ended ---- */
 
-/* What has come of it is told already: streams hand out arguments as they come. */
+/* Reports the part of a call that has come, because streams send arguments as they come. */
 static bool begin_call(server_tool_reader *r, server_tool_call *call)
 {
     server_span name = {call->name.data, call->name.size};
@@ -224,7 +224,7 @@ static bool begin_call(server_tool_reader *r, server_tool_call *call)
     return true;
 }
 
-/* The call is whole. */
+/* Finishes a call that is complete. */
 static bool end_call(server_tool_reader *r, server_tool_call *call)
 {
     if (!r->is_open) {
@@ -257,7 +257,7 @@ static size_t match_closing(const server_tool_reader *r, server_span held, bool 
     return closed;
 }
 
-/* Looks at the held text, which begins with a call. The place behind it, or as
+/* Reads the call with which the held text begins. Returns the place behind it, otherwise as
  * server_tool_parse(). */
 static size_t look(server_tool_reader *r, server_span held, bool ends, bool *stored)
 {
@@ -274,7 +274,7 @@ static size_t look(server_tool_reader *r, server_span held, bool ends, bool *sto
     return at;
 }
 
-/* Within calls. True in *found: the held text is worth another look. */
+/* Reads text within calls. Sets *found if the held text should be looked at again. */
 static bool read_call(server_tool_reader *r, bool ends, cli_buffer *content, bool *found)
 {
     server_span held = {r->held.data, r->held.size};
@@ -316,8 +316,7 @@ static bool read_call(server_tool_reader *r, bool ends, cli_buffer *content, boo
     return give_up(r, content);
 }
 
-/* Behind a call that was told of before it broke. What is left of it, up to what closes calls, is
- * dropped. */
+/* Drops the rest of a call that broke after a part of it was reported, up to what closes calls. */
 static void skip_broken(server_tool_reader *r, bool ends, bool *found)
 {
     const server_tool_format *f = r->source.format;

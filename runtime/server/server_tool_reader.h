@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Tells the calls of tools from the text of an answer, as the text comes in pieces. What looks like
- * a call and is none stays text. */
+/* Finds calls of tools in the text of an answer that comes in pieces. Text that looks like a call
+ * and is none stays text. */
 #ifndef SERVER_TOOL_READER_H
 #define SERVER_TOOL_READER_H
 
@@ -30,10 +30,11 @@ typedef struct server_tool_reader {
     uint32_t n_calls;
 } server_tool_reader;
 
-/* Appends to content what is text. ends: no more comes. False when memory is short. */
+/* Takes the next piece of the answer, and appends to content the part that is text. ends: the
+ * answer has ended. False when memory is short. */
 bool server_tool_read(server_tool_reader *reader, const char *text, size_t size, bool ends,
                       cli_buffer *content);
-/* The one call that may come is there. */
+/* Whether only one call may come and it has come. */
 bool server_tool_reader_full(const server_tool_reader *reader);
 void server_tool_reader_free(server_tool_reader *reader);
 

@@ -47,7 +47,7 @@ void server_rules_add_quoted(server_rules_text *g, server_span text)
     server_rules_add(g, "\" ");
 }
 
-/* The token of a tag, if the text has it as a control token, else -1. */
+/* Returns the control token that this tag is, or -1 if it is none. */
 static int32_t control_token(const moe_engine *engine, server_span tag)
 {
     int32_t *tokens = NULL, found = -1;
@@ -111,7 +111,7 @@ void server_rules_add_literal(server_rules_text *g, server_span text)
 
 /* ---- Texts up to a mark ---- */
 
-/* How much of the word is matched behind `matched` characters and c. */
+/* Returns how many characters of the word are matched when c follows `matched` of them. */
 static size_t follow_word(server_span word, size_t matched, char c)
 {
     for (size_t n = matched + 1; n > 0; n--) {

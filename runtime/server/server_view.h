@@ -34,12 +34,12 @@ typedef struct server_view {
 
 void server_view_init(server_view *view, const moe_engine *engine);
 void server_view_free(server_view *view);
-/* Of the engine's thread. */
+/* Takes a snapshot. Only the engine's thread calls it. */
 void server_view_take(server_view *view, server_job *const *active, uint32_t n_active);
 /* The sessions alone, within a step. */
 void server_view_take_slots(server_view *view, server_job *const *active, uint32_t n_active);
-/* Of a connection's thread: somebody looks. True if the picture is so old that the engine's thread
- * should take a new one. */
+/* Called by a connection's thread when somebody looks. Returns true if the snapshot is so old that
+ * the engine's thread should take a new one. */
 bool server_view_ask(server_view *view);
 /* Counters, rates' sources, the queue, and a text for each layer with a digit for each expert (a
  * moe_tier). */

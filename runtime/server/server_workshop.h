@@ -54,7 +54,7 @@ typedef struct server_workshop {
 
 /* bytes: the most for one task. False: no thread can be had. */
 bool server_workshop_start(server_workshop *workshop, uint64_t bytes);
-/* Nobody waits for a task any more. */
+/* Ends the workshop. Call it when nobody waits for a task any more. */
 void server_workshop_end(server_workshop *workshop);
 
 /* Has the workshop's thread do the work, and waits for it. False if that is, or if the client left

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* From the tokens of a step to the text of a job, and its end. Of the engine's thread. */
+/* Turns the tokens of a step into a job's text, and ends the job. Only the engine's thread calls
+ * these functions. */
 #ifndef SERVER_WRITING_H
 #define SERVER_WRITING_H
 
