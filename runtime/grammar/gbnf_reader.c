@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads a grammar's text and writes its program, in one pass. What is repeated is read again for
- * each repetition. */
+/* Reads a grammar's text and writes its program, in one pass. Reads a repeated item again for each
+ * repetition. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,7 +118,7 @@ static bool grow_rules(moe_grammar *g)
     return bigger != NULL;
 }
 
-/* The rule of that name, a new one if there is none. */
+/* Returns the rule of that name; makes a new one if there is none. */
 static int find_rule(moe_gbnf_text *r, const char *name, size_t size, uint32_t *out)
 {
     moe_grammar *g = r->g;
@@ -231,7 +231,7 @@ static int read_item(moe_gbnf_text *r, uint32_t depth)
     return status;
 }
 
-/* The operator behind an item: how often it comes. False: there is none. */
+/* Reads the operator behind an item, which says how often the item comes. False: there is none. */
 static int read_count(moe_gbnf_text *r, uint32_t *least, uint32_t *most, bool *found)
 {
     unsigned char c = moe_gbnf_peek(r, 0);
@@ -278,7 +278,7 @@ static int read_count(moe_gbnf_text *r, uint32_t *least, uint32_t *most, bool *f
                : moe_gbnf_wrong(r, "more than 2000 repetitions");
 }
 
-/* Reads the item again from where it begins. */
+/* Goes back to where the item begins, and reads it again. */
 static int repeat_item(moe_gbnf_text *r, size_t begin, uint32_t depth)
 {
     r->at = begin;

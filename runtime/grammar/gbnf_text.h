@@ -10,18 +10,18 @@ typedef struct moe_gbnf_text {
     size_t size, at;
     moe_grammar *g;
     moe_error *err;
-    /* Where the alternatives of the groups begin that have no end yet. */
+    /* Where the alternatives of groups begin that have not ended yet. */
     uint32_t *starts;
     size_t n_starts, starts_capacity;
 } moe_gbnf_text;
 
-/* MOE_ERR_ARGUMENT, with the line of the cursor. */
+/* Returns MOE_ERR_ARGUMENT; the message has the cursor's line. */
 int moe_gbnf_wrong(const moe_gbnf_text *r, const char *what);
 /* The byte at the cursor; 0 at the end and for a NUL. */
 unsigned char moe_gbnf_peek(const moe_gbnf_text *r, size_t ahead);
 /* Skips spaces and comments; lines: the ends of lines, too. */
 void moe_gbnf_skip_space(moe_gbnf_text *r, bool lines);
-/* One character of the text, or an escape. */
+/* Reads one character of the text, or an escape. */
 int moe_gbnf_read_char(moe_gbnf_text *r, uint32_t *out);
 
 #endif

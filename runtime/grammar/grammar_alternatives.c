@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Alternatives become a tree of what they begin with: of "apple" | "apply" | "axe" the matcher then
- * follows one 'a', and not three. Otherwise it would have to follow all of a long list at once.
- * What is shared are instructions that read or call; from an alternative's first SPLIT or JUMP on,
- * its code stays together. */
+/* Makes a tree of alternatives by their common beginnings: of "apple" | "apply" | "axe" the matcher
+ * then follows one 'a', and not three. Without the tree it would have to follow all of a long list
+ * at once. Alternatives share instructions that read or call; from its first SPLIT or JUMP on, an
+ * alternative's code stays together. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static bool are_alike(const alternative *x, const alternative *y, uint32_t at)
     return at < x->straight && at < y->straight && key_of(&x->code[at]) == key_of(&y->code[at]);
 }
 
-/* Where they begin to differ. */
+/* Returns the number of instructions that both share at their beginning. */
 static uint32_t shared(const alternative *x, const alternative *y, uint32_t at)
 {
     while (are_alike(x, y, at)) {
@@ -52,7 +52,7 @@ static int compare(const void *a, const void *b)
     return of_x != of_y ? (of_x > of_y) - (of_x < of_y) : (x->code > y->code) - (x->code < y->code);
 }
 
-/* What is left of an alternative, and the jump to the end. */
+/* Emits the rest of an alternative, and the jump to the end. */
 static bool emit_rest(tree *t, const alternative *a, uint32_t at)
 {
     moe_grammar *g = t->g;
@@ -73,7 +73,8 @@ static bool emit_rest(tree *t, const alternative *a, uint32_t at)
     return moe_grammar_emit(g, (moe_grammar_code){.op = MOE_GRAMMAR_JUMP, .a = before});
 }
 
-/* How many from the first on go on with the same instruction; equal ones without any are one. */
+/* Returns how many alternatives, from the first on, go on with the same instruction. Equal
+ * alternatives that have ended count as one branch. */
 static size_t count_branch(const alternative *a, size_t n, uint32_t at)
 {
     size_t same = 1;

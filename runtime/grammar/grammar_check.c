@@ -7,7 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/grammar/grammar_program.h"
 
-/* Looks at an instruction that is on the way of a rule without reading. */
+/* A visit looks at an instruction that a rule reaches without reading a byte. */
 enum { STEPS_OF_VISIT = 2 };
 
 typedef struct walk {
@@ -33,8 +33,8 @@ static void note_call(walk *w, uint32_t rule, uint32_t callee)
     }
 }
 
-/* Visits the code that a rule reaches without reading a byte. Returns whether it reaches its end
- * so. notes: notes the rules that it calls on the way. */
+/* Visits the code that a rule reaches without reading a byte. Returns whether this includes the
+ * rule's end. notes: also notes the rules that this code calls. */
 static bool reaches_end(walk *w, uint32_t rule, bool notes)
 {
     const moe_grammar *g = w->g;
@@ -98,8 +98,8 @@ static void find_calls(walk *w)
     w->first[w->g->n_rules] = w->n_called;
 }
 
-/* Looks for a rule that calls itself without reading, by depth first; w->stack has the way, and
- * w->first[] of a rule moves on to the call that is next. Returns the rule, or n_rules. */
+/* Searches depth first for a rule that calls itself without reading a byte. w->stack has the path,
+ * and w->first[] of a rule moves on to the call to look at next. Returns the rule, or n_rules. */
 static uint32_t find_circle(walk *w, uint32_t rule)
 {
     uint32_t depth = 0;

@@ -89,7 +89,7 @@ static bool grow(void *array_ptr, uint32_t *capacity, uint32_t n, uint32_t most,
 
 /* ---- Stacks ---- */
 
-/* The stack with one more return; 0: the tables are full. */
+/* Returns the stack with one more return on it, or 0 if the tables are full. */
 static uint32_t push(moe_matcher *m, uint32_t back, uint32_t below)
 {
     uint32_t at = (uint32_t)mix(back, below) % STACK_SLOTS;
@@ -144,7 +144,7 @@ static void clear_visits(moe_matcher *m)
     m->n_visits = 0;
 }
 
-/* The instruction that really comes at this place. */
+/* Returns the first instruction from this place on that is no jump. */
 static uint32_t skip_jumps(const moe_grammar *g, uint32_t at)
 {
     while (g->code[at].op == MOE_GRAMMAR_JUMP) {
@@ -165,7 +165,7 @@ static void call(moe_matcher *m, uint32_t at, uint32_t stack)
     }
 }
 
-/* Follows what is in the list of visits; the places that read go to m->reached. */
+/* Follows all places in the list of visits. Puts the places that read a byte in m->reached. */
 static void close_over(moe_matcher *m)
 {
     const moe_grammar *g = m->grammar;
@@ -216,7 +216,7 @@ static bool same(const moe_matcher *m, uint32_t state)
                   m->n_reached * sizeof *m->reached) == 0;
 }
 
-/* The state of the places that were reached. */
+/* Returns the state for the places in m->reached. */
 static uint32_t state_of_reached(moe_matcher *m)
 {
     if (m->n_reached == 0 || m->exhausted) {
@@ -276,7 +276,7 @@ uint32_t moe_matcher_step(moe_matcher *m, uint32_t state, uint8_t byte)
     if (m->states[state].next[byte] != MOE_MATCH_UNKNOWN) {
         return m->states[state].next[byte];
     }
-    /* The bytes around it that the same places read lead to the same state. */
+    /* Neighbouring bytes that the same places read lead to the same state. */
     uint32_t lo = 0, hi = 255;
     for (uint32_t i = 0; i < m->states[state].n; i++) {
         moe_match_place place = m->places[m->states[state].first + i];
@@ -317,7 +317,8 @@ moe_char_kind moe_char_kind_of(uint8_t byte)
                                           : MOE_CHAR_MARK;
 }
 
-/* The state that both lead to. */
+/* Combines the state so far (MOE_MATCH_UNKNOWN: none yet) with one more. If they differ, the result
+ * is MOE_MATCH_MIXED. */
 static uint32_t join(uint32_t all, uint32_t to)
 {
     return all == MOE_MATCH_UNKNOWN || all == to ? to : MOE_MATCH_MIXED;
@@ -427,7 +428,7 @@ bool moe_matcher_is_complete(const moe_matcher *m, uint32_t state)
 
 /* ---- Emptying the tables ---- */
 
-/* Copies a stack, as a list of its returns from the top on. */
+/* Copies a stack into a list of its returns, from the top on. */
 static uint32_t *list_of(const moe_matcher *m, uint32_t stack, uint32_t *n)
 {
     *n = 0;

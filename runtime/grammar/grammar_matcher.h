@@ -83,14 +83,14 @@ uint32_t moe_matcher_start(moe_matcher *matcher);
 uint32_t moe_matcher_step(moe_matcher *matcher, uint32_t state, uint8_t byte);
 /* The kind of a byte below 128. */
 moe_char_kind moe_char_kind_of(uint8_t byte);
-/* The bytes of the character of several bytes that the text begins with, or that it is a beginning
- * of; 0: there is none. */
+/* Returns the size of the character of several bytes with which the text begins, also if the text
+ * ends within it; 0: there is no such character. */
 uint32_t moe_char_well_formed(const uint8_t *text, size_t size);
-/* The state that each character of the kind leads to, which may be MOE_MATCH_DEAD: then its first
- * byte cannot be read. MOE_MATCH_MIXED: there is not one for all. */
+/* Returns the state that every character of the kind leads to. MOE_MATCH_DEAD: no first byte of
+ * such a character can be read. MOE_MATCH_MIXED: not all of them lead to the same state. */
 uint32_t moe_matcher_step_kind(moe_matcher *matcher, uint32_t state, moe_char_kind kind);
 bool moe_matcher_is_complete(const moe_matcher *matcher, uint32_t state);
-/* True: the tables were emptied, and *state has a new number. */
+/* Empties the tables if they are half full. True: it did, and *state has a new number. */
 bool moe_matcher_tidy(moe_matcher *matcher, uint32_t *state);
 
 #endif

@@ -71,8 +71,8 @@ struct moe_grammar {
     uint64_t n_steps;         /* of reading it */
 };
 
-/* As moe_grammar_create(), with texts that match the rule of that name; the rule root must be
- * there, too. */
+/* Like moe_grammar_create(), but texts must match the rule of that name. The rule root must exist,
+ * too. */
 int moe_grammar_read(moe_grammar **out, const char *text, size_t size, const char *start,
                      moe_allowance *allowance, moe_error *err);
 
@@ -91,7 +91,7 @@ bool moe_grammar_emit(moe_grammar *grammar, moe_grammar_code code);
  * many steps. */
 bool moe_grammar_join_alternatives(moe_grammar *grammar, const uint32_t *starts, size_t n);
 
-/* Gives back the room that no instruction takes. */
+/* Gives back memory that no instruction uses. */
 void moe_grammar_fit(moe_grammar *grammar);
 
 /* Ranges of characters, ascending and apart after moe_char_set_close(). */
@@ -112,8 +112,8 @@ bool moe_grammar_emit_set(moe_grammar *grammar, const moe_char_set *set);
 /* Appends code that reads one character. */
 bool moe_grammar_emit_char(moe_grammar *grammar, uint32_t c);
 
-/* Every rule that is called is defined, and none calls itself before it has read a byte. Fills in
- * `nullable`. */
+/* Checks that every called rule is defined, and that no rule calls itself before it has read a
+ * byte. Fills in `nullable`. */
 int moe_grammar_check(moe_grammar *grammar, moe_error *err);
 
 #endif

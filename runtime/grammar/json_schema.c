@@ -108,7 +108,7 @@ static bool write_types(moe_schema_writer *w, struct json_object *types, struct 
     return any;
 }
 
-/* The type that keywords without a type are about; NULL: none. */
+/* Returns the type that the schema's keywords are about if it has no keyword type; NULL: none. */
 static const char *type_meant(struct json_object *plain)
 {
     static const struct {
@@ -147,8 +147,8 @@ static const char *type_meant(struct json_object *plain)
 
 static bool write_plain(moe_schema_writer *w, struct json_object *plain, moe_schema_piece *out);
 
-/* Whether no value is valid by two of the alternatives: their types differ, or a property that both
- * need has values of its own in each. */
+/* Whether no value is valid by two of the alternatives, because their types differ, or because they
+ * require a property and allow different values for it. */
 static bool are_apart(moe_schema_writer *w, struct json_object *a, struct json_object *b)
 {
     static const char *const types[] = {"string", "number",  "integer", "object",
@@ -228,7 +228,7 @@ static bool write_plain(moe_schema_writer *w, struct json_object *plain, moe_sch
     return write_type(w, meant, plain, out);
 }
 
-/* A reference without other keywords that say what is valid. */
+/* Whether the schema is a reference without other keywords that restrict values. */
 static bool is_reference(struct json_object *schema)
 {
     static const char *const rest[] = {"$ref",     "title",     "description", "default",

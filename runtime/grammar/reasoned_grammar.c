@@ -76,7 +76,7 @@ static void add_mark(writer *w, const moe_grammar_mark *mark, const uint32_t *te
     }
 }
 
-/* (P "<")*: the mark begins again before it ends. */
+/* Adds (P "<")*: the mark may begin again before it ends. */
 static void add_restarts(writer *w, const uint32_t *text, size_t n)
 {
     add_text(w, " (");

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* A grammar of an answer that reasoning may come before. */
+/* A grammar of an answer with reasoning that may come before it. */
 #ifndef MOE_GRAMMAR_REASONED_GRAMMAR_H
 #define MOE_GRAMMAR_REASONED_GRAMMAR_H
 
 #include "runtime/grammar/grammar_program.h"
 
-/* A text that a model writes, or, if the vocabulary has it as a control token, that token. */
+/* A mark that a model writes: a text, or a control token if the vocabulary has the text as one. */
 typedef struct moe_grammar_mark {
     const char *text;
     int32_t token; /* < 0: the text is no control token */

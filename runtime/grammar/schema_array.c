@@ -11,7 +11,7 @@
 
 enum { MOST_UNIQUE = 8, MOST_COUNTED = 32 };
 
-/* least to most items of the rule; most < 0: any number. */
+/* Adds between least and most items of the rule; most < 0: any number. */
 static void add_items(moe_schema_writer *w, moe_schema_piece *out, const char *rule, int64_t least,
                       int64_t most)
 {
@@ -27,7 +27,7 @@ static void add_items(moe_schema_writer *w, moe_schema_piece *out, const char *r
     moe_schema_add(w, out, least == 0 ? ")? " : " ");
 }
 
-/* The items from number `at` on, as a rule; built from the last one to the first. */
+/* Adds the items in front as rules, from the last one to the first. */
 static bool add_front(moe_schema_writer *w, moe_schema_piece *out, struct json_object *front,
                       const char *rest, int64_t least, int64_t most)
 {
@@ -75,7 +75,7 @@ static bool add_front(moe_schema_writer *w, moe_schema_piece *out, struct json_o
     return any;
 }
 
-/* Items that all differ, of a few values: a rule for each set of those that have come. */
+/* Adds items that all differ, of a few values, by a rule for each set of values that have come. */
 static bool add_unique(moe_schema_writer *w, moe_schema_piece *out, struct json_object *choices,
                        int64_t least, int64_t most)
 {
@@ -107,7 +107,8 @@ static bool add_unique(moe_schema_writer *w, moe_schema_piece *out, struct json_
     return w->status != MOE_OK || names[0][0] != '\0';
 }
 
-/* At least one of the items is a hit: a rule for how many came, before a hit and behind it. */
+/* Adds items of which at least one is a hit (contains), by rules for the number of items before a
+ * hit and behind it. */
 static bool add_containing(moe_schema_writer *w, moe_schema_piece *out, const char *item,
                            const char *hit, int64_t least, int64_t most)
 {
@@ -160,7 +161,8 @@ static bool add_containing(moe_schema_writer *w, moe_schema_piece *out, const ch
     return before[0] != '\0';
 }
 
-/* The values that items may have, if they are few enough to be told apart. */
+/* Returns the values that items may have, if they are few enough for a rule for each set of
+ * them. */
 static struct json_object *finite_items(moe_schema_writer *w, struct json_object *items)
 {
     struct json_object *plain = items == NULL ? NULL : moe_schema_plain(w, items);
@@ -216,7 +218,7 @@ bool moe_schema_write_array(moe_schema_writer *w, struct json_object *plain, moe
         if (json_object_object_get(plain, "contains") != NULL) {
             moe_schema_note(w, "contains");
         }
-        /* Without a word about further items none come. */
+        /* If the schema says nothing about further items, the grammar allows none. */
         any = add_front(w, out, front, has_items && items != NULL ? item : NULL, least, most);
     } else if (choices != NULL) {
         any = add_unique(w, out, choices, least, most);

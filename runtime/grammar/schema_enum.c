@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Groups within each other; what is deeper becomes a rule of its own. */
+/* How deep groups may nest. Deeper ones become rules of their own. */
 enum { MOST_NESTING = 24, STEPS_OF_VALUE = 32 };
 
 typedef struct value_text {
@@ -23,7 +23,7 @@ static int compare(const void *a, const void *b)
     return order != 0 ? order : x->size < y->size ? -1 : x->size > y->size;
 }
 
-/* How much two texts share, in whole characters of UTF-8. */
+/* Returns how many bytes two texts share at their beginning, in whole characters of UTF-8. */
 static size_t shared(const value_text *a, const value_text *b, size_t from)
 {
     size_t most = a->size < b->size ? a->size : b->size;

@@ -149,7 +149,7 @@ static struct json_object *both_types(moe_schema_writer *w, struct json_object *
     return out;
 }
 
-/* The one that allows less. */
+/* Returns the value of the two that allows less. */
 static struct json_object *stricter(const char *key, struct json_object *a, struct json_object *b)
 {
     bool takes_most = strncmp(key, "min", 3) == 0 || strcmp(key, "exclusiveMinimum") == 0;
@@ -192,7 +192,8 @@ static struct json_object *all_of(moe_schema_writer *w, struct json_object *a,
     return a == NULL ? b : b == NULL || a == b ? a : wrap(w, "allOf", pair(w, a, b));
 }
 
-/* What a schema says of a property that it does not list; NULL: nothing. */
+/* Returns what the schema demands of a property that it does not list (additionalProperties). NULL:
+ * nothing, or a pattern covers the key. */
 static struct json_object *unlisted(moe_schema_writer *w, struct json_object *schema,
                                     const char *key)
 {
@@ -248,7 +249,7 @@ static struct json_object *both_patterns(moe_schema_writer *w, struct json_objec
     return out;
 }
 
-/* Alternatives of both: each with each. */
+/* Merges two lists of alternatives: each of one with each of the other. */
 static struct json_object *both_alternatives(moe_schema_writer *w, struct json_object *a,
                                              struct json_object *b)
 {
@@ -266,7 +267,8 @@ static struct json_object *both_alternatives(moe_schema_writer *w, struct json_o
     return out;
 }
 
-/* One keyword that both have; one of them is dropped if they cannot be held together. */
+/* Merges one keyword that both schemas have. Drops one of the two if both cannot be enforced
+ * together. */
 static struct json_object *both_values(moe_schema_writer *w, const char *key, struct json_object *a,
                                        struct json_object *b)
 {
@@ -317,7 +319,7 @@ static struct json_object *both_values(moe_schema_writer *w, const char *key, st
     return a;
 }
 
-/* The items in front, by both: where one lists none it says what further items are. */
+/* Merges the items in front. Where one schema lists none, its rule for further items holds. */
 static struct json_object *both_fronts(moe_schema_writer *w, struct json_object *a,
                                        struct json_object *b)
 {
@@ -335,7 +337,7 @@ static struct json_object *both_fronts(moe_schema_writer *w, struct json_object 
     return out;
 }
 
-/* No value is between the two bounds, or none is listed. */
+/* Whether no value lies between two bounds, or a list of values is empty. */
 static bool is_empty(struct json_object *s)
 {
     static const char *const pairs[][2] = {
@@ -388,8 +390,8 @@ struct json_object *moe_schema_both(moe_schema_writer *w, struct json_object *a,
 
 /* ---- Plain ---- */
 
-/* Tells the keywords that say what is valid and are not held. What else is not known is an
- * annotation. */
+/* Reports keywords that restrict values and are not enforced. All other unknown keywords count as
+ * annotations. */
 static void check_keywords(moe_schema_writer *w, struct json_object *schema)
 {
     static const char *const dropped[] = {"not",           "maxContains",      "unevaluatedItems",
@@ -407,7 +409,7 @@ static void check_keywords(moe_schema_writer *w, struct json_object *schema)
 static struct json_object *plain_at(moe_schema_writer *w, struct json_object *schema,
                                     unsigned depth);
 
-/* out and what is valid by another schema; NULL: nothing is valid. */
+/* Merges another schema into out; NULL: no value is valid by both. */
 static struct json_object *add_schema(moe_schema_writer *w, struct json_object *out,
                                       struct json_object *schema, unsigned depth)
 {
@@ -415,7 +417,8 @@ static struct json_object *add_schema(moe_schema_writer *w, struct json_object *
     return more == NULL ? NULL : moe_schema_both(w, out, more);
 }
 
-/* The property that a condition is about, if it is that one has one of some values. */
+/* Returns the property that a condition is about, if the condition only says that this property has
+ * one of some values. */
 static const char *condition_of(struct json_object *condition, struct json_object **values)
 {
     const char *name = NULL;
@@ -452,7 +455,7 @@ static bool is_required(struct json_object *schema, const char *name)
     return false;
 }
 
-/* The values that a property may have; NULL: not a list. */
+/* Returns the list of values that a property may have; NULL: there is no list. */
 static struct json_object *choices_of(moe_schema_writer *w, struct json_object *base,
                                       const char *name, unsigned depth)
 {
@@ -467,7 +470,7 @@ static struct json_object *choices_of(moe_schema_writer *w, struct json_object *
     return json_object_object_get(plain, "enum");
 }
 
-/* What is valid where the condition does not hold; NULL: that cannot be said. */
+/* Returns a schema for values that do not meet the condition; NULL: no schema can express this. */
 static struct json_object *negation(moe_schema_writer *w, struct json_object *base,
                                     struct json_object *condition, unsigned depth)
 {
@@ -502,8 +505,8 @@ static struct json_object *negation(moe_schema_writer *w, struct json_object *ba
     return out;
 }
 
-/* if, then, else as alternatives. Where the opposite of the condition cannot be said, texts that
- * are valid whether it holds or not stand for it. */
+/* Writes if, then and else as alternatives. If the opposite of the condition cannot be expressed,
+ * takes values that are valid whether the condition holds or not. */
 static struct json_object *add_condition(moe_schema_writer *w, struct json_object *out,
                                          struct json_object *schema, unsigned depth)
 {
@@ -526,7 +529,7 @@ static struct json_object *add_condition(moe_schema_writer *w, struct json_objec
     return add_schema(w, out, wrap(w, "anyOf", both), depth);
 }
 
-/* Where there is the property, others must be there, or a schema must hold. */
+/* If the property is present, other properties must be present, or a schema must hold. */
 static struct json_object *add_dependents(moe_schema_writer *w, struct json_object *out,
                                           struct json_object *dependents, unsigned depth)
 {
@@ -548,7 +551,7 @@ static struct json_object *add_dependents(moe_schema_writer *w, struct json_obje
     return out;
 }
 
-/* Members that stay as they are, some under the name of later drafts. */
+/* Copies members that stay as they are, some under the names of later drafts. */
 static struct json_object *copy_members(moe_schema_writer *w, struct json_object *schema)
 {
     static const char *const apart[] = {"$ref",

@@ -31,7 +31,7 @@ static void add(digits *d, moe_schema_piece *out, const char *text)
     moe_schema_add(d->w, out, text);
 }
 
-/* n digits behind which the remainder is 0, from this one on. False: there are none. */
+/* Adds n digits that bring the remainder from this value to 0. False: there are none. */
 static bool add_free(digits *d, moe_schema_piece *out, unsigned n, uint32_t remainder)
 {
     char text[32];
@@ -75,7 +75,7 @@ static bool add_free(digits *d, moe_schema_piece *out, unsigned n, uint32_t rema
     return true;
 }
 
-/* The first digit from a to b, then free ones. */
+/* Adds numbers whose first digit is from a to b, and whose other digits are free. */
 static bool add_span(digits *d, moe_schema_piece *out, char a, char b, unsigned n,
                      uint32_t remainder, bool any)
 {
@@ -99,7 +99,7 @@ static bool add_span(digits *d, moe_schema_piece *out, char a, char b, unsigned 
     return any;
 }
 
-/* Numbers of the same length from a to b. False: none has the remainder 0. */
+/* Adds numbers of the same length from a to b. False: none has the remainder 0. */
 static bool add_between(digits *d, moe_schema_piece *out, const char *a, const char *b,
                         uint32_t remainder)
 {
@@ -132,7 +132,7 @@ static bool add_between(digits *d, moe_schema_piece *out, const char *a, const c
     return any;
 }
 
-/* Alternatives: the numbers from least to most, neither below 0. */
+/* Adds alternatives for the numbers from least to most, neither below 0. */
 static bool add_positive(digits *d, moe_schema_piece *out, int64_t least, int64_t most, bool any)
 {
     int64_t from = 0, to = 9;
@@ -156,7 +156,7 @@ static bool add_positive(digits *d, moe_schema_piece *out, int64_t least, int64_
     return any;
 }
 
-/* The integers from least to most as a group. */
+/* Adds the integers from least to most as a group. */
 static bool add_integers(moe_schema_writer *w, moe_schema_piece *out, int64_t least, int64_t most,
                          uint32_t factor)
 {
@@ -265,7 +265,7 @@ typedef struct fraction {
     bool over, under; /* not equal to it */
 } fraction;
 
-/* Digits from a place on, at least one if it is the first. False: there are none. */
+/* Adds the digits from a place on, at least one if it is the first place. False: there are none. */
 static bool add_digits(moe_schema_writer *w, moe_schema_piece *out, fraction f, bool first)
 {
     bool low_done = f.low == NULL || *f.low == '\0'; /* what is left of it is zeros */
@@ -407,7 +407,8 @@ static bool write_reals(moe_schema_writer *w, const bounds *b, moe_schema_piece 
     return any;
 }
 
-/* How many digits of a fraction multiples of 0.1, 0.01 and the like have; 0: it is none of them. */
+/* Returns how many digits behind the point the multiples of factor have, if it is 0.1, 0.01 or the
+ * like; 0 for any other factor. */
 static unsigned decimals(double factor)
 {
     double scale = 1;

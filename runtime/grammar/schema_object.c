@@ -68,7 +68,7 @@ static bool is_required(moe_schema_writer *w, struct json_object *names, const c
     return json_object_object_get_ex(names, key, NULL);
 }
 
-/* The names of required as keys. */
+/* Returns the names in `required`, as the keys of an object. */
 static struct json_object *required_names(moe_schema_writer *w, struct json_object *plain)
 {
     struct json_object *required = json_object_object_get(plain, "required"),
@@ -191,7 +191,8 @@ static bool add_patterns(moe_schema_writer *w, moe_schema_piece *out,
     return any;
 }
 
-/* Keys of propertyNames: listed ones, or any that are as long or look so. */
+/* Adds the keys that propertyNames allows: listed ones, or all that have the length or match the
+ * pattern. */
 static bool add_named(moe_schema_writer *w, moe_schema_piece *out, struct json_object *properties,
                       struct json_object *names, struct json_object *schema)
 {
@@ -227,7 +228,7 @@ static bool add_named(moe_schema_writer *w, moe_schema_piece *out, struct json_o
     return any;
 }
 
-/* The rule of a member with a key that is no property's; "": there is none. */
+/* Writes the rule of a member whose key is no listed property; "": no such member is allowed. */
 static void write_extra(moe_schema_writer *w, struct json_object *plain,
                         struct json_object *properties, char rule[16])
 {
@@ -263,8 +264,8 @@ static void write_extra(moe_schema_writer *w, struct json_object *plain,
 
 /* ---- Members ---- */
 
-/* The extra members behind `count` others, as many as may and must still come. False: too few can.
- */
+/* Adds extra members after `count` others, as many as may and must still come. False: too few are
+ * possible. */
 static bool add_extras(const members *m, moe_schema_piece *out, int64_t count)
 {
     int64_t least = m->least > count ? m->least - count : 0;
@@ -336,7 +337,8 @@ static bool write_members(const members *m, int64_t top, char name[16])
     return name[0] != '\0';
 }
 
-/* How many members have to be told apart: 1, whether one came, unless their number is bound. */
+/* Returns up to which number members must be counted: 1 (whether one has come), unless the schema
+ * limits their number. */
 static int64_t counted(members *m)
 {
     int64_t n_required = 0;

@@ -51,7 +51,7 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The ranges in order, without overlaps. */
+/* Sorts the ranges and removes overlaps. */
 static void tidy(char_set *set)
 {
     size_t n = 0;
@@ -135,7 +135,7 @@ static void add_class_range(regex *r, uint32_t from, uint32_t to)
     }
 }
 
-/* The set as it is written in a JSON string. */
+/* Writes the set as it appears in a JSON string. */
 static void write_set(regex *r, char_set *set)
 {
     static const char escaped[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";

@@ -11,7 +11,7 @@
 bool moe_schema_add_regex(moe_schema_writer *w, moe_schema_piece *out, const char *regex);
 /* Whether the text has a match; true if the expression has something else. */
 bool moe_schema_regex_matches(moe_schema_writer *w, const char *regex, const char *text);
-/* The expression of a format; NULL: it has none. */
+/* Returns the regular expression of a format; NULL: the format has none. */
 const char *moe_schema_format(const char *format);
 
 #endif

@@ -90,7 +90,7 @@ void moe_schema_write_string(moe_schema_writer *w, struct json_object *plain, mo
 
 /* ---- Listed values ---- */
 
-/* A value with the white space that models write in arrays and objects. */
+/* Adds a value, with the white space that models write in arrays and objects. */
 static void add_spaced(moe_schema_writer *w, moe_schema_piece *out, struct json_object *value)
 {
     bool first = true;

@@ -59,13 +59,15 @@ static inline bool moe_schema_is_listed(const char *key, const char *const *list
     return *list != NULL;
 }
 
-/* Counts what was looked at. False, and an error: it is too much. */
+/* Counts steps of work. False, with an error: there were too many. */
 bool moe_schema_step(moe_schema_writer *w, uint64_t n);
-/* The first error stays; after it nothing is written. name: what the error ends with. */
+/* Sets an error. Only the first one stays, and nothing is written after it. name: the end of the
+ * message. */
 void moe_schema_fail(moe_schema_writer *w, int status, const char *what, const char *name);
 /* Reports a keyword that the grammar cannot enforce here: notes it with its place, or fails. */
 void moe_schema_note(moe_schema_writer *w, const char *keyword);
-/* The place is within this property; leave: the size that enter returned. */
+/* Enter notes that the place is within this property now. Leave takes the size that enter
+ * returned. */
 size_t moe_schema_enter(moe_schema_writer *w, const char *property);
 void moe_schema_leave(moe_schema_writer *w, size_t before);
 void moe_schema_add_bytes(moe_schema_writer *w, moe_schema_piece *p, const char *bytes,

@@ -81,8 +81,8 @@ static uint32_t state_of(const moe_token_constraint *c)
     return c->n == 0 ? c->first_state : c->states[c->n - 1];
 }
 
-/* The matcher's tables were emptied; only the state behind all tokens is left, under this number.
- */
+/* Call when the matcher's tables were emptied: only the state behind all tokens is left, under this
+ * number. */
 static void drop_states(moe_token_constraint *c, uint32_t state)
 {
     *(c->n == 0 ? &c->first_state : &c->states[c->n - 1]) = state;
@@ -123,7 +123,7 @@ static bool read_token(moe_token_constraint *c, int32_t token)
     return true;
 }
 
-/* Follows the timeline; false: it cannot. */
+/* Brings the state to the end of the timeline. False: it cannot. */
 static bool follow(moe_token_constraint *c, const int32_t *timeline, size_t n)
 {
     size_t n_text = n > c->start ? n - c->start : 0;
@@ -132,7 +132,7 @@ static bool follow(moe_token_constraint *c, const int32_t *timeline, size_t n)
         same++;
     }
     if (same < c->n && same < c->valid_from) {
-        /* The states that it goes back to are void: from the beginning. */
+        /* The states to go back to are void, so begin again. */
         c->first_state = moe_matcher_start(&c->matcher);
         c->valid_from = 0;
         same = 0;

@@ -100,7 +100,8 @@ static bool starts_char(uint8_t byte)
     return (byte & 0xc0) != 0x80;
 }
 
-/* What a token has from each of its bytes on: kinds and the number of characters. */
+/* For the rest of a token from each of its bytes on: the kinds of its characters, and their
+ * number. */
 typedef struct rest_kinds {
     uint16_t kinds[DEEPEST + 1];
     uint8_t n_chars[DEEPEST + 1];

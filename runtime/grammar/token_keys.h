@@ -35,8 +35,8 @@ typedef struct moe_token_keys {
     uint32_t n;      /* tokens that have bytes */
     int32_t *order;  /* [n] by their bytes */
     uint8_t *shared; /* [n] with the one before; 255: that many or more */
-    /* What a token does not share, one after the other, so that a walk reads memory in its order.
-     */
+    /* The bytes that each token does not share with the one before it, one token after the other,
+     * so that a walk reads memory in order. */
     uint8_t *rests;
     uint32_t *rest_ends; /* [n] in rests */
     /* Of the branch that a token begins, [n]: the bytes that it shares, and one more. */
@@ -49,14 +49,15 @@ typedef struct moe_token_keys {
 /* The most bytes that moe_token_key() writes for control tokens. */
 enum { MOE_TOKEN_CONTROL_KEY = 4 };
 
-/* The most visits of the matcher that a mask takes; of more the grammar is too ambiguous. */
+/* The most visits of the matcher for one mask. A grammar that needs more is too ambiguous. */
 #define MOE_TOKEN_MASK_VISITS (UINT64_C(1) << 24)
 
 /* The most bytes that the keys take, with the memory for sorting them. */
 uint64_t moe_token_keys_bytes(const moe_token_source *source, uint64_t *sorting);
 int moe_token_keys_create(moe_token_keys **out, const moe_token_source *source, moe_error *err);
 void moe_token_keys_free(moe_token_keys **keys);
-/* The bytes that grammars know the token by; a control token's are written into control. */
+/* Returns the bytes that stand for the token in grammars. Writes those of a control token into
+ * control. */
 const uint8_t *moe_token_key(const moe_token_source *source, int32_t token,
                              uint8_t control[MOE_TOKEN_CONTROL_KEY], size_t *size);
 
