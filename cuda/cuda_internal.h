@@ -260,7 +260,7 @@ int moe_cuda_wait(moe_cuda_device *cuda, const char *what, moe_error *err);
 extern const moe_device_clock moe_cuda_clock;
 void moe_cuda_clock_close(moe_cuda_device *cuda);
 
-/* ---- cuda_norms.c ---- */
+/* ---- cuda_rows.c ---- */
 
 /* moe_cuda_enter() for operations that may write anything on the device, or play a recording. Those
  * that leave activations and x_q8_memory alone, or tell of what they write, call only that. */
@@ -275,6 +275,9 @@ void moe_cuda_wrote(moe_cuda_device *cuda, const float *x, size_t n);
 /* Puts rows of x, quantised, into x_q8_memory, if they are not there. */
 void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in,
                          moe_q8_rows *rows);
+
+/* ---- cuda_norms.c ---- */
+
 int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight, float *y,
                          uint32_t n_rows, uint32_t n, size_t x_stride, float eps, moe_error *err);
 int moe_cuda_op_add_norm(moe_device *device, const moe_add_norm *norm, uint32_t n_rows,

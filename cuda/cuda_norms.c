@@ -1,59 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Norms, and the rows that products read. A norm also quantises its rows, as attention does, and
- * products of the same rows share them. The program does not say which rows are quantised, because
- * between a norm and the experts that read it the host may route, predict, compute other things, or
- * bring rows. */
+/* Root mean square norms, which also quantise the rows that products read (cuda_rows.c). */
 #include "cuda/cuda_internal.h"
 #include "cuda/kernels/norm_launch.h"
 #include "runtime/base/error.h"
-
-int moe_cuda_begin(moe_cuda_device *cuda, moe_error *err)
-{
-    moe_cuda_forget_rows(cuda);
-    return moe_cuda_enter(cuda, err);
-}
-
-/* ---- Quantised rows ---- */
-
-void moe_cuda_forget_rows(moe_cuda_device *cuda)
-{
-    cuda->quantized.x = NULL;
-}
-
-void moe_cuda_wrote(moe_cuda_device *cuda, const float *x, size_t n)
-{
-    const moe_cuda_quantized *q = &cuda->quantized;
-    const uintptr_t from = (uintptr_t)q->x, end = (uintptr_t)(q->x + (size_t)q->n_rows * q->n_in);
-    if ((uintptr_t)x < end && from < (uintptr_t)(x + n)) {
-        moe_cuda_forget_rows(cuda);
-    }
-}
-
-void moe_cuda_note_rows(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in)
-{
-    cuda->quantized = (moe_cuda_quantized){.x = x, .n_rows = n_rows, .n_in = n_in};
-}
-
-void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in,
-                         moe_q8_rows *rows)
-{
-    const moe_cuda_quantized *q = &cuda->quantized;
-    moe_q8_rows_bind(rows, cuda->x_q8_memory, n_rows, n_in);
-    if (x != NULL && q->x == x && q->n_rows == n_rows && q->n_in == n_in) {
-        return;
-    }
-    moe_cuda_quantize job = {.x = x, .x_stride = n_in, .n_rows = n_rows, .out = *rows};
-    moe_cuda_quantize_rows(cuda->stream, &job);
-    moe_cuda_note_rows(cuda, x, n_rows, n_in);
-}
-
-bool moe_cuda_has_room_for(const moe_cuda_device *cuda, uint32_t n_rows, uint32_t n)
-{
-    return n_rows > 0 && n > 0 && n % MOE_Q8_BLOCK == 0 &&
-           moe_q8_rows_bytes(n_rows, n) <= cuda->x_q8_bytes;
-}
-
-/* ---- Norms ---- */
 
 static void norm_and_quantize(moe_cuda_device *cuda, moe_cuda_fused_norm *job)
 {
