@@ -279,18 +279,15 @@ MOE_INLINE void tile_lanes(moe_dtype type, vnni_dot dot, const weight_panel *pan
     }
 }
 
-MOE_INLINE __m256 reduce_lanes(const __m256 sums[][TILE_PANELS], uint32_t p, uint32_t n_lanes)
+/* Adds the lanes up by the contract's tree, in place. */
+MOE_INLINE __m256 reduce_lanes(__m256 *lanes, uint32_t n_lanes)
 {
-    __m256 acc[MAX_LANES];
-    for (uint32_t l = 0; l < n_lanes; l++) {
-        acc[l] = sums[l][p];
-    }
     for (uint32_t h = n_lanes / 2; h > 0; h /= 2) {
         for (uint32_t l = 0; l < h; l++) {
-            acc[l] = _mm256_add_ps(acc[l], acc[l + h]);
+            lanes[l] = _mm256_add_ps(lanes[l], lanes[l + h]);
         }
     }
-    return acc[0];
+    return lanes[0];
 }
 
 MOE_INLINE void store_eight(float *out, __m256 sums, uint32_t n)
@@ -345,8 +342,12 @@ MOE_INLINE void panel_tiles(moe_dtype type, vnni_dot dot, const moe_matmul_args 
     for (uint32_t p = 0; p < TILE_PANELS && o + p * PANEL_OUT < args->n_out; p++) {
         const uint32_t first = o + p * PANEL_OUT;
         for (uint32_t r = 0; r < n_rows; r++) {
-            const __m256 out = reduce_lanes(sums[r].lane, p, n_lanes);
-            store_eight(out_row(args, r0 + r) + first, out, args->n_out - first);
+            __m256 lanes[MAX_LANES];
+            for (uint32_t l = 0; l < n_lanes; l++) {
+                lanes[l] = sums[r].lane[l][p];
+            }
+            store_eight(out_row(args, r0 + r) + first, reduce_lanes(lanes, n_lanes),
+                        args->n_out - first);
         }
     }
 }

@@ -35,7 +35,7 @@ MOE_INLINE void matmul(moe_dtype type, vnni_dot dot, const moe_matmul_args *args
     }
     if (args->n_rows <= MAX_TURNED_ROWS) {
         for (uint32_t o = 0; o < args->n_out; o += TURNED_OUT) {
-            turned_tile(type, dot, args, o, 0, args->n_rows);
+            turned_tile(type, dot, args, o);
         }
         return;
     }

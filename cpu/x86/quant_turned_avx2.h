@@ -130,10 +130,10 @@ MOE_INLINE void turn_scales(moe_dtype type, const uint8_t *const *groups, turned
     }
 }
 
-/* TURNED_OUT outputs from o on of n_rows activation rows from r0 on, MAX_TURNED_ROWS at most. */
-MOE_INLINE void turned_tile(moe_dtype type, vnni_dot dot, const moe_matmul_args *args, uint32_t o,
-                            uint32_t r0, uint32_t n_rows)
+/* TURNED_OUT outputs from o on of all activation rows, MAX_TURNED_ROWS at most. */
+MOE_INLINE void turned_tile(moe_dtype type, vnni_dot dot, const moe_matmul_args *args, uint32_t o)
 {
+    const uint32_t n_rows = args->n_rows;
     const quant_type t = quant_type_of(type);
     const uint32_t n_lanes = MOE_GROUP / t.run;
     const size_t tile_bytes = TURNED_OUT * args->row_bytes;
@@ -148,7 +148,7 @@ MOE_INLINE void turned_tile(moe_dtype type, vnni_dot dot, const moe_matmul_args 
         weights[i] = weight_row(args, o + i);
     }
     for (uint32_t r = 0; r < n_rows; r++) {
-        x[r] = x_row_of(args, r0 + r, 0, t.run);
+        x[r] = x_row_of(args, r, 0, t.run);
         memset(lanes[r], 0, n_lanes * sizeof lanes[r][0]);
     }
     for (uint32_t k = 0; k < args->n_in; k += MOE_GROUP) {
@@ -183,12 +183,7 @@ MOE_INLINE void turned_tile(moe_dtype type, vnni_dot dot, const moe_matmul_args 
         }
     }
     for (uint32_t r = 0; r < n_rows; r++) {
-        for (uint32_t h = n_lanes / 2; h > 0; h /= 2) {
-            for (uint32_t l = 0; l < h; l++) {
-                lanes[r][l] = _mm256_add_ps(lanes[r][l], lanes[r][l + h]);
-            }
-        }
-        store_eight(out_row(args, r0 + r) + o, lanes[r][0], args->n_out - o);
+        store_eight(out_row(args, r) + o, reduce_lanes(lanes[r], n_lanes), args->n_out - o);
     }
 }
 
