@@ -18,14 +18,13 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
 from beside_llama import Group
-from panels import device_of
+from panels import Text, device_of
 
 TREE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TREE / "tests/server"))
@@ -124,10 +123,7 @@ def main() -> None:
     parser.add_argument("--throttle", type=int)
     parser.add_argument("--more", default="")
     given = parser.parse_args()
-    whole = Path(given.text).read_text(encoding="utf-8")
-    told = subprocess.run([given.command, "tokenize", "-m", given.model, "--raw", "-f", given.text],
-                          capture_output=True, text=True, check=True).stdout.split()
-    prompt = (whole * (given.prompt // len(told) + 1))[:int(given.prompt * len(whole) / len(told))]
+    prompt = Text(given.command, given.model, given.text).of(given.prompt)
     runs: dict[str, list[dict]] = {"none": [], "by default": []}
     for _ in range(given.repeat):
         for name, panel in (("none", ["--panel", "1"]), ("by default", [])):

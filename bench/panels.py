@@ -36,6 +36,18 @@ def device_of(path: str) -> str:
     return (whole / "dev").read_text(encoding="utf-8").strip()
 
 
+class Text:
+    """A file's text, repeated and cut to about as many tokens as are wanted."""
+
+    def __init__(self, command: str, model: str, path: str):
+        self.whole = Path(path).read_text(encoding="utf-8")
+        self.n_tokens = len(subprocess.run([command, "tokenize", "-m", model, "--raw", "-f", path],
+                                           capture_output=True, text=True, check=True).stdout.split())
+
+    def of(self, n: int) -> str:
+        return (self.whole * (n // self.n_tokens + 1))[:int(n * len(self.whole) / self.n_tokens)]
+
+
 def run(given, text: str, n: int, cache: str, panel: list[str]) -> tuple[str, int, float, int]:
     command = [given.command, "run", "-m", given.model, "--raw", "-f", text, "-n", "1", "--temp", "0",
                "-c", str(n + n // 4 + 64), "-t", given.threads, "-b", given.chunk, "--expert-cache", cache,
@@ -64,15 +76,12 @@ def main() -> None:
     parser.add_argument("--throttle", type=int)
     parser.add_argument("--more", default="")
     given = parser.parse_args()
-    whole = Path(given.text).read_text(encoding="utf-8")
-    told = subprocess.run([given.command, "tokenize", "-m", given.model, "--raw", "-f", given.text],
-                          capture_output=True, text=True, check=True).stdout.split()
-    each = len(whole) / len(told)  # characters a token
+    text = Text(given.command, given.model, given.text)
     print("| prompt | cache | MiB read, passes | panels | seconds, passes | panels | times as fast |\n"
           "|---|---|---|---|---|---|---|")
     for n in map(int, given.prompts.split(",")):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-            file.write((whole * (n // len(told) + 1))[:int(n * each)])
+            file.write(text.of(n))
             file.flush()
             for cache in given.caches.split(","):
                 pairs = []

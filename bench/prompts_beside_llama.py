@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 
 from beside_llama import GROUPS, Group, drop_pages, write
-from panels import device_of
+from panels import Text, device_of
 
 TREE = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
@@ -96,15 +96,13 @@ def main() -> None:
     parser.add_argument("--timeout", type=int, default=3600)
     parser.add_argument("--llama-options", default="")
     given = parser.parse_args()
-    whole = Path(given.text).read_text(encoding="utf-8")
-    words = subprocess.run([given.command, "tokenize", "-m", given.model, "--raw", "-f", given.text],
-                          capture_output=True, text=True, check=True).stdout.split()
+    text = Text(given.command, given.model, given.text)
     size = Path(given.model).stat().st_size
     print("| prompt | limit | MiB read | llama.cpp | times less | seconds | llama.cpp | times as fast |\n"
           "|---|---|---|---|---|---|---|---|", flush=True)
     for n in map(int, given.prompts.split(",")):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-            file.write((whole * (n // len(words) + 1))[:int(n * len(whole) / len(words))])
+            file.write(text.of(n))
             file.flush()
             for limit in given.limits.split(","):
                 n_bytes, pairs = int(size * float(limit) / 100), []
