@@ -3,8 +3,8 @@
 """option_runs.py COMMAND OPTION-RUNS MODEL [--verbose]
 
 Runs every option of every command with a value of option_runs.c, and those of `run` and `plan` with
-every value; with MOE_TEST_WHOLE all of them, with MOE_TEST_SIZE=small a value each. A run succeeds, or is refused
-in words; no signal ends it, it does not hang, and a sanitizer says nothing. Each option has a run
+every value; with MOE_TEST_WHOLE all of them, with MOE_TEST_SIZE=small a value each, and of the commands that have an
+option in common one. A run succeeds, or is refused in words; no signal ends it, it does not hang, and a sanitizer says nothing. Each option has a run
 that succeeds, but for those of MAY_BE_REFUSED."""
 import os
 import shutil
@@ -35,12 +35,26 @@ def listed():
     return choices
 
 
+def tried_by(choices):
+    """The commands that try each option: all of those that have it, or one of them."""
+    having = {}
+    for name, listing in choices.items():
+        for option, _ in listing:
+            having.setdefault(option, []).append(name)
+    if small and not whole:
+        for number, (option, names) in enumerate(having.items()):
+            having[option] = [names[number % len(names)]]
+    return having
+
+
 def try_each(choices):
     n = 0
+    having = tried_by(choices)
     for name, listing in choices.items():
         good = {}
         for option, options in listing:
-            if good.get(option) and not whole and (small or name not in ("run", "plan")):
+            if name not in having[option] or \
+                    good.get(option) and not whole and (small or name not in ("run", "plan")):
                 continue
             begun = time.monotonic()
             given, done = run(name, options, option)

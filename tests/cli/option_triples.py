@@ -18,7 +18,7 @@ import time
 
 from option_lines import arguments, execute, fail, failures, judge, lister, prepare, small, verbose, whole
 
-LINES = 50
+LINES = 25
 SMALL_LINES = 12
 
 # What may change the text. The same line without all others is the plain run.

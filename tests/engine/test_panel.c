@@ -172,7 +172,8 @@ static void check_bound(uint32_t n, uint32_t chunk, double share, const char *de
 
 static void bytes_are_bound(void **state)
 {
-    static const uint32_t lengths[] = {512, 2000}, chunks[] = {64, 512};
+    const uint32_t lengths[] = {512, test_is_small() ? 700 : 2000};
+    static const uint32_t chunks[] = {64, 512};
     static const double shares[] = {0.15, 0.4, 0.75};
     static const char *const devices[] = {NULL, "sim:memory=60M,link=20GB/s,latency=1us"};
     (void)state;

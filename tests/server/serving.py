@@ -14,6 +14,10 @@ import time
 # Under sanitizers meson.build asks for small tests: a slice of the texts and of the clients.
 SMALL = os.environ.get("MOE_TEST_SIZE") == "small" and "MOE_TEST_WHOLE" not in os.environ
 
+# For a server whose texts a grammar forces: of the demo model one layer, and one expert a token, answer in
+# a quarter of the time.
+FORCED = ["-t", "1", "--override-kv", "qwen3moe.block_count=int:1,qwen3moe.expert_used_count=int:1"]
+
 # A chat template in the form of Hermes and Qwen, with tools.
 HERMES = """{%- if tools %}<tools>{{ tools | tojson }}</tools>{% endif %}{% for m in messages -%}
 <|im_start|>{{ m.role }}

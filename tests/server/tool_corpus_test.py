@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 
-from serving import SMALL, Server
+from serving import FORCED, SMALL, Server
 from with_tokens import with_tokens
 
 command, model, folder = sys.argv[1:4]
@@ -149,7 +149,7 @@ def test_family(name, family, model_of_it, tokens):
     if path is None:
         return
     right = n = agreed = asked = 0
-    server = Server(command, model_of_it, "--chat-template", path, "-c", "16384", "-t", "1")
+    server = Server(command, model_of_it, "--chat-template", path, "-c", "16384", *FORCED)
     try:
         ids = {}
         for token in tokens:
