@@ -9,20 +9,20 @@
 #include "runtime/model/gguf_internal.h"
 
 /* Further readers besides moe_family_keys, from a family's other columns. */
-#define READ_BY_MLA   (1u << 27)
-#define READ_BY_GQA   (1u << 17)
-#define READ_BY_COUNT (1u << 18) /* MOE_SHARED_COUNT */
-#define READ_BY_GATED (1u << 19) /* MOE_SHARED_GATED */
+#define READ_BY_MLA   (UINT64_C(1) << 32)
+#define READ_BY_GQA   (UINT64_C(1) << 33)
+#define READ_BY_COUNT (UINT64_C(1) << 34) /* MOE_SHARED_COUNT */
+#define READ_BY_GATED (UINT64_C(1) << 35) /* MOE_SHARED_GATED */
 /* MOE_SHARED_TENSORS: the tensors tell everything that the keys would */
-#define READ_BY_TENSORS   (1u << 20)
-#define READ_BY_DELTA     (1u << 21)
-#define READ_BY_CONV      (1u << 22)
-#define READ_BY_SPACE     (1u << 23)
-#define READ_BY_CHANNELS  (1u << 25)
-#define READ_BY_SCAN      (1u << 26)
-#define READ_BY_FINETUNED (1u << 24) /* rope_if_finetuned */
+#define READ_BY_TENSORS   (UINT64_C(1) << 36)
+#define READ_BY_DELTA     (UINT64_C(1) << 37)
+#define READ_BY_CONV      (UINT64_C(1) << 38)
+#define READ_BY_SPACE     (UINT64_C(1) << 39)
+#define READ_BY_CHANNELS  (UINT64_C(1) << 40)
+#define READ_BY_SCAN      (UINT64_C(1) << 41)
+#define READ_BY_FINETUNED (UINT64_C(1) << 42) /* rope_if_finetuned */
 #define READ_BY_STATES    (READ_BY_DELTA | READ_BY_SPACE)
-#define READ_BY_ALL       UINT32_MAX
+#define READ_BY_ALL       UINT64_MAX
 
 typedef enum key_rule {
     KEY_HARMLESS, /* has no effect if it is not read */
@@ -31,7 +31,7 @@ typedef enum key_rule {
 
 typedef struct key_row {
     const char *suffix; /* after "{architecture}."; a trailing '*' stands for any end */
-    unsigned readers;
+    uint64_t readers;
     key_rule otherwise;
     /* Neutral values: these numbers (for an array, all elements), ... */
     float neutral, also_neutral;
@@ -275,13 +275,13 @@ static const key_row *find_row(const char *suffix, size_t size)
     return NULL;
 }
 
-static unsigned reads_of(const moe_family *family)
+static uint64_t reads_of(const moe_family *family)
 {
-    unsigned reads = family->keys;
+    uint64_t reads = family->keys;
     reads |= family->attention == MOE_ATTENTION_MLA ? READ_BY_MLA : READ_BY_GQA;
     reads |= family->shared == MOE_SHARED_COUNT ? READ_BY_COUNT : 0;
     reads |= family->shared == MOE_SHARED_GATED ? READ_BY_GATED : 0;
-    static const unsigned of_states[MOE_RECURRENCES] = {
+    static const uint64_t of_states[MOE_RECURRENCES] = {
         [MOE_RECURRENCE_DELTA] = READ_BY_DELTA, [MOE_RECURRENCE_CONVOLUTION] = READ_BY_CONV,
         [MOE_RECURRENCE_SPACE] = READ_BY_SPACE, [MOE_RECURRENCE_CHANNELS] = READ_BY_CHANNELS,
         [MOE_RECURRENCE_SCAN] = READ_BY_SCAN,
