@@ -10,6 +10,11 @@
 #define CONV_TOKENS 64u
 #define NORM_EPS    1e-6f
 
+static uint32_t tail_rows(const moe_cpu_convolution *c)
+{
+    return (c->n_taps - 1) * (c->step > 0 ? c->step : 1);
+}
+
 /* The n channels from `first` on of token `at` of the sequence; `at` is negative for tokens before
  * its first. */
 static const float *token_at(const moe_cpu_convolution *c, const moe_delta_sequence *s, int64_t at,
@@ -19,7 +24,7 @@ static const float *token_at(const moe_cpu_convolution *c, const moe_delta_seque
     if (at >= 0) {
         return s->mixed + (size_t)at * s->mixed_stride + first;
     }
-    size_t row = c->n_taps - 1 - (size_t)-at;
+    size_t row = tail_rows(c) - (size_t)-at;
     return s->from == NULL ? zeros : s->from + c->tail_at + row * c->n_channels + first;
 }
 
@@ -28,6 +33,7 @@ void moe_cpu_convolve(const moe_cpu_convolution *c, const moe_delta_sequence *s,
                       float *out, size_t out_stride)
 {
     uint32_t n = channels->n;
+    const uint32_t step = c->step > 0 ? c->step : 1;
     float weights[MOE_DELTA_MAX_TAPS * MOE_CPU_CONV_CHANNELS];
     MOE_ASSERT(n <= MOE_CPU_CONV_CHANNELS && c->n_taps > 0 && c->n_taps <= MOE_DELTA_MAX_TAPS);
     for (uint32_t i = 0; i < n; i++) {
@@ -38,7 +44,7 @@ void moe_cpu_convolve(const moe_cpu_convolution *c, const moe_delta_sequence *s,
     for (uint32_t t = 0; t < n_tokens; t++) {
         const float *taps[MOE_DELTA_MAX_TAPS];
         for (uint32_t i = 0; i < c->n_taps; i++) {
-            int64_t at = (int64_t)begin + t + i - (c->n_taps - 1);
+            int64_t at = (int64_t)begin + t + (int64_t)i * step - tail_rows(c);
             taps[i] = token_at(c, s, at, channels->first);
         }
         moe_conv_args args = {.taps = taps,
@@ -55,7 +61,7 @@ void moe_cpu_convolve(const moe_cpu_convolution *c, const moe_delta_sequence *s,
 void moe_cpu_keep_tail(const moe_cpu_convolution *c, const moe_delta_sequence *s, uint32_t first,
                        uint32_t n)
 {
-    uint32_t rows = c->n_taps - 1;
+    const uint32_t rows = tail_rows(c);
     for (uint32_t r = 0; r < rows && s->to != NULL; r++) {
         int64_t at = (int64_t)s->n_tokens - rows + r;
         memcpy(s->to + c->tail_at + (size_t)r * c->n_channels + first, token_at(c, s, at, first),

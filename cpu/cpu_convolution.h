@@ -13,6 +13,7 @@ typedef struct moe_cpu_convolution {
     moe_cpu_device *cpu;
     uint32_t n_channels; /* of a row */
     uint32_t n_taps;
+    uint32_t step; /* tokens from one tap to the next; 0: 1 */
     bool silu;
     size_t tail_at; /* floats of a state before its tail */
 } moe_cpu_convolution;

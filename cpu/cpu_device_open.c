@@ -190,6 +190,7 @@ static const moe_device_ops cpu_ops = {
     .greatest = moe_cpu_greatest,
     .stream_read = moe_cpu_stream_read,
     .stream_write = moe_cpu_stream_write,
+    .stream_match = moe_cpu_stream_match,
 };
 
 /* The forms that it carries out with any instruction set. */
@@ -197,13 +198,13 @@ static const moe_device_ops cpu_ops = {
 static const uint64_t forms =
     F(EMBED) | F(GATHER) | F(RMS_NORM) | F(MEAN_NORM) | F(LINEAR) | F(HEAD_LINEAR) | F(ROPE) |
     F(WINDOW_ROPE) | F(CLAMP) | F(SCALE) | F(SOFT_CAP) | F(ADD) | F(COPY) | F(STREAMS) | F(GATE) |
-    F(GATE_PLAIN) | F(GATE_SOFTPLUS) | F(GATE_ROW) | F(KV_STORE) | F(CHOOSE) | F(CHOOSE_POOLS) |
-    F(ATTEND) | F(ATTEND_CAPPED) | F(ATTEND_WINDOW) | F(ATTEND_CHUNK) | F(ATTEND_SINKS) |
-    F(ATTEND_SCALED) | F(SHORT_CONV) | F(DELTA_RULE) | F(STATE_SPACE) | F(CHANNEL_RULE) |
-    F(SELECTIVE_SCAN) | F(ROUTE) | F(ROUTE_SPARSE_MIXER) | F(ROUTE_SCALES) | F(EXPERTS) |
-    F(EXPERTS_CLAMPED) | F(EXPERTS_LIMITED) | F(EXPERTS_SILU_CLAMPED) | F(EXPERTS_GELU) |
-    F(EXPERTS_RELU) | F(EXPERTS_ONE_MATRIX) | F(EXPERTS_BIASES) | F(EXPERTS_X_SCALES) | F(COMBINE) |
-    F(APART);
+    F(STREAM_GATES) | F(NGRAMS) | F(GATE_PLAIN) | F(GATE_SOFTPLUS) | F(GATE_ROW) | F(KV_STORE) |
+    F(CHOOSE) | F(CHOOSE_POOLS) | F(ATTEND) | F(ATTEND_CAPPED) | F(ATTEND_WINDOW) |
+    F(ATTEND_CHUNK) | F(ATTEND_SINKS) | F(ATTEND_SCALED) | F(SHORT_CONV) | F(DELTA_RULE) |
+    F(STATE_SPACE) | F(CHANNEL_RULE) | F(SELECTIVE_SCAN) | F(ROUTE) | F(ROUTE_SPARSE_MIXER) |
+    F(ROUTE_SCALES) | F(EXPERTS) | F(EXPERTS_CLAMPED) | F(EXPERTS_LIMITED) |
+    F(EXPERTS_SILU_CLAMPED) | F(EXPERTS_GELU) | F(EXPERTS_RELU) | F(EXPERTS_ONE_MATRIX) |
+    F(EXPERTS_BIASES) | F(EXPERTS_X_SCALES) | F(COMBINE) | F(APART);
 #undef F
 
 int moe_cpu_device_open(moe_device **out, const moe_cpu_device_options *options, moe_error *err)

@@ -39,6 +39,7 @@ int moe_cpu_short_conv(moe_device *device, const moe_short_conv *conv, moe_error
     conv_job job = {.convolution = {.cpu = cpu,
                                     .n_channels = conv->n,
                                     .n_taps = conv->conv_kernel,
+                                    .step = conv->step,
                                     .silu = conv->silu,
                                     .tail_at = conv->tail_at},
                     .d = conv,

@@ -9,11 +9,13 @@
 /* Columns of a row that a task computes. */
 #define COLUMNS      512u
 #define MOST_STREAMS 16u /* of those that are mixed */
+#define LEAST_MATCH  1e-6f
 
 typedef struct streams_job {
     moe_cpu_device *cpu;
     const moe_stream_read *read;
     const moe_stream_write *write;
+    const moe_stream_match *match;
     uint32_t n_blocks; /* of a row's columns */
 } streams_job;
 
@@ -78,6 +80,37 @@ static void weigh(const moe_cpu_device *cpu, const moe_stream_read *r, float *w)
     }
 }
 
+/* With gates of elements all weights are those of the addition. */
+static void weigh_addition(const moe_cpu_device *cpu, const moe_stream_read *r, float *w)
+{
+    cpu->vector.scale(1.0f / (float)r->n_streams, w, r->n_weights);
+    cpu->vector.sigmoid(w, r->n_weights);
+    cpu->vector.scale(r->magnitude, w, r->n_weights);
+}
+
+static void read_gated_range(void *context, uint32_t begin, uint32_t end)
+{
+    const streams_job *job = context;
+    const moe_stream_read *r = job->read;
+    const moe_vector_kernels *vector = &job->cpu->vector;
+    for (uint32_t task = begin; task < end; task++) {
+        const size_t row = task / job->n_blocks;
+        const uint32_t at = task % job->n_blocks * COLUMNS;
+        const uint32_t n = r->n - at < COLUMNS ? r->n - at : COLUMNS;
+        float *y = r->y + row * r->n + at;
+        for (uint32_t s = 0; s < r->n_streams; s++) {
+            const size_t from = (row * r->n_streams + s) * r->n + at;
+            vector->sigmoid_mul(r->gates + from, r->x + from, r->gates + from, n);
+            if (s == 0) {
+                memcpy(y, r->gates + from, n * sizeof *y);
+            } else {
+                vector->add(y, r->gates + from, y, n);
+            }
+        }
+        vector->scale(1.0f / (float)r->n_streams, y, n);
+    }
+}
+
 static void read_range(void *context, uint32_t begin, uint32_t end)
 {
     const streams_job *job = context;
@@ -99,15 +132,21 @@ static void read_range(void *context, uint32_t begin, uint32_t end)
 int moe_cpu_stream_read(moe_device *device, const moe_stream_read *read, uint32_t n_rows,
                         moe_error *err)
 {
+    const bool gated = read->gates != NULL;
     MOE_ASSERT(read->n_weights % read->n_streams == 0);
     MOE_ASSERT(read->mixings == 0 || read->n_weights == read->n_streams * (2 + read->n_streams));
     (void)err;
     streams_job job = {
         .cpu = moe_cpu_device_of(device), .read = read, .n_blocks = blocks_of(read->n)};
     for (uint32_t r = 0; r < n_rows; r++) {
-        weigh(job.cpu, read, read->weights + (size_t)r * read->n_weights);
+        float *weights = read->weights + (size_t)r * read->n_weights;
+        if (!gated) {
+            weigh(job.cpu, read, weights);
+        } else if (read->n_weights > 0) {
+            weigh_addition(job.cpu, read, weights);
+        }
     }
-    moe_cpu_for(job.cpu, n_rows * job.n_blocks, 4, read_range, &job);
+    moe_cpu_for(job.cpu, n_rows * job.n_blocks, 4, gated ? read_gated_range : read_range, &job);
     return MOE_OK;
 }
 
@@ -155,5 +194,32 @@ int moe_cpu_stream_write(moe_device *device, const moe_stream_write *write, uint
     streams_job job = {
         .cpu = moe_cpu_device_of(device), .write = write, .n_blocks = blocks_of(write->n)};
     moe_cpu_for(job.cpu, n_rows * job.n_blocks, 4, write_range, &job);
+    return MOE_OK;
+}
+
+/* A task is one stream of a row. */
+static void match_range(void *context, uint32_t begin, uint32_t end)
+{
+    const streams_job *job = context;
+    const moe_stream_match *m = job->match;
+    const moe_vector_kernels *vector = &job->cpu->vector;
+    for (uint32_t task = begin; task < end; task++) {
+        float *key = m->keys + (size_t)task * m->n;
+        const float *query = m->queries + (size_t)task * m->n;
+        const float s = vector->dot(key, query, m->n) * (1.0f / sqrtf((float)m->n));
+        const float size = fabsf(s) > LEAST_MATCH ? fabsf(s) : LEAST_MATCH;
+        float gate = s == 0.0f ? 0.0f : copysignf(sqrtf(size), s);
+        vector->sigmoid(&gate, 1);
+        memcpy(key, m->values + (size_t)(task / m->n_streams) * m->n, m->n * sizeof *key);
+        vector->scale(gate, key, m->n);
+    }
+}
+
+int moe_cpu_stream_match(moe_device *device, const moe_stream_match *match, uint32_t n_rows,
+                         moe_error *err)
+{
+    (void)err;
+    streams_job job = {.cpu = moe_cpu_device_of(device), .match = match};
+    moe_cpu_for(job.cpu, n_rows * match->n_streams, 1, match_range, &job);
     return MOE_OK;
 }

@@ -49,6 +49,7 @@ typedef struct moe_delta_rule {
 typedef struct moe_short_conv {
     uint32_t n; /* channels; of a row of `out` as well */
     uint32_t conv_kernel;
+    uint32_t step;     /* tokens from one weight to the next; 0: 1 */
     const float *conv; /* device, [n][conv_kernel], the oldest token's weight first */
     const float *bias; /* device, [n], or NULL */
     bool silu;

@@ -76,6 +76,8 @@ typedef enum moe_form {
     MOE_FORM_ADD,
     MOE_FORM_COPY,
     MOE_FORM_STREAMS,       /* stream_read() and stream_write() */
+    MOE_FORM_STREAM_GATES,  /* ... with gates of elements */
+    MOE_FORM_NGRAMS,        /* stream_match(), and rows of a table, which the host brings */
     MOE_FORM_GATE,          /* gate() by sigmoid or SiLU */
     MOE_FORM_GATE_PLAIN,    /* gate() with MOE_GATING_PLAIN */
     MOE_FORM_GATE_SOFTPLUS, /* gate() with MOE_GATING_SOFTPLUS */
@@ -231,6 +233,9 @@ typedef struct moe_device_ops {
     int (*stream_read)(moe_device *device, const moe_stream_read *read, uint32_t n_rows,
                        moe_error *err);
     int (*stream_write)(moe_device *device, const moe_stream_write *write, uint32_t n_rows,
+                        moe_error *err);
+    /* With MOE_FORM_NGRAMS. */
+    int (*stream_match)(moe_device *device, const moe_stream_match *match, uint32_t n_rows,
                         moe_error *err);
 } moe_device_ops;
 

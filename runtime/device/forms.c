@@ -18,6 +18,8 @@ const char *moe_form_name(moe_form form)
         [MOE_FORM_ADD] = "addition",
         [MOE_FORM_COPY] = "copies of parts of rows",
         [MOE_FORM_STREAMS] = "several residual streams",
+        [MOE_FORM_STREAM_GATES] = "residual streams with gates of elements",
+        [MOE_FORM_NGRAMS] = "rows of a table of n-grams",
         [MOE_FORM_GATE] = "gates",
         [MOE_FORM_GATE_PLAIN] = "products of two vectors",
         [MOE_FORM_GATE_SOFTPLUS] = "gates by softplus",

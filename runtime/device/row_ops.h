@@ -160,8 +160,23 @@ typedef struct moe_stream_read {
     const float *scale; /* device, one for each of the above */
     float eps, magnitude, write_eps;
     uint32_t mixings; /* 0: there is no mixing */
-    float *y;         /* device, [n_rows][n] */
+    /* Device, [n_rows][n_streams][n], or NULL; with MOE_FORM_STREAM_GATES. y = the sum, from the
+     * first on, of x / (1 + exp(-gate)) by sigmoid_mul(), times 1 / n_streams. The gates are
+     * overwritten. Weights, if there are some, are those of stream_write() alone: magnitude times
+     * the sigmoid of a product times 1 / n_streams. */
+    float *gates;
+    float *y; /* device, [n_rows][n] */
 } moe_stream_read;
+
+/* What a table adds to several streams, from +0: for each stream s = key . query / sqrt(n), its
+ * root r = sqrt(max(|s|, 1e-6)) with the sign of s (0 for 0), and value / (1 + exp(-r)) in place of
+ * the key. */
+typedef struct moe_stream_match {
+    float *keys;          /* device, [n_rows][n_streams][n], in and out */
+    const float *queries; /* device, likewise */
+    const float *values;  /* device, [n_rows][n] */
+    uint32_t n_streams, n;
+} moe_stream_match;
 
 /* x[stream] = fmaf(weight of the stream, branch, x[stream]); if it mixes, x[stream] on the right is
  * the sum of fmaf(weight [from][stream], x[from], sum), from +0, ascending. */

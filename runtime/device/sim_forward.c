@@ -146,6 +146,13 @@ static int sim_stream_read(moe_device *device, const moe_stream_read *read, uint
     return inner->ops->stream_read(inner, read, n_rows, err);
 }
 
+static int sim_stream_match(moe_device *device, const moe_stream_match *match, uint32_t n_rows,
+                            moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->stream_match(inner, match, n_rows, err);
+}
+
 static int sim_stream_write(moe_device *device, const moe_stream_write *write, uint32_t n_rows,
                             moe_error *err)
 {
@@ -238,6 +245,7 @@ void moe_sim_forward_arithmetic(moe_device_ops *ops)
     ops->greatest = sim_greatest;
     ops->stream_read = sim_stream_read;
     ops->stream_write = sim_stream_write;
+    ops->stream_match = sim_stream_match;
     ops->copy = sim_copy;
     ops->copy_rows = sim_copy_rows;
     ops->sync = sim_sync;

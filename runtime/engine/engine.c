@@ -56,6 +56,7 @@ static void destroy(moe_engine *engine)
         moe_kv_pool_trim(&engine->kv); /* pages may lie in slots, so they are freed first */
     }
     moe_expert_store_close(&engine->runner.experts);
+    moe_row_table_close(&engine->runner.ngrams);
     moe_engine_close_low_bit(engine);
     moe_overlap_oracle_destroy(&engine->oracle);
     moe_place_close(&engine->runner.at_host);

@@ -353,6 +353,7 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .state_bytes = moe_state_pool_session_bytes(&engine->states),
         .scratch_bytes =
             moe_pass_buffers_host_bytes(&engine->program, engine->prefill_chunk) + RESERVE_BYTES +
+            moe_engine_ngram_bytes(engine) +
             moe_pass_buffers_host_bytes(&engine->program, piece_rows) +
             (engine->draft_head != NULL
                  ? moe_draft_head_scratch_bytes(engine->draft_head, engine->prefill_chunk)
@@ -523,6 +524,9 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     }
     if (status == MOE_OK) {
         status = open_experts(engine, o, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_engine_open_ngrams(engine, o, err);
     }
     if (status == MOE_OK) {
         status = moe_engine_open_low_bit_store(engine, o, err);

@@ -36,6 +36,9 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *options
 /* engine_head.c: open_head() opens the drafting layer that the options ask for, if any; load_head()
  * loads it, for open_memory. */
 int moe_engine_open_head(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+/* Bytes that rows of a table of n-grams take in memory; 0: the model has none. */
+uint64_t moe_engine_ngram_bytes(const moe_engine *engine);
+int moe_engine_open_ngrams(moe_engine *engine, const moe_engine_options *o, moe_error *err);
 int moe_engine_load_head(moe_engine *engine, moe_error *err);
 /* engine_low_bit.c: open_low_bit() opens the file of low-bit copies that the options ask for, if
  * any; open_low_bit_store() allocates their slots, for open_memory. */

@@ -45,6 +45,8 @@ bool moe_config_bool(moe_config_reader *r, const char *suffix, bool absent);
 void moe_config_read_experts(moe_config_reader *r, moe_model_config *config);
 /* The sizes of recurrent layers, checked; zeros in families that have none. */
 void moe_config_read_recurrence(moe_config_reader *r, moe_model_config *config);
+/* A table of n-grams; zeros in models that have none. */
+void moe_config_read_ngrams(moe_config_reader *r, moe_model_config *config);
 /* Sets the kinds of the layers of a checked config. */
 void moe_config_read_layers(moe_config_reader *r, moe_model_config *config);
 

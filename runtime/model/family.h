@@ -39,12 +39,17 @@ typedef enum moe_family_keys {
     /* rope.freq_base_swa, rope.dimension_count_swa, and, in layers with a window, other numbers and
      * lengths of heads: lists of head counts, attention.{key,value}_length_swa */
     MOE_KEY_WINDOW_HEADS = 1 << 10,
-    MOE_KEY_VALUE_SCALE = 1 << 11,   /* attention.value_scale */
-    MOE_KEY_OUTPUT_SCALE = 1 << 12,  /* attention.output_scale: of q.k */
-    MOE_KEY_LIMITS = 1 << 13,        /* swiglu_clamp_exp, swiglu_clamp_shexp */
-    MOE_KEY_ROPE_LIST = 1 << 14,     /* attention.rope_pattern: the layers with rotary embedding */
-    MOE_KEY_LATENT = 1 << 15,        /* moe_latent_size */
-    MOE_KEY_DECAY_BOUND = 1 << 16,   /* kda.gate_lower_bound, kda.safe_gate */
+    MOE_KEY_VALUE_SCALE = 1 << 11,  /* attention.value_scale */
+    MOE_KEY_OUTPUT_SCALE = 1 << 12, /* attention.output_scale: of q.k */
+    MOE_KEY_LIMITS = 1 << 13,       /* swiglu_clamp_exp, swiglu_clamp_shexp */
+    MOE_KEY_ROPE_LIST = 1 << 14,    /* attention.rope_pattern: the layers with rotary embedding */
+    MOE_KEY_LATENT = 1 << 15,       /* moe_latent_size */
+    MOE_KEY_DECAY_BOUND = 1 << 16,  /* kda.gate_lower_bound, kda.safe_gate */
+    /* Streams with gates of elements (hyper_connection.{count,low_rank}), pools of positions whose
+     * keys are means (attention.compress_ratios), a table of n-grams (ple.*) */
+    MOE_KEY_GATED_STREAMS = 1 << 17,
+    MOE_KEY_MEAN_INDEX = 1 << 18,
+    MOE_KEY_NGRAMS = 1 << 19,
     MOE_KEY_STREAMS = 1 << 28,       /* hyper_connection.{count,epsilon,magnitude} */
     MOE_KEY_MIXED_STREAMS = 1 << 29, /* hyper_connection.{count,epsilon,sinkhorn_iterations} */
     MOE_KEY_POOLED_INDEX = 1 << 30   /* attention.indexer.kpool and its kind */

@@ -172,6 +172,11 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
             layer->heads.k_dim += own ? moe_index_floats(config) : 0;
             indexed = true;
         }
+        if (config->index_means && layer->mixer == MOE_MIXER_ATTENTION) {
+            layer->indexer = MOE_INDEXER_OWN;
+            layer->side_dim = config->index_dim;
+        }
+        layer->keeps_tokens = config->ngrams.ngram_size > 0 && l == config->ngrams.layer;
         layer->scales_queries = config->temperature_scale != 0 && (!chunks || layer->no_rope);
     }
 }

@@ -59,6 +59,9 @@ typedef struct moe_layer_kind {
     uint32_t chunk;  /* ... and only to those of its own chunk, which has this many positions; 0:
                       * no chunks */
     bool no_rope;    /* no rotary embedding of queries and keys */
+    uint32_t
+        side_dim; /* floats of a position's index key, which is stored beside keys and values */
+    bool keeps_tokens;   /* the layer stores each position's token */
     bool scales_queries; /* queries are scaled by position (moe_model_config.temperature_scale) */
 } moe_layer_kind;
 
@@ -101,6 +104,7 @@ typedef struct moe_recurrence {
     float decay_bound;   /* decays of channels: of their logarithms, negative; 0: none */
     uint32_t n_key_head; /* head h has key head h / (n_head / n_key_head) */
     bool tiled;          /* ... or h % n_key_head */
+    bool sigmoid;        /* delta rule: the output's gate is a sigmoid, not SiLU */
     bool in_groups; /* older files: one projection, in an order of its own (MOE_LAYER_DELTA_QKV) */
 } moe_recurrence;
 

@@ -12,6 +12,7 @@
 
 #include "runtime/model/gguf.h"
 #include "runtime/model/layer_kinds.h"
+#include "runtime/model/ngram_table.h"
 
 typedef enum moe_attention_kind {
     MOE_ATTENTION_GQA, /* separate keys and values; n_head a multiple of n_head_kv */
@@ -73,9 +74,13 @@ typedef struct moe_model_config {
      * their sum by sigmoids (plus stream_eps) of a product with all of them, and is added to each
      * by     * stream_magnitude times such sigmoids (plus stream_write_eps). If they are mixed,
      * each then is a weighted sum of all: the product, as a softmax, is normalised so many times by
-     * columns and rows (Sinkhorn). */
+     * columns and rows (Sinkhorn). With a rank, they are normed, each element has a gate of its
+     * own, which is projected in two steps with that many numbers between, and a branch reads their
+     * mean.
+     */
     uint32_t n_streams;
     uint32_t stream_mixings; /* 0: they are independent */
+    uint32_t stream_rank;    /* 0: streams as a whole have weights */
     float stream_eps;
     float stream_write_eps;
     float stream_magnitude;
@@ -107,6 +112,8 @@ typedef struct moe_model_config {
     uint32_t index_top_k;
     uint32_t index_pool; /* positions are chosen by so many together, whose keys are pooled by gates
                           * behind them; 1: one by one */
+    bool index_means; /* a pool's key is the mean of its positions' keys, normed and turned; it is
+                       * stored beside keys and values */
     bool indexer_unused; /* attention is dense although the file has indexers (not with MLA) */
     uint32_t index_heads;
     uint32_t index_dim;
@@ -152,6 +159,7 @@ typedef struct moe_model_config {
     uint32_t n_group_used;
     moe_group_score_kind group_score;
 
+    moe_ngram_table ngrams;                /* zeros: there is none */
     moe_recurrence recurrence;             /* of the recurrent layers; zeros: there are none */
     moe_layer_kind layers[MOE_MAX_LAYERS]; /* [n_layer], the rest zeros */
 } moe_model_config;
@@ -197,11 +205,12 @@ static inline uint32_t moe_index_floats(const moe_model_config *config)
     return config->index_dim * (config->index_pool > 1 ? 2 : 1);
 }
 
-/* Weights of a branch's streams: of what it reads, of where it is added, of their mixing. */
+/* Weights of a branch's streams: of what it reads, of where it is added, of their mixing. With
+ * gates for elements, only of where it is added. */
 static inline uint32_t moe_stream_weights(const moe_model_config *config)
 {
     const uint32_t n = config->n_streams;
-    return 2 * n + (config->stream_mixings > 0 ? n * n : 0);
+    return config->stream_rank > 0 ? n : 2 * n + (config->stream_mixings > 0 ? n * n : 0);
 }
 
 /* Whether the routed experts work on a narrower vector. */

@@ -92,11 +92,18 @@ static void read_streams(moe_config_reader *r, moe_model_config *config)
 {
     const bool mixed = (r->family->keys & MOE_KEY_MIXED_STREAMS) != 0;
     const unsigned keys = MOE_KEY_STREAMS | MOE_KEY_MIXED_STREAMS;
+    const bool gated = (r->family->keys & MOE_KEY_GATED_STREAMS) != 0;
     config->n_streams = 1;
-    if ((r->family->keys & keys) == 0) {
+    if ((r->family->keys & keys) == 0 && !gated) {
         return;
     }
     config->n_streams = read_size(r, "hyper_connection.count", 2, MOE_MAX_STREAMS);
+    if (gated) {
+        config->stream_rank =
+            read_size(r, "hyper_connection.low_rank", 1, MOE_CONFIG_MAX_DIMENSION);
+        config->stream_magnitude = 2;
+        return;
+    }
     if (moe_config_require(r, "hyper_connection.epsilon")) {
         config->stream_eps = read_factor(r, "hyper_connection.epsilon", keys, 0);
     }
@@ -127,6 +134,7 @@ static void read_shape(moe_config_reader *r, moe_model_config *config)
     read_norm(r, config);
     read_scales(r, config);
     read_streams(r, config);
+    moe_config_read_ngrams(r, config);
     config->tied_output = moe_gguf_find_tensor(r->gguf, "output.weight") == NULL;
 }
 
@@ -238,11 +246,28 @@ static void read_pool(moe_config_reader *r, moe_model_config *config)
     }
 }
 
+/* The layers that attend have all the same pools. */
+static void read_mean_pool(moe_config_reader *r, moe_model_config *config)
+{
+    config->index_means = true;
+    if (moe_config_require(r, "attention.compress_ratios")) {
+        config->index_pool = moe_config_most_u32(r, "attention.compress_ratios", 0);
+    }
+    if (r->status == MOE_OK && (config->index_pool < 2 || config->index_pool > MOE_MAX_INDEX_POOL ||
+                                config->index_top_k % config->index_pool != 0)) {
+        r->status =
+            moe_fail(r->err, MOE_ERR_FORMAT,
+                     "key '%s' has %" PRIu32 ", not 2 to %u that divide top_k (%" PRIu32 ")",
+                     r->key, config->index_pool, MOE_MAX_INDEX_POOL, config->index_top_k);
+    }
+}
+
 /* If a file has no indexer for the first layer, the model attends to all positions; except in
  * families whose first layer may keep a state. */
 static void read_indexer(moe_config_reader *r, moe_model_config *config)
 {
-    const bool pooled = (r->family->keys & MOE_KEY_POOLED_INDEX) != 0;
+    const bool means = (r->family->keys & MOE_KEY_MEAN_INDEX) != 0;
+    const bool pooled = (r->family->keys & MOE_KEY_POOLED_INDEX) != 0 || means;
     config->index_pool = 1;
     if ((r->family->keys & MOE_KEY_INDEXER) == 0 ||
         (!pooled && moe_gguf_find_tensor(r->gguf, "blk.0.indexer.attn_k.weight") == NULL)) {
@@ -253,10 +278,12 @@ static void read_indexer(moe_config_reader *r, moe_model_config *config)
     config->index_dim =
         read_size(r, "attention.indexer.key_length", config->n_rot > 0 ? config->n_rot : 1,
                   MOE_CONFIG_MAX_DIMENSION / MOE_MAX_INDEX_HEADS);
-    if (pooled) {
+    if (means) {
+        read_mean_pool(r, config);
+    } else if (pooled) {
         read_pool(r, config);
     }
-    if (r->status == MOE_OK && config->q_lora_rank == 0) {
+    if (r->status == MOE_OK && config->q_lora_rank == 0 && !means) {
         r->status =
             moe_fail(r->err, MOE_ERR_FORMAT,
                      "key '%s.attention.q_lora_rank' is missing, but the file has indexers, "
@@ -289,7 +316,8 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
 {
     config->attention = r->family->attention;
     config->indexer_unused =
-        (r->family->keys & MOE_KEY_INDEXER) != 0 && r->family->attention != MOE_ATTENTION_MLA;
+        (r->family->keys & (MOE_KEY_INDEXER | MOE_KEY_MEAN_INDEX)) == MOE_KEY_INDEXER &&
+        r->family->attention != MOE_ATTENTION_MLA;
     if (moe_config_require(r, "attention.head_count")) {
         bool differ = (r->family->keys & MOE_KEY_WINDOW_HEADS) != 0;
         config->n_head = differ ? moe_config_most_u32(r, "attention.head_count", 0)
@@ -304,6 +332,9 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
         read_indexer(r, config);
     } else {
         read_grouped_heads(r, config);
+        if (!config->indexer_unused) {
+            read_indexer(r, config);
+        }
     }
     config->attention_window =
         moe_config_u32(r, "attention.sliding_window", r->family->window_default);

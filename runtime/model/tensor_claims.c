@@ -27,6 +27,20 @@ static const char *const layer_names[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_FFN_STREAMS] = "hc_ffn_fn.weight",
     [MOE_LAYER_FFN_STREAMS_BASE] = "hc_ffn_base.weight",
     [MOE_LAYER_FFN_STREAMS_SCALE] = "hc_ffn_scale.weight",
+    [MOE_LAYER_ATTN_STREAMS_NORM] = "hc_attn_norm.weight",
+    [MOE_LAYER_ATTN_STREAMS_DOWN] = "hc_attn_down.weight",
+    [MOE_LAYER_ATTN_STREAMS_UP] = "hc_attn_up.weight",
+    [MOE_LAYER_ATTN_STREAMS_INJECT] = "hc_attn_inject.weight",
+    [MOE_LAYER_FFN_STREAMS_NORM] = "hc_ffn_norm.weight",
+    [MOE_LAYER_FFN_STREAMS_DOWN] = "hc_ffn_down.weight",
+    [MOE_LAYER_FFN_STREAMS_UP] = "hc_ffn_up.weight",
+    [MOE_LAYER_FFN_STREAMS_INJECT] = "hc_ffn_inject.weight",
+    [MOE_LAYER_NGRAM_KEY] = "ple_key.weight",
+    [MOE_LAYER_NGRAM_VALUE] = "ple_value.weight",
+    [MOE_LAYER_NGRAM_KEY_NORM] = "ple_norm_key.weight",
+    [MOE_LAYER_NGRAM_QUERY_NORM] = "ple_norm_query.weight",
+    [MOE_LAYER_NGRAM_CONV_NORM] = "ple_norm_conv.weight",
+    [MOE_LAYER_NGRAM_CONV] = "ple_conv1d.weight",
     [MOE_LAYER_ATTN_NORM] = "attn_norm.weight",
     [MOE_LAYER_ATTN_NORM_BIAS] = "attn_norm.bias",
     [MOE_LAYER_ATTN_Q] = "attn_q.weight",
@@ -50,6 +64,7 @@ static const char *const layer_names[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_ATTN_K_B] = "attn_k_b.weight",
     [MOE_LAYER_ATTN_V_B] = "attn_v_b.weight",
     [MOE_LAYER_INDEX_Q] = "indexer.attn_q_b.weight",
+    [MOE_LAYER_INDEX_Q_NORM] = "indexer.q_norm.weight",
     [MOE_LAYER_INDEX_K] = "indexer.attn_k.weight",
     [MOE_LAYER_INDEX_K_NORM] = "indexer.k_norm.weight",
     [MOE_LAYER_INDEX_K_NORM_BIAS] = "indexer.k_norm.bias",
@@ -355,6 +370,19 @@ int moe_claim_layer_tensor(moe_tensor_claims *c, uint32_t layer, moe_layer_tenso
     return moe_claim_tensor(c, name, shape, optional, &c->map->layers[layer].tensors[tensor]);
 }
 
+int moe_claim_ngrams(moe_tensor_claims *c)
+{
+    static const char name[] = "per_layer_token_embd.weight";
+    const moe_ngram_table *t = &c->config->ngrams;
+    const moe_gguf_tensor *tensor = moe_gguf_find_tensor(c->gguf, name);
+    const bool enough = tensor != NULL && tensor->dims[1] >= (uint64_t)t->n_rows;
+    const sliced_shape expected = {t->row_dim, enough ? tensor->dims[1] : (uint64_t)t->n_rows, 1,
+                                   MOE_TENSOR_MATRIX};
+    bool found;
+    MOE_TRY(take(c, name, &expected, &c->map->ngrams, &found));
+    return found ? MOE_OK : fail_missing(c, name);
+}
+
 int moe_claim_joined_qkv(moe_tensor_claims *c, uint32_t layer, const uint64_t n_rows[3], bool bias)
 {
     static const moe_layer_tensor targets[2][3] = {
@@ -571,7 +599,8 @@ int moe_claims_end(moe_tensor_claims *c, int status)
     status = status == MOE_OK ? refuse_unclaimed(c) : status;
     map->n_parameters_active =
         map->n_parameters + c->n_expert_elems / c->config->n_expert * c->config->n_expert_used;
-    map->n_parameters += c->n_expert_elems;
+    map->n_parameters_active += moe_ngram_floats(&c->config->ngrams);
+    map->n_parameters += c->n_expert_elems + map->ngrams.n_in * map->ngrams.n_out;
     free(c->claimed);
     if (status != MOE_OK) {
         moe_tensor_map_free(map);

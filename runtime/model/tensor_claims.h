@@ -36,6 +36,8 @@ int moe_claim_tensor(moe_tensor_claims *c, const char *name, moe_tensor_shape sh
 /* Claims a tensor of a layer of the map, by its usual name or its family's. */
 int moe_claim_layer_tensor(moe_tensor_claims *c, uint32_t layer, moe_layer_tensor tensor,
                            moe_tensor_shape shape, bool optional);
+/* Claims the table of n-grams, which may have more rows than are used. It is not resident. */
+int moe_claim_ngrams(moe_tensor_claims *c);
 /* Claims queries, keys and values that are rows of one tensor, attn_qkv, weight or bias. Does
  * nothing if the file has none. */
 int moe_claim_joined_qkv(moe_tensor_claims *c, uint32_t layer, const uint64_t n_rows[3], bool bias);

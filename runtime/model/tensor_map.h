@@ -35,7 +35,21 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_FFN_STREAMS,        /* before the network, likewise */
     MOE_LAYER_FFN_STREAMS_BASE,
     MOE_LAYER_FFN_STREAMS_SCALE,
-    MOE_LAYER_ATTN_NORM, /* [n_embd] F32 */
+    MOE_LAYER_ATTN_STREAMS_NORM,   /* gates of elements: [n_streams * n_embd] F32 */
+    MOE_LAYER_ATTN_STREAMS_DOWN,   /* [stream_rank][n_streams * n_embd] */
+    MOE_LAYER_ATTN_STREAMS_UP,     /* [n_streams * n_embd][stream_rank] */
+    MOE_LAYER_ATTN_STREAMS_INJECT, /* [n_streams][n_streams * n_embd] */
+    MOE_LAYER_FFN_STREAMS_NORM,
+    MOE_LAYER_FFN_STREAMS_DOWN,
+    MOE_LAYER_FFN_STREAMS_UP,
+    MOE_LAYER_FFN_STREAMS_INJECT,
+    MOE_LAYER_NGRAM_KEY,      /* of what is read of a table: [n_streams * n_embd][its floats] */
+    MOE_LAYER_NGRAM_VALUE,    /* [n_embd][its floats] */
+    MOE_LAYER_NGRAM_KEY_NORM, /* [n_streams * n_embd] F32 each */
+    MOE_LAYER_NGRAM_QUERY_NORM,
+    MOE_LAYER_NGRAM_CONV_NORM,
+    MOE_LAYER_NGRAM_CONV, /* [n_streams * n_embd][conv_kernel] F32 */
+    MOE_LAYER_ATTN_NORM,  /* [n_embd] F32 */
     MOE_LAYER_ATTN_NORM_BIAS,
     MOE_LAYER_ATTN_POST_NORM, /* [n_embd] F32 */
     MOE_LAYER_ATTN_Q, /* [n_head * head_dim_k][n_embd], with a joined gate twice as many rows; MLA:
@@ -59,7 +73,8 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_ATTN_KV_B,    /* older files: [n_head * (nope + v_head_dim)][kv_lora_rank] */
     MOE_LAYER_ATTN_K_B,     /* newer files: [n_head * kv_lora_rank][nope] */
     MOE_LAYER_ATTN_V_B,     /* newer files: [n_head * v_head_dim][kv_lora_rank] */
-    MOE_LAYER_INDEX_Q,      /* indexer: [index_heads * index_dim][q_lora_rank] */
+    MOE_LAYER_INDEX_Q,      /* indexer: [index_heads * index_dim][q_lora_rank, or n_embd] */
+    MOE_LAYER_INDEX_Q_NORM, /* [index_dim] F32 */
     MOE_LAYER_INDEX_K,      /* [index_dim][n_embd] */
     MOE_LAYER_INDEX_K_NORM, /* [index_dim] F32 */
     MOE_LAYER_INDEX_K_NORM_BIAS,
@@ -172,6 +187,9 @@ typedef enum moe_streams_tensor {
     MOE_STREAMS_HEAD,       /* [n_streams][n_streams * n_embd] */
     MOE_STREAMS_HEAD_BASE,  /* [n_streams] F32 */
     MOE_STREAMS_HEAD_SCALE, /* [1] F32 */
+    MOE_STREAMS_HEAD_NORM,  /* gates of elements: as before a branch */
+    MOE_STREAMS_HEAD_DOWN,
+    MOE_STREAMS_HEAD_UP,
     MOE_STREAMS_TENSORS
 } moe_streams_tensor;
 
@@ -185,6 +203,7 @@ typedef struct moe_tensor_map {
     moe_tensor_ref rope_freqs_long;  /* ... for contexts beyond the original one; optional */
     moe_tensor_ref draft[MOE_DRAFT_TENSORS];     /* of a drafting layer's map; else absent */
     moe_tensor_ref streams[MOE_STREAMS_TENSORS]; /* of models with several streams */
+    moe_tensor_ref ngrams; /* the table of moe_ngram_table: its rows are read as they are needed */
     uint32_t n_layer;
     uint32_t n_expert;
     moe_layer_map *layers;

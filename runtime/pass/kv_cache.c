@@ -14,7 +14,9 @@ static int check_blocks(const moe_model_config *config, moe_kv_type type, moe_er
     bool blocks = type == MOE_KV_Q8_0 || type == MOE_KV_Q4_0;
     for (uint32_t l = 0; l < config->n_layer && blocks; l++) {
         const moe_heads *heads = &config->layers[l].heads;
-        if (heads->k_dim % 32 != 0 || heads->v_dim % 32 != 0 || config->index_dim % 32 != 0) {
+        const uint32_t side = config->layers[l].side_dim;
+        if (heads->k_dim % 32 != 0 || side % 32 != 0 || heads->v_dim % 32 != 0 ||
+            config->index_dim % 32 != 0) {
             return moe_fail(err, MOE_ERR_UNSUPPORTED,
                             "a %s KV cache needs head dimensions that are multiples of 32, not %u "
                             "and %u; use F16",
@@ -100,23 +102,61 @@ static void place_layer(moe_kv_pool *pool, const moe_model_config *config, uint3
     pool->groups[group].page_bytes = offset;
 }
 
+static void place_side(moe_kv_pool *pool, const moe_layer_kind *kind, uint32_t l,
+                       uint32_t most_rows)
+{
+    moe_kv_layout *layout = &pool->layers[pool->n_layer + l];
+    layout->v_in_k = true;
+    if (kind->side_dim == 0 && !kind->keeps_tokens) {
+        return;
+    }
+    const uint32_t group = group_of(pool, kind, most_rows);
+    const uint32_t dim = kind->keeps_tokens ? 1 : kind->side_dim;
+    const moe_kv_type type = kind->keeps_tokens ? MOE_KV_F32 : pool->type;
+    const size_t row_bytes = moe_kv_row_bytes(type, dim), at = pool->groups[group].page_bytes;
+    *layout = (moe_kv_layout){.type = type,
+                              .group = group,
+                              .n_head_kv = 1,
+                              .k_dim = dim,
+                              .v_dim = dim,
+                              .k_row_bytes = row_bytes,
+                              .v_row_bytes = row_bytes,
+                              .k_offset = at,
+                              .v_offset = at,
+                              .v_in_k = true};
+    pool->groups[group].page_bytes = moe_align64(at + MOE_KV_PAGE * row_bytes);
+}
+
+static bool has_sides(const moe_model_config *config)
+{
+    bool has = false;
+    for (uint32_t l = 0; l < config->n_layer; l++) {
+        has = has || config->layers[l].side_dim > 0 || config->layers[l].keeps_tokens;
+    }
+    return has;
+}
+
 int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_config *config,
                      moe_kv_type type, uint32_t most_rows, moe_error *err)
 {
     *pool = (moe_kv_pool){.device = device, .n_layer = config->n_layer, .type = type};
     MOE_TRY(check_blocks(config, type, err));
-    pool->layers = moe_calloc(config->n_layer, sizeof *pool->layers);
+    pool->n_layouts = has_sides(config) ? 2 * config->n_layer : config->n_layer;
+    pool->layers = moe_calloc(pool->n_layouts, sizeof *pool->layers);
     if (pool->layers == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the KV layout");
     }
     for (uint32_t l = 0; l < config->n_layer; l++) {
         place_layer(pool, config, l, most_rows);
     }
+    for (uint32_t l = 0; l < config->n_layer && pool->n_layouts > config->n_layer; l++) {
+        place_side(pool, &config->layers[l], l, most_rows);
+    }
     pool->n_groups = pool->n_groups > 0 ? pool->n_groups : 1;
     for (uint32_t g = 0; g < pool->n_groups; g++) {
         pool->page_bytes += pool->groups[g].page_bytes;
     }
-    for (uint32_t l = 0; l < config->n_layer; l++) {
+    for (uint32_t l = 0; l < pool->n_layouts; l++) {
         pool->layers[l].n_other_groups = pool->n_groups - 1;
     }
     return MOE_OK;

@@ -53,8 +53,9 @@ typedef struct moe_kv_group {
 
 typedef struct moe_kv_pool {
     moe_device *device;
-    moe_kv_layout *layers; /* [n_layer] */
+    moe_kv_layout *layers; /* [n_layouts]: [n_layer], and as many sides if a layer has one */
     uint32_t n_layer;
+    uint32_t n_layouts;
     moe_kv_type type;
     size_t page_bytes;         /* of all groups together */
     moe_memory_border *border; /* grants pages */
@@ -84,6 +85,13 @@ typedef struct moe_kv_table {
     uint32_t n_snapshots;
     bool begins_turn; /* the next token begins a turn */
 } moe_kv_table;
+
+/* What a layer stores of a position beside keys and values, as a key of one head without a value:
+ * an index key (moe_layer_kind.side_dim), or the position's token as 4 bytes. */
+static inline const moe_kv_layout *moe_kv_side(const moe_kv_pool *pool, uint32_t layer)
+{
+    return &pool->layers[pool->n_layer + layer];
+}
 
 /* The most that the pages of one session take, by group. */
 typedef struct moe_kv_sizes {

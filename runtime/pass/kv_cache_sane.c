@@ -8,7 +8,7 @@
 static bool layouts_are_sane(const moe_kv_pool *pool)
 {
     size_t end[MOE_KV_GROUPS] = {0};
-    for (uint32_t l = 0; l < pool->n_layer; l++) {
+    for (uint32_t l = 0; l < pool->n_layouts; l++) {
         const moe_kv_layout *layout = &pool->layers[l];
         size_t positions = (size_t)layout->n_head_kv * MOE_KV_PAGE;
         if (layout->group >= pool->n_groups || layout->n_other_groups != pool->n_groups - 1) {
@@ -18,7 +18,8 @@ static bool layouts_are_sane(const moe_kv_pool *pool)
             continue; /* a recurrent layer: its state is elsewhere */
         }
         size_t *at = &end[layout->group];
-        if (layout->type != (int)pool->type || layout->k_offset % 64 != 0 ||
+        const bool is_token = l >= pool->n_layer && layout->type == MOE_KV_F32;
+        if ((layout->type != (int)pool->type && !is_token) || layout->k_offset % 64 != 0 ||
             layout->v_offset % 64 != 0 || layout->k_offset < *at) {
             return false;
         }

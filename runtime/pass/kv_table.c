@@ -189,7 +189,7 @@ int moe_kv_table_move(moe_kv_pool *pool, moe_kv_table *table, const uint32_t *fr
         return status;
     }
     moe_kv_move move = {.layouts = pool->layers,
-                        .n_layouts = pool->n_layer,
+                        .n_layouts = pool->n_layouts,
                         .pages = table->addresses,
                         .from = from,
                         .to = to,

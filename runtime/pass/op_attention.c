@@ -9,9 +9,11 @@ int moe_op_kv_store(const moe_run *run, const moe_op *op, moe_error *err)
 {
     const moe_runner *runner = run->runner;
     float *const *values = runner->buffers.values;
-    return runner->device->ops->kv_store(runner->device, &runner->kv->layers[run->layer],
-                                         run->pass->kv_rows, run->n_rows, values[op->x.value],
-                                         op->x.stride, values[op->z.value], op->z.stride, err);
+    const moe_kv_layout *layout =
+        op->u.side ? moe_kv_side(runner->kv, run->layer) : &runner->kv->layers[run->layer];
+    return runner->device->ops->kv_store(runner->device, layout, run->pass->kv_rows, run->n_rows,
+                                         values[op->x.value], op->x.stride, values[op->z.value],
+                                         op->z.stride, err);
 }
 
 int moe_op_attend(const moe_run *run, const moe_op *op, moe_error *err)

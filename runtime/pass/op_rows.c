@@ -165,10 +165,12 @@ int moe_op_copy(const moe_run *run, const moe_op *op, moe_error *err)
 
 int moe_op_read(const moe_run *run, const moe_op *op, moe_error *err)
 {
+    const bool gated = op->z.value != MOE_VALUE_NONE;
+    const bool weighs = op->u.streams.weights.value != MOE_VALUE_NONE;
     const moe_stream_read read = {.x = at(run, &op->x),
                                   .n_streams = op->each,
                                   .n = op->n,
-                                  .weights = at(run, &op->u.streams.weights),
+                                  .weights = weighs ? at(run, &op->u.streams.weights) : NULL,
                                   .n_weights = op->u.streams.weights.stride,
                                   .base = moe_op_weight(run, op->bias)->data,
                                   .scale = moe_op_weight(run, op->tensor)->data,
@@ -176,6 +178,7 @@ int moe_op_read(const moe_run *run, const moe_op *op, moe_error *err)
                                   .magnitude = op->u.streams.magnitude,
                                   .write_eps = op->u.streams.write_eps,
                                   .mixings = op->u.streams.mixings,
+                                  .gates = gated ? at(run, &op->z) : NULL,
                                   .y = at(run, &op->y)};
     return device_of(run)->ops->stream_read(device_of(run), &read, run->n_rows, err);
 }

@@ -34,70 +34,75 @@ static float *log_row(const moe_state_run *run, const moe_state_layout *at, uint
     return (float *)((uint8_t *)run->log + at->log_offset + row * at->row_bytes);
 }
 
-/* NULL: advancing a state needs `mixed` alone. */
-static const float *gates_of(const moe_runner *runner, uint32_t row)
-{
-    const uint32_t n = runner->config->recurrence.n_gates;
-    return n > 0 ? runner->buffers.values[MOE_VALUE_STATE_GATES] + (size_t)row * n : NULL;
-}
+/* What a STATES operation advances: its layer's states, or the convolution of a table. */
+typedef struct advanced {
+    const moe_state_layout *at;
+    const float *mixed; /* [rows of the pass][n_mixed] */
+    const float *gates; /* [..][n_gates]; NULL: advancing a state needs `mixed` alone */
+    float *out;         /* [..][n_out] */
+    size_t n_mixed, n_gates, n_out;
+} advanced;
 
-static const float *mixed_of(const moe_runner *runner, uint32_t row)
+static advanced advanced_by(const moe_runner *runner, const moe_op *op, uint32_t layer)
 {
-    return runner->buffers.values[MOE_VALUE_MIXED] +
-           (size_t)row * runner->config->recurrence.conv_channels;
+    float *const *values = runner->buffers.values;
+    const bool of_ngrams = op->u.states.of_ngrams;
+    const uint32_t n_gates = of_ngrams ? 0 : runner->config->recurrence.n_gates;
+    return (advanced){
+        .at = &runner->states->layers[of_ngrams ? runner->config->n_layer : layer],
+        .mixed = values[op->x.value],
+        .gates = n_gates > 0 ? values[MOE_VALUE_STATE_GATES] : NULL,
+        .out = values[op->y.value],
+        .n_mixed = op->x.stride,
+        .n_gates = n_gates,
+        .n_out = op->y.stride,
+    };
 }
 
 /* Logged rows of a run as the device takes them. */
-static moe_delta_sequence logged_rows(const moe_runner *runner, const moe_state_run *run,
-                                      const moe_state_layout *at, uint32_t n_rows)
+static moe_delta_sequence logged_rows(const advanced *a, const moe_state_run *run, uint32_t n_rows)
 {
-    const float *first = log_row(run, at, 0);
+    const float *first = log_row(run, a->at, 0);
     return (moe_delta_sequence){.mixed = first,
-                                .mixed_stride = at->row_bytes / sizeof(float),
-                                .gates = first + runner->config->recurrence.conv_channels,
-                                .gates_stride = at->row_bytes / sizeof(float),
+                                .mixed_stride = a->at->row_bytes / sizeof(float),
+                                .gates = first + a->n_mixed,
+                                .gates_stride = a->at->row_bytes / sizeof(float),
                                 .n_tokens = n_rows,
-                                .from = state_at(run->from, at),
-                                .to = (float *)state_at(run->to, at)};
+                                .from = state_at(run->from, a->at),
+                                .to = (float *)state_at(run->to, a->at)};
 }
 
-static int log_rows(moe_runner *runner, const moe_state_run *run, const moe_state_layout *at,
-                    moe_error *err)
+static int log_rows(moe_device *device, const advanced *a, const moe_state_run *run, moe_error *err)
 {
-    const moe_recurrence *c = &runner->config->recurrence;
-    moe_device *device = runner->device;
-    float *out = log_row(run, at, run->n_logged);
-    size_t stride = at->row_bytes / sizeof(float);
-    int status = device->ops->copy_rows(device, mixed_of(runner, run->first_row), c->conv_channels,
-                                        out, stride, c->conv_channels, run->n_rows, err);
-    return status != MOE_OK || c->n_gates == 0
-               ? status
-               : device->ops->copy_rows(device, gates_of(runner, run->first_row), c->n_gates,
-                                        out + c->conv_channels, stride, c->n_gates, run->n_rows,
-                                        err);
+    float *out = log_row(run, a->at, run->n_logged);
+    const size_t stride = a->at->row_bytes / sizeof(float);
+    MOE_TRY(device->ops->copy_rows(device, a->mixed + run->first_row * a->n_mixed, a->n_mixed, out,
+                                   stride, (uint32_t)a->n_mixed, run->n_rows, err));
+    return a->n_gates == 0 ? MOE_OK
+                           : device->ops->copy_rows(device, a->gates + run->first_row * a->n_gates,
+                                                    a->n_gates, out + a->n_mixed, stride,
+                                                    (uint32_t)a->n_gates, run->n_rows, err);
 }
 
 /* The rows of one run of the pass; their inputs are in the buffers, and in the log if the run has
  * one. */
-static moe_delta_sequence rows_of_run(const moe_runner *runner, const moe_state_run *run,
-                                      const moe_state_layout *at)
+static moe_delta_sequence rows_of_run(const advanced *a, const moe_state_run *run)
 {
-    const moe_recurrence *c = &runner->config->recurrence;
     moe_delta_sequence s;
     if (run->log != NULL) {
-        s = logged_rows(runner, run, at, run->n_logged + run->n_rows);
+        s = logged_rows(a, run, run->n_logged + run->n_rows);
     } else {
-        s = (moe_delta_sequence){.mixed = mixed_of(runner, run->first_row),
-                                 .mixed_stride = c->conv_channels,
-                                 .gates = gates_of(runner, run->first_row),
-                                 .gates_stride = c->n_gates,
+        s = (moe_delta_sequence){.mixed = a->mixed + run->first_row * a->n_mixed,
+                                 .mixed_stride = a->n_mixed,
+                                 .gates = a->gates != NULL ? a->gates + run->first_row * a->n_gates
+                                                           : NULL,
+                                 .gates_stride = a->n_gates,
                                  .n_tokens = run->n_rows,
-                                 .from = state_at(run->from, at),
-                                 .to = (float *)state_at(run->to, at)};
+                                 .from = state_at(run->from, a->at),
+                                 .to = (float *)state_at(run->to, a->at)};
     }
     s.n_silent = run->n_logged;
-    s.out =
-        runner->buffers.values[MOE_VALUE_STATE_OUT] + run->first_row * moe_recurrence_out_floats(c);
+    s.out = a->out + run->first_row * a->n_out;
     return s;
 }
 
@@ -109,13 +114,13 @@ static int advance(const moe_run *pass_run, const moe_op *op, const moe_delta_se
     run.n_rows = n_tokens;
     run.sequences = sequences;
     run.n_sequences = n;
-    return moe_program_run(&run, (moe_span){first, first + op->u.n_step}, err);
+    return moe_program_run(&run, (moe_span){first, first + op->u.states.n_step}, err);
 }
 
 int moe_op_states(const moe_run *run, const moe_op *op, moe_error *err)
 {
     const moe_pass *pass = run->pass;
-    const moe_state_layout *at = &run->runner->states->layers[run->layer];
+    const advanced a = advanced_by(run->runner, op, run->layer);
     moe_delta_sequence sequences[MOST_SEQUENCES];
     size_t most = moe_delta_scratch_rows(&run->runner->buffers);
     size_t n_tokens = 0;
@@ -124,9 +129,9 @@ int moe_op_states(const moe_run *run, const moe_op *op, moe_error *err)
     for (uint32_t i = 0; i < pass->n_state_runs && status == MOE_OK; i++) {
         const moe_state_run *of = &pass->state_runs[i];
         if (of->log != NULL) {
-            status = log_rows(run->runner, of, at, err);
+            status = log_rows(run->runner->device, &a, of, err);
         }
-        moe_delta_sequence s = rows_of_run(run->runner, of, at);
+        moe_delta_sequence s = rows_of_run(&a, of);
         bool full = n == MOST_SEQUENCES || n_tokens + s.n_tokens > most;
         if (status == MOE_OK && full && n > 0) {
             status = advance(run, op, sequences, n, (uint32_t)n_tokens, err);
@@ -145,7 +150,8 @@ static int advance_logged(moe_runner *runner, const moe_op *op, const moe_state_
                           uint32_t layer, moe_error *err)
 {
     const moe_run run = {.runner = runner};
-    moe_delta_sequence s = logged_rows(runner, of, &runner->states->layers[layer], of->n_rows);
+    const advanced a = advanced_by(runner, op, layer);
+    moe_delta_sequence s = logged_rows(&a, of, of->n_rows);
     s.n_silent = s.n_tokens;
     return advance(&run, op, &s, 1, s.n_tokens, err);
 }

@@ -28,7 +28,7 @@ typedef struct moe_pass_buffers {
     /* Host */
     float *index_host;      /* [MOE_INDEX_BLOCK][the larger of index_dim and MOE_INDEX_ROWS *
                                index_heads] */
-    float *index_factors;   /* [MOE_INDEX_ROWS][index_heads] */
+    float *index_factors;   /* [MOE_INDEX_ROWS][index_heads]; the angles of a pool's key, [n_rot] */
     float *index_pool;      /* [index_pool][2 * index_dim]: the keys and gates of a pool */
     moe_kv_row *index_rows; /* [rows] */
     float *index_scores;    /* [MOE_INDEX_ROWS][n_index_scores]: of rows' positions; grows */

@@ -2,6 +2,7 @@
 /* The device's step around a pass: it receives the rows and their angles once for all layers. */
 #include <math.h>
 
+#include "runtime/pass/op_ngrams.h"
 #include "runtime/pass/runner.h"
 
 /* Computes angles in double: positions reach millions, and rounding in float would change the
@@ -45,6 +46,7 @@ int moe_pass_begin_step(moe_runner *runner, const moe_pass *pass, moe_step_input
 {
     fill_rope_tables(runner, pass);
     fill_temperatures(runner, pass);
+    moe_ngrams_begin(runner, pass);
     *inputs = (moe_step_inputs){.tokens = pass->tokens,
                                 .rows = pass->kv_rows,
                                 .cos = runner->buffers.rope_cos,

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cpu/kernels/arch_kernels.h"
 #include "cpu/kernels/vector_reference.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
@@ -73,14 +74,31 @@ static int grow(moe_pass_buffers *b, uint32_t n, moe_error *err)
     return MOE_OK;
 }
 
-/* Where a logical position's index key is stored: behind its key. */
-static uint8_t *index_key_of(const moe_runner *runner, const moe_kv_row *row,
-                             const moe_kv_layout *layout, uint32_t position)
+/* Where index keys are stored, and those of pools, by their last positions. */
+typedef struct index_place {
+    moe_kv_layout layout;
+    size_t key, pooled; /* bytes behind the position's row */
+} index_place;
+
+static index_place index_place_of(const moe_runner *runner, uint32_t layer)
+{
+    const moe_model_config *c = runner->config;
+    if (c->index_means) {
+        return (index_place){*moe_kv_side(runner->kv, layer), 0, 0};
+    }
+    const moe_kv_layout *layout = &runner->kv->layers[layer];
+    const moe_kv_type type = (moe_kv_type)layout->type;
+    const size_t key = moe_kv_row_bytes(type, c->head_dim_k);
+    const size_t gate = c->index_pool > 1 ? moe_kv_row_bytes(type, c->index_dim) : 0;
+    return (index_place){*layout, key, key + gate};
+}
+
+/* The row of a logical position. */
+static uint8_t *index_row(const index_place *at, const moe_kv_row *row, uint32_t position)
 {
     const uint32_t stored = moe_kv_row_stored(row, position);
-    uint8_t *page = row->pages[moe_kv_entry(layout, stored / MOE_KV_PAGE)];
-    return page + layout->k_offset + (size_t)(stored % MOE_KV_PAGE) * layout->k_row_bytes +
-           moe_kv_row_bytes((moe_kv_type)layout->type, runner->config->head_dim_k);
+    uint8_t *page = row->pages[moe_kv_entry(&at->layout, stored / MOE_KV_PAGE)];
+    return page + at->layout.k_offset + (size_t)(stored % MOE_KV_PAGE) * at->layout.k_row_bytes;
 }
 
 /* The key of a pool: for each element the sum of its positions' keys, weighted by the softmax of
@@ -106,36 +124,64 @@ static void pool_keys(float *rows, const float *places, uint32_t pool, uint32_t 
     }
 }
 
-/* A pool's key takes the place of the gate of its last position, whose path it follows: so every
- * row that sees the position finds the key of its own pool. */
-static void store_pool(const moe_runner *runner, const moe_kv_row *row, uint32_t layer,
-                       const float *places)
+/* The mean of a pool's keys, normed, turned as its first position is. keys: [pool][dim] */
+static void mean_key(const moe_runner *runner, const float *keys, const float *weight,
+                     uint32_t first, float *key)
 {
     const moe_model_config *c = runner->config;
-    const moe_kv_layout *layout = &runner->kv->layers[layer];
-    const moe_kv_type type = (moe_kv_type)layout->type;
+    const uint32_t dim = c->index_dim, half = c->n_rot / 2;
+    float *cosines = runner->buffers.index_factors, *sines = cosines + half;
+    moe_vector_kernels vector;
+    moe_vector_kernels_reference(&vector);
+    for (uint32_t i = 0; i < dim; i++) {
+        key[i] = 0.0f;
+        for (uint32_t p = 0; p < c->index_pool; p++) {
+            key[i] += keys[(size_t)p * dim + i];
+        }
+        key[i] /= (float)c->index_pool;
+    }
+    for (uint32_t i = 0; i < half; i++) {
+        const double angle = (double)first * runner->rope_frequencies[i];
+        cosines[i] = (float)(cos(angle) * c->yarn_magnitude);
+        sines[i] = (float)(sin(angle) * c->yarn_magnitude);
+    }
+    vector.rms_norm(key, weight, key, dim, c->norm_eps);
+    (c->rope == MOE_ROPE_INTERLEAVED ? vector.rope_interleaved
+                                     : vector.rope_halves)(key, cosines, sines, c->n_rot);
+}
+
+/* A pool's key takes the place of the gate of its last position, or of that position's key, whose
+ * path it follows: so every row that sees the position finds the key of its own pool. */
+static void store_pool(const moe_runner *runner, const index_place *at, const moe_kv_row *row,
+                       const float *weight)
+{
+    const moe_model_config *c = runner->config;
+    const moe_kv_type type = (moe_kv_type)at->layout.type;
     const uint32_t dim = c->index_dim, first = row->position + 1 - c->index_pool;
+    const uint32_t n = c->index_means ? dim : 2 * dim;
     float *rows = runner->buffers.index_pool, *key = runner->buffers.index_host;
     for (uint32_t p = 0; p < c->index_pool; p++) {
-        const uint8_t *at = index_key_of(runner, row, layout, first + p);
-        moe_kv_load_c(type, at, rows + (size_t)p * 2 * dim, 2 * dim);
+        moe_kv_load_c(type, index_row(at, row, first + p) + at->key, rows + (size_t)p * n, n);
     }
-    pool_keys(rows, places, c->index_pool, dim, key);
-    moe_kv_store_c(type, key,
-                   index_key_of(runner, row, layout, row->position) + moe_kv_row_bytes(type, dim),
-                   dim);
+    if (c->index_means) {
+        mean_key(runner, rows, weight, first, key);
+    } else {
+        pool_keys(rows, weight, c->index_pool, dim, key);
+    }
+    moe_kv_store_c(type, key, index_row(at, row, row->position) + at->pooled, dim);
 }
 
 int moe_op_pool(const moe_run *run, const moe_op *op, moe_error *err)
 {
     const moe_runner *runner = run->runner;
-    const float *places = moe_op_weight(run, op->tensor)->data;
+    const index_place at = index_place_of(runner, run->layer);
+    const float *weight = moe_op_weight(run, op->tensor)->data;
     MOE_ASSERT((runner->device->features & MOE_DEVICE_READABLE) != 0);
     MOE_TRY(runner->device->ops->sync(runner->device, err));
     for (uint32_t r = 0; r < run->n_rows; r++) {
         const moe_kv_row *row = &run->pass->kv_rows[r];
         if ((row->position + 1) % runner->config->index_pool == 0) {
-            store_pool(runner, row, run->layer, places);
+            store_pool(runner, &at, row, weight);
         }
     }
     return MOE_OK;
@@ -143,18 +189,16 @@ int moe_op_pool(const moe_run *run, const moe_op *op, moe_error *err)
 
 /* Copies the index keys of n logical positions, or of so many pools of them, to the device's block.
  */
-static int bring_keys(moe_runner *runner, const moe_kv_row *row, const moe_kv_layout *layout,
+static int bring_keys(moe_runner *runner, const moe_kv_row *row, const index_place *at,
                       uint32_t first, uint32_t n, moe_error *err)
 {
     const moe_model_config *c = runner->config;
-    const moe_kv_type type = (moe_kv_type)layout->type;
-    const size_t skipped = c->index_pool > 1 ? moe_kv_row_bytes(type, c->index_dim) : 0;
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
     MOE_ASSERT((device->features & MOE_DEVICE_READABLE) != 0);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t position = (first + i + 1) * c->index_pool - 1;
-        moe_kv_load_c(type, index_key_of(runner, row, layout, position) + skipped,
+        moe_kv_load_c((moe_kv_type)at->layout.type, index_row(at, row, position) + at->pooled,
                       b->index_host + (size_t)i * c->index_dim, c->index_dim);
     }
     return device->ops->upload(device, b->values[MOE_VALUE_INDEX_BLOCK], b->index_host,
@@ -247,25 +291,39 @@ static void refer_to_choice(moe_runner *runner, const moe_pass *pass)
     }
 }
 
+/* The factors of the heads' scores; 1 where indexers have none. */
+static int bring_factors(moe_runner *runner, const row_group *group, moe_error *err)
+{
+    const uint32_t n_head = runner->config->index_heads;
+    moe_pass_buffers *b = &runner->buffers;
+    const float *weights = b->values[MOE_VALUE_INDEX_WEIGHTS];
+    const size_t n = (size_t)group->n_rows * n_head;
+    for (size_t i = 0; i < n; i++) {
+        b->index_factors[i] = 1.0f;
+    }
+    return weights == NULL ? MOE_OK
+                           : runner->device->ops->download(runner->device, b->index_factors,
+                                                           weights + (size_t)group->first * n_head,
+                                                           n * sizeof(float), err);
+}
+
 static int choose_for_group(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                             const row_group *group, moe_error *err)
 {
     const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
+    const index_place at = index_place_of(runner, layer);
     const moe_kv_row *furthest = &pass->kv_rows[group->first];
     for (uint32_t r = 0; r < group->n_rows; r++) {
         const moe_kv_row *row = &pass->kv_rows[group->first + r];
         furthest = row->position + 1 == group->n_positions ? row : furthest;
     }
     MOE_TRY(grow(b, group->n_keys, err));
-    MOE_TRY(runner->device->ops->download(
-        runner->device, b->index_factors,
-        b->values[MOE_VALUE_INDEX_WEIGHTS] + (size_t)group->first * c->index_heads,
-        (size_t)group->n_rows * c->index_heads * sizeof(float), err));
+    MOE_TRY(bring_factors(runner, group, err));
     for (uint32_t begin = 0; begin < group->n_keys; begin += MOE_INDEX_BLOCK) {
         uint32_t left = group->n_keys - begin;
         uint32_t n = left < MOE_INDEX_BLOCK ? left : MOE_INDEX_BLOCK;
-        MOE_TRY(bring_keys(runner, furthest, &runner->kv->layers[layer], begin, n, err));
+        MOE_TRY(bring_keys(runner, furthest, &at, begin, n, err));
         MOE_TRY(score_block(runner, group, begin, n, err));
     }
     for (uint32_t r = 0; r < group->n_rows; r++) {

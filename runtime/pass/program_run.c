@@ -25,7 +25,7 @@ int moe_program_run(const moe_run *given, moe_span span, moe_error *err)
     for (uint32_t i = span.first, n; i < span.end && status == MOE_OK; i += n) {
         const moe_op *op = &program->ops[i];
         const bool fused = takes_fused(&run, op, span.end - i);
-        n = fused ? op->n_fused : op->kind == MOE_OP_STATES ? 1 + op->u.n_step : 1;
+        n = fused ? op->n_fused : op->kind == MOE_OP_STATES ? 1 + op->u.states.n_step : 1;
         run.layer = op->layer;
         if (!op->if_choosing || moe_pass_chooses(program->config, pass)) {
             status = run.runner->bodies[fused ? op->fused : op->kind](&run, op, err);

@@ -86,6 +86,10 @@ int moe_op_delta_rule(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_state_space(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_channel_rule(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_scan(const moe_run *run, const moe_op *op, moe_error *err);
+/* op_ngrams.c */
+int moe_op_look_up(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_match(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_ngram_convolve(const moe_run *run, const moe_op *op, moe_error *err);
 /* op_experts.c */
 int moe_op_route(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_experts(const moe_run *run, const moe_op *op, moe_error *err);

@@ -10,6 +10,7 @@
 #include <moe/types.h>
 
 #include "offload/expert_store.h"
+#include "offload/row_table.h"
 #include "runtime/device/device.h"
 #include "runtime/model/model_config.h"
 #include "runtime/pass/kv_cache.h"
@@ -49,6 +50,8 @@ struct moe_runner {
     moe_kv_pool *kv;
     moe_state_pool *states;
     moe_expert_store *experts;
+    moe_row_table *ngrams; /* NULL: the model has no table */
+    moe_dtype ngrams_type;
     moe_place *at_host;         /* NULL: experts are computed on the device only */
     const moe_layer_taps *taps; /* NULL: the stream between layers is not read */
     moe_prefetch_mode prefetch;

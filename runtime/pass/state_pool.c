@@ -15,7 +15,8 @@ int moe_state_pool_init(moe_state_pool *pool, moe_device *device, const moe_mode
                         uint32_t n_log_rows, moe_error *err)
 {
     *pool = (moe_state_pool){.device = device, .n_layer = config->n_layer};
-    pool->layers = moe_calloc(config->n_layer, sizeof *pool->layers);
+    const uint32_t n_all = config->n_streams * config->n_embd;
+    pool->layers = moe_calloc(config->n_layer + 1u, sizeof *pool->layers);
     if (pool->layers == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the layout of layers' states");
     }
@@ -27,6 +28,14 @@ int moe_state_pool_init(moe_state_pool *pool, moe_device *device, const moe_mode
             pool->state_bytes += moe_align64(state);
             pool->log_bytes += n_log_rows * row;
         }
+    }
+    state = moe_ngram_tail_floats(&config->ngrams, n_all) * sizeof(float);
+    if (state > 0) {
+        row = moe_align64(n_all * sizeof(float));
+        pool->layers[config->n_layer] =
+            (moe_state_layout){pool->state_bytes, state, pool->log_bytes, row};
+        pool->state_bytes += moe_align64(state);
+        pool->log_bytes += n_log_rows * row;
     }
     return MOE_OK;
 }
@@ -175,7 +184,7 @@ int moe_state_table_move_log(const moe_state_pool *pool, const moe_state_table *
                              uint32_t to, uint32_t n, moe_error *err)
 {
     MOE_ASSERT(t->log != NULL && (from >= to + n || to >= from + n));
-    for (uint32_t l = 0; l < pool->n_layer; l++) {
+    for (uint32_t l = 0; l <= pool->n_layer; l++) {
         const moe_state_layout *at = &pool->layers[l];
         if (at->bytes > 0) {
             uint8_t *rows = (uint8_t *)t->log->memory + at->log_offset;

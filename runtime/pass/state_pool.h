@@ -36,7 +36,7 @@ typedef struct moe_state_layout {
 
 typedef struct moe_state_pool {
     moe_device *device;
-    moe_state_layout *layers; /* [n_layer] */
+    moe_state_layout *layers; /* [n_layer], and that of the convolution of a table of n-grams */
     uint32_t n_layer;
     size_t state_bytes;        /* 0: no layer has a state, and the functions below do nothing */
     size_t log_bytes;          /* 0: no drafts */

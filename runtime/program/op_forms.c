@@ -65,10 +65,12 @@ uint64_t moe_op_forms(const moe_program *program, const moe_op *op)
         [MOE_OP_SOFT_CAP] = MOE_FORM_BIT(MOE_FORM_SOFT_CAP),
         [MOE_OP_ADD] = MOE_FORM_BIT(MOE_FORM_ADD),
         [MOE_OP_COPY] = MOE_FORM_BIT(MOE_FORM_COPY),
-        [MOE_OP_READ] = MOE_FORM_BIT(MOE_FORM_STREAMS),
         [MOE_OP_WRITE] = MOE_FORM_BIT(MOE_FORM_STREAMS),
+        [MOE_OP_LOOK_UP] = MOE_FORM_BIT(MOE_FORM_NGRAMS),
+        [MOE_OP_MATCH] = MOE_FORM_BIT(MOE_FORM_NGRAMS),
         [MOE_OP_KV_STORE] = MOE_FORM_BIT(MOE_FORM_KV_STORE),
         [MOE_OP_CONVOLVE] = MOE_FORM_BIT(MOE_FORM_SHORT_CONV),
+        [MOE_OP_NGRAM_CONVOLVE] = MOE_FORM_BIT(MOE_FORM_SHORT_CONV),
         [MOE_OP_DELTA_RULE] = MOE_FORM_BIT(MOE_FORM_DELTA_RULE),
         [MOE_OP_STATE_SPACE] = MOE_FORM_BIT(MOE_FORM_STATE_SPACE),
         [MOE_OP_CHANNEL_RULE] = MOE_FORM_BIT(MOE_FORM_CHANNEL_RULE),
@@ -81,6 +83,9 @@ uint64_t moe_op_forms(const moe_program *program, const moe_op *op)
         return MOE_FORM_BIT(op->u.norm.mean ? MOE_FORM_MEAN_NORM : MOE_FORM_RMS_NORM);
     case MOE_OP_ROPE:
         return MOE_FORM_BIT(op->u.rope.window ? MOE_FORM_WINDOW_ROPE : MOE_FORM_ROPE);
+    case MOE_OP_READ:
+        return MOE_FORM_BIT(op->z.value != MOE_VALUE_NONE ? MOE_FORM_STREAM_GATES
+                                                          : MOE_FORM_STREAMS);
     case MOE_OP_GATE:
         return gate_forms(op);
     case MOE_OP_POOL:
@@ -148,7 +153,8 @@ static bool reads_stream_alone(const moe_program *program, moe_span span)
         const moe_op *op = &program->ops[i];
         bool weighs = op->kind == MOE_OP_READ || op->kind == MOE_OP_WRITE;
         known = known && written[op->x.value] && written[op->z.value] &&
-                (!weighs || written[op->u.streams.weights.value]);
+                (!weighs || written[op->u.streams.weights.value]) &&
+                (op->kind != MOE_OP_MATCH || written[op->u.match.value]);
         moe_op_written outputs[MOE_MOST_OUTPUTS];
         const uint32_t n = moe_op_written_by(op, outputs);
         for (uint32_t o = 0; o < n; o++) {

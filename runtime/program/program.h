@@ -37,10 +37,17 @@ typedef enum moe_value {
     MOE_VALUE_STREAM_MIX,  /* products with it; READ makes weights of them, first those of the sum
                             * that is read, then those by which WRITE adds a branch */
     MOE_VALUE_NEXT_MIX,    /* ... for the next layer's router, a guess */
-    MOE_VALUE_READ,        /* what is read of the streams */
+    MOE_VALUE_STREAM_LOW,  /* gates of elements, between their two steps */
+    MOE_VALUE_STREAM_GATES,
+    MOE_VALUE_READ,           /* what is read of the streams */
     MOE_VALUE_WANTED_STREAMS, /* those of the rows whose logits are wanted */
-    MOE_VALUE_NORM,           /* what the layer's mixer, or its network, reads */
-    MOE_VALUE_LAYER_NORM,     /* the experts' input, if it is the layer's, normed */
+    MOE_VALUE_NGRAM_ROWS,     /* what the tokens read of a table (runtime/model/ngram_table.h) */
+    MOE_VALUE_NGRAM_KEYS,     /* of each stream; then what is added to each */
+    MOE_VALUE_NGRAM_VALUES,
+    MOE_VALUE_NGRAM_MIXED, /* before the convolution */
+    MOE_VALUE_NGRAM_OUT,
+    MOE_VALUE_NORM,       /* what the layer's mixer, or its network, reads */
+    MOE_VALUE_LAYER_NORM, /* the experts' input, if it is the layer's, normed */
     MOE_VALUE_Q,
     MOE_VALUE_Q_A,      /* MLA: what queries are projected from */
     MOE_VALUE_Q_LATENT, /* MLA: queries of the latent */
@@ -132,19 +139,22 @@ typedef enum moe_op_kind {
     MOE_OP_SOFT_CAP,
     MOE_OP_ADD,
     MOE_OP_COPY,
-    MOE_OP_READ,  /* of `each` streams their weighted sum */
-    MOE_OP_WRITE, /* a branch to each of `each` streams */
+    MOE_OP_READ,    /* of `each` streams their weighted sum */
+    MOE_OP_WRITE,   /* a branch to each of `each` streams */
+    MOE_OP_LOOK_UP, /* the rows of a table that tokens choose */
+    MOE_OP_MATCH,   /* values by how keys match the streams */
     MOE_OP_GATE,
     MOE_OP_KV_STORE,
     MOE_OP_POOL,   /* the keys of pools that rows of the pass end are stored */
     MOE_OP_CHOOSE, /* an indexer chooses positions */
     MOE_OP_ATTEND,
-    MOE_OP_STATES,   /* advances states by the operations that follow (moe_op.n_step) */
-    MOE_OP_CONVOLVE, /* this and the next four only there */
+    MOE_OP_STATES,   /* advances states by the operations that follow (moe_op.u.states) */
+    MOE_OP_CONVOLVE, /* this and the next five only there */
     MOE_OP_DELTA_RULE,
     MOE_OP_STATE_SPACE,
     MOE_OP_CHANNEL_RULE,
     MOE_OP_SCAN,
+    MOE_OP_NGRAM_CONVOLVE,
     MOE_OP_NETWORK, /* that every row passes through */
     MOE_OP_ROUTE,
     MOE_OP_EXPERTS,
@@ -195,7 +205,7 @@ typedef struct moe_op {
     moe_operand x;    /* read */
     moe_operand y;    /* written, perhaps in place */
     moe_operand z;    /* ADD: the other summand; GATE: the gates; KV_STORE: the values; WRITE: the
-                       * branch */
+                       * branch; READ: gates of elements; MATCH: the streams, normed */
     float factor;     /* EMBED, SCALE (or by `tensor`); CLAMP, SOFT_CAP, CHANNEL_RULE: the limit;
                        * ATTEND: of q.k */
     uint64_t forms;   /* MOE_FORM_*: what a device must have for it */
@@ -236,7 +246,12 @@ typedef struct moe_op {
             uint32_t mixings; /* 0: streams are not mixed */
         } streams;            /* READ, WRITE */
         uint32_t n_out;       /* HEAD_LINEAR: floats of a head's product */
-        uint32_t n_step;      /* STATES: operations that follow */
+        moe_operand match;    /* MATCH: the values */
+        bool side;            /* KV_STORE: an index key, beside keys and values */
+        struct {
+            uint32_t n_step; /* operations that follow */
+            bool of_ngrams;  /* they advance the state of the table's convolution */
+        } states;            /* STATES */
         struct {
             moe_activation activation;
             uint32_t n_inner;

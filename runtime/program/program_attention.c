@@ -121,6 +121,53 @@ static void project(moe_program_builder *b, const moe_attention_form *form)
     }
 }
 
+static void size_choice(moe_program_builder *b)
+{
+    const moe_model_config *c = b->config;
+    size_t *n_floats = b->program->n_floats;
+    n_floats[MOE_VALUE_INDEX_CHOSEN] = moe_most_chosen(c);
+    n_floats[MOE_VALUE_INDEX_BLOCK] = (size_t)MOE_INDEX_BLOCK * c->index_dim;
+    n_floats[MOE_VALUE_INDEX_PRODUCTS] = (size_t)MOE_INDEX_ROWS * MOE_INDEX_BLOCK * c->index_heads;
+}
+
+/* An indexer beside heads: keys are stored as they are, and pools of them as the norm of their
+ * mean, turned as their first position is. */
+static void choose_means(moe_program_builder *b)
+{
+    const moe_model_config *c = b->config;
+    const moe_operand key = moe_all_of(MOE_VALUE_INDEX_K, c->index_dim);
+    moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_INDEX_K, c->index_dim, MOE_TENSOR_NONE,
+                     MOE_VALUE_INDEX_K);
+    moe_build(b, (moe_op){.kind = MOE_OP_KV_STORE,
+                          .n = c->index_dim,
+                          .tensor = MOE_TENSOR_NONE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = key,
+                          .u.side = true});
+    moe_build(b, (moe_op){.kind = MOE_OP_POOL,
+                          .n = c->index_dim,
+                          .tensor = MOE_LAYER_INDEX_K_NORM,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = key});
+    moe_build_claim(b, MOE_LAYER_INDEX_K_NORM, c->index_dim, 1, MOE_TENSOR_VECTOR);
+    const uint32_t first = b->program->n_ops;
+    moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_INDEX_Q, c->index_heads * c->index_dim,
+                     MOE_TENSOR_NONE, MOE_VALUE_INDEX_Q);
+    moe_build_norm(b, MOE_LAYER_INDEX_Q_NORM, moe_all_of(MOE_VALUE_INDEX_Q, c->index_dim),
+                   c->index_dim, c->index_heads);
+    turn(b, moe_all_of(MOE_VALUE_INDEX_Q, c->index_dim), c->index_heads, c->rope, false);
+    moe_build(b, (moe_op){.kind = MOE_OP_CHOOSE,
+                          .n = c->index_dim,
+                          .each = c->index_heads,
+                          .tensor = MOE_TENSOR_NONE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = moe_all_of(MOE_VALUE_INDEX_Q, c->index_dim)});
+    size_choice(b);
+    for (uint32_t i = first; i < b->program->n_ops && b->status == MOE_OK; i++) {
+        b->program->ops[i].if_choosing = true;
+    }
+}
+
 static void attend(moe_program_builder *b, moe_value q, uint32_t k_dim, moe_sinks_kind sinks_kind)
 {
     const moe_model_config *c = b->config;
@@ -213,6 +260,9 @@ void moe_build_attention(moe_program_builder *b, const moe_attention_form *form)
     }
     store(b, moe_all_of(MOE_VALUE_K, (size_t)h->n_kv * h->k_dim),
           moe_all_of(MOE_VALUE_V, (size_t)h->n_kv * h->v_dim));
+    if (kind->indexer == MOE_INDEXER_OWN) {
+        choose_means(b);
+    }
     attend(b, MOE_VALUE_Q, h->k_dim, form->sinks);
     gate(b, form, MOE_VALUE_ATTENDED, h->n, h->v_dim);
     project_output(b, MOE_VALUE_ATTENDED, h->n * h->v_dim, MOE_LAYER_ATTN_OUT_BIAS);
@@ -319,10 +369,7 @@ static void choose(moe_program_builder *b, const moe_attention_form *form)
                           .bias = MOE_TENSOR_NONE,
                           .x = moe_all_of(MOE_VALUE_INDEX_Q, c->index_dim),
                           .z = moe_all_of(MOE_VALUE_INDEX_WEIGHTS, c->index_heads)});
-    size_t *n_floats = b->program->n_floats;
-    n_floats[MOE_VALUE_INDEX_CHOSEN] = moe_most_chosen(c);
-    n_floats[MOE_VALUE_INDEX_BLOCK] = (size_t)MOE_INDEX_BLOCK * c->index_dim;
-    n_floats[MOE_VALUE_INDEX_PRODUCTS] = (size_t)MOE_INDEX_ROWS * MOE_INDEX_BLOCK * c->index_heads;
+    size_choice(b);
     for (uint32_t i = first; i < b->program->n_ops && b->status == MOE_OK; i++) {
         b->program->ops[i].if_choosing = true;
     }

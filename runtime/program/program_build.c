@@ -110,10 +110,12 @@ static void build_back(moe_program_builder *b)
         build_streams_mean(b);
         wanted = MOE_VALUE_READ;
     } else {
-        wanted =
-            moe_build_read(b, wanted, MOE_TENSOR_STREAMS, MOE_VALUE_STREAM_MIX, MOE_VALUE_READ);
+        wanted = moe_build_read(b, wanted, MOE_TENSOR_STREAMS, MOE_VALUE_STREAM_MIX,
+                                c->stream_rank > 0 ? MOE_VALUE_SELECTED : MOE_VALUE_READ);
     }
-    moe_build_row_norm(b, MOE_TENSOR_OUTPUT_NORM, wanted, MOE_VALUE_SELECTED);
+    if (c->stream_rank == 0) {
+        moe_build_row_norm(b, MOE_TENSOR_OUTPUT_NORM, wanted, MOE_VALUE_SELECTED);
+    }
     moe_build_linears(b, MOE_VALUE_SELECTED, c->n_embd, &head, 1);
     moe_build_scale(b, MOE_VALUE_LOGITS, c->n_vocab, c->logit_scale);
     moe_build_cap(b, MOE_VALUE_LOGITS, c->n_vocab, c->logit_cap);
@@ -245,6 +247,9 @@ int moe_program_build(moe_program *program, moe_tensor_map *map, const moe_model
         name_global(&m, MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_BASE, "output_hc_base.weight", false);
         name_global(&m, MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_SCALE, "output_hc_scale.weight",
                     false);
+        name_global(&m, MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_NORM, "output_hc_norm.weight", false);
+        name_global(&m, MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_DOWN, "output_hc_down.weight", false);
+        name_global(&m, MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_UP, "output_hc_up.weight", false);
         build_front(&m.b);
         map->output = config->tied_output ? map->token_embedding : map->output;
         program->front.end = program->n_ops;

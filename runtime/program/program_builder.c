@@ -233,7 +233,18 @@ static void check_operands(moe_program_builder *b, moe_op *op)
     case MOE_OP_GATE:
         read_value(b, op, &op->z, op->u.gate.one ? 1 : op->n, op->each);
         break;
+    case MOE_OP_MATCH:
+        read_value(b, op, &op->z, op->n, op->each);
+        read_value(b, op, &op->u.match, op->n, 1);
+        break;
     case MOE_OP_READ:
+        if (op->z.value != MOE_VALUE_NONE) {
+            read_value(b, op, &op->z, op->n, op->each);
+            if (op->u.streams.weights.value != MOE_VALUE_NONE) {
+                read_value(b, op, &op->u.streams.weights, op->each, 1);
+            }
+            break;
+        }
         need_vector(b, op, op->tensor,
                     op->u.streams.weights.stride == op->each ? 1
                     : op->u.streams.mixings > 0              ? 3
@@ -246,7 +257,9 @@ static void check_operands(moe_program_builder *b, moe_op *op)
         read_value(b, op, &op->u.streams.weights, op->each, 1);
         break;
     case MOE_OP_CHOOSE:
-        read_value(b, op, &op->z, op->each, 1);
+        if (op->z.value != MOE_VALUE_NONE) {
+            read_value(b, op, &op->z, op->each, 1);
+        }
         break;
     case MOE_OP_KV_STORE:
         if (op->z.value != MOE_VALUE_NONE) {

@@ -135,6 +135,15 @@ void moe_build_add(moe_program_builder *b, moe_value a, moe_value other, moe_val
 moe_value moe_build_read(moe_program_builder *b, moe_value x, int tensor, moe_value mix,
                          moe_value to);
 
+/* The norm of each of several streams, or of vectors as wide, each by its part of a weight. */
+void moe_build_streams_norm(moe_program_builder *b, int tensor, moe_value from, moe_value to);
+/* What moe_build_read() does where elements have gates (program_streams.c). */
+void moe_build_gated_read(moe_program_builder *b, moe_value x, int tensor, moe_value mix,
+                          moe_value to);
+/* In the layer before which it stands, adds what tokens read of a table of n-grams to the streams.
+ * Does nothing in others. */
+void moe_build_ngrams(moe_program_builder *b);
+
 /* ---- Once all operations are there ---- */
 
 /* Marks neighbours that a device may carry out in one call (program_fuse.c). */

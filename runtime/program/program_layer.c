@@ -12,6 +12,10 @@ moe_value moe_build_read(moe_program_builder *b, moe_value x, int tensor, moe_va
     if (c->n_streams <= 1) {
         return x;
     }
+    if (c->stream_rank > 0) {
+        moe_build_gated_read(b, x, tensor, mix, to);
+        return to;
+    }
     moe_build(b, (moe_op){.kind = MOE_OP_NORM,
                           .n = n_all,
                           .tensor = MOE_TENSOR_ONES,
@@ -44,6 +48,7 @@ void moe_build_residual(moe_program_builder *b)
         return;
     }
     const moe_operand streams = moe_all_of(MOE_VALUE_X, c->n_embd);
+    const uint32_t first = c->stream_rank > 0 ? 0 : c->n_streams;
     moe_build(b, (moe_op){.kind = MOE_OP_WRITE,
                           .n = c->n_embd,
                           .each = c->n_streams,
@@ -52,14 +57,18 @@ void moe_build_residual(moe_program_builder *b)
                           .x = streams,
                           .y = streams,
                           .z = moe_all_of(MOE_VALUE_BRANCH, c->n_embd),
-                          .u.streams = {.weights = moe_part_of(MOE_VALUE_STREAM_MIX, c->n_streams,
+                          .u.streams = {.weights = moe_part_of(MOE_VALUE_STREAM_MIX, first,
                                                                moe_stream_weights(c)),
                                         .mixings = c->stream_mixings}});
 }
 
-/* The norm of what a branch reads, into NORM. */
+/* The norm of what a branch reads, into NORM. Streams with gates of elements are normed before. */
 static void read_normed(moe_program_builder *b, int streams, int norm)
 {
+    if (b->config->stream_rank > 0) {
+        moe_build_read(b, MOE_VALUE_X, streams, MOE_VALUE_STREAM_MIX, MOE_VALUE_NORM);
+        return;
+    }
     moe_value read = moe_build_read(b, MOE_VALUE_X, streams, MOE_VALUE_STREAM_MIX, MOE_VALUE_READ);
     moe_build_row_norm(b, norm, read, MOE_VALUE_NORM);
 }
@@ -130,7 +139,9 @@ void moe_write_ahead(moe_program_builder *b, int norm)
 {
     moe_value read =
         moe_build_read(b, MOE_VALUE_X, MOE_LAYER_FFN_STREAMS, MOE_VALUE_NEXT_MIX, MOE_VALUE_BRANCH);
-    moe_build_row_norm(b, norm, read, MOE_VALUE_BRANCH);
+    if (b->config->stream_rank == 0) {
+        moe_build_row_norm(b, norm, read, MOE_VALUE_BRANCH);
+    }
     moe_build_router(b, MOE_VALUE_BRANCH, MOE_VALUE_NEXT_LOGITS);
 }
 

@@ -23,9 +23,10 @@ static void put_tensor(FILE *to, const moe_program *program, int tensor)
         [MOE_DRAFT_HIDDEN_NORM] = "hidden_norm",
         [MOE_DRAFT_FEATURES_NORM] = "features_norm",
     };
-    static const char *const globals[] = {"token_embd",   "output_norm",    "output_norm.bias",
-                                          "output",       "output.bias",    "1",
-                                          "output_hc_fn", "output_hc_base", "output_hc_scale"};
+    static const char *const globals[] = {"token_embd",     "output_norm",    "output_norm.bias",
+                                          "output",         "output.bias",    "1",
+                                          "output_hc_fn",   "output_hc_base", "output_hc_scale",
+                                          "output_hc_norm", "output_hc_down", "output_hc_up"};
     static const char ending[] = ".weight";
     const char *name = tensor >= MOE_TENSOR_DRAFT ? drafts[tensor - MOE_TENSOR_DRAFT]
                        : tensor >= MOE_TENSOR_TOKEN_EMBEDDING
@@ -124,6 +125,14 @@ static void put_gate(FILE *to, const moe_op *op)
 static void put_choose(FILE *to, const moe_program *program, const moe_op *op)
 {
     const moe_model_config *c = program->config;
+    if (op->kind == MOE_OP_POOL && c->index_means) {
+        fprintf(to,
+                "cache = cache, for each pool of %" PRIu32 " the norm of its keys' mean, turned, "
+                "by ",
+                c->index_pool);
+        put_tensor(to, program, op->tensor);
+        return;
+    }
     if (op->kind == MOE_OP_POOL) {
         fprintf(to,
                 "cache = cache, for each pool of %" PRIu32 " the sum of its keys, by softmax of "
@@ -134,7 +143,10 @@ static void put_choose(FILE *to, const moe_program *program, const moe_op *op)
     }
     fprintf(to, "chosen_positions = the %" PRIu32 " best", c->index_top_k / c->index_pool);
     fputs(c->index_pool > 1 ? " pools and the positions behind the last, by " : " by ", to);
-    fprintf(to, "%s, %s", value_name(op->x.value), value_name(op->z.value));
+    fputs(value_name(op->x.value), to);
+    if (op->z.value != MOE_VALUE_NONE) {
+        fprintf(to, ", %s", value_name(op->z.value));
+    }
     put_heads(to, op, op->n);
 }
 
@@ -219,6 +231,11 @@ static void put_states(FILE *to, const moe_program *program, const moe_op *op)
         fprintf(to,
                 "%s = of each sequence's tokens, one after the other:", value_name(op->y.value));
         return;
+    case MOE_OP_NGRAM_CONVOLVE:
+        fprintf(to, "%s = silu of convolution(%s), tokens %" PRIu32 " apart",
+                value_name(MOE_VALUE_NGRAM_OUT), value_name(MOE_VALUE_NGRAM_MIXED),
+                program->config->ngrams.ngram_size);
+        break;
     case MOE_OP_CONVOLVE:
         fprintf(to, "%s = %sshort convolution(%s)",
                 value_name(op->y.value != MOE_VALUE_NONE ? op->y.value : MOE_VALUE_STATE_OUT),
@@ -297,6 +314,15 @@ static void put_streams(FILE *to, const moe_program *program, const moe_op *op)
         fprintf(to, " * %s, %" PRIu32 " streams", value_name(op->z.value), op->each);
         return;
     }
+    if (op->z.value != MOE_VALUE_NONE) {
+        fprintf(to, "%s = mean of sigmoid(%s) * %s, %" PRIu32 " streams", value_name(op->y.value),
+                value_name(op->z.value), value_name(op->x.value), op->each);
+        if (weights->value != MOE_VALUE_NONE) {
+            fprintf(to, "; %s = %g * sigmoid(%s / %" PRIu32 ")", value_name(weights->value),
+                    (double)op->u.streams.magnitude, value_name(weights->value), op->each);
+        }
+        return;
+    }
     fprintf(to, "%s = sum of ", value_name(op->y.value));
     put_operand(to, weights, op->each);
     fprintf(to, " * streams of %s, weights sigmoid(%s * ", value_name(op->x.value),
@@ -363,6 +389,14 @@ static void put_op(FILE *to, const moe_program *program, const moe_op *op)
     case MOE_OP_GATE:
         put_gate(to, op);
         break;
+    case MOE_OP_LOOK_UP:
+        fprintf(to, "%s = table's rows[tokens]", value_name(op->y.value));
+        break;
+    case MOE_OP_MATCH:
+        fprintf(to, "%s = sigmoid(root of %s . %s) * %s, %" PRIu32 " streams",
+                value_name(op->y.value), value_name(op->x.value), value_name(op->z.value),
+                value_name(op->u.match.value), op->each);
+        break;
     case MOE_OP_KV_STORE:
         fprintf(to, "cache = cache, %s%s%s", value_name(op->x.value),
                 op->z.value != MOE_VALUE_NONE ? ", " : "",
@@ -389,6 +423,7 @@ static void put_op(FILE *to, const moe_program *program, const moe_op *op)
         break;
     case MOE_OP_STATES:
     case MOE_OP_CONVOLVE:
+    case MOE_OP_NGRAM_CONVOLVE:
     case MOE_OP_DELTA_RULE:
     case MOE_OP_STATE_SPACE:
     case MOE_OP_CHANNEL_RULE:
@@ -427,7 +462,7 @@ static void put_span(FILE *to, const moe_program *program, uint32_t first, uint3
         fputs(i < step_end ? "      " : i < fused_end ? "+ " : "  ", to);
         put_op(to, program, op);
         fputs(op->if_choosing ? "   (if a row sees more positions)\n" : "\n", to);
-        step_end = op->kind == MOE_OP_STATES ? i + 1 + op->u.n_step : step_end;
+        step_end = op->kind == MOE_OP_STATES ? i + 1 + op->u.states.n_step : step_end;
         fused_end = i + op->n_fused > fused_end ? i + op->n_fused : fused_end;
     }
 }

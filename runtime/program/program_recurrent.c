@@ -31,7 +31,7 @@ static void begin_states(moe_program_builder *b, uint32_t n_step)
                           .bias = MOE_TENSOR_NONE,
                           .x = moe_all_of(MOE_VALUE_MIXED, c->conv_channels),
                           .y = moe_all_of(MOE_VALUE_STATE_OUT, moe_recurrence_out_floats(c)),
-                          .u.n_step = n_step});
+                          .u.states.n_step = n_step});
 }
 
 /* Appends an operation that reads and writes the values that STATES names. */
@@ -138,7 +138,8 @@ static void build_delta(moe_program_builder *b)
     claim_vector(b, MOE_LAYER_DELTA_DT_BIAS, c->n_head);
     moe_build_norm(b, MOE_LAYER_DELTA_NORM, moe_all_of(MOE_VALUE_STATE_OUT, c->value_dim),
                    c->value_dim, c->n_head);
-    gate(b, MOE_GATING_SILU, MOE_VALUE_OUT_GATE, MOE_VALUE_STATE_OUT, inner);
+    gate(b, c->sigmoid ? MOE_GATING_SIGMOID : MOE_GATING_SILU, MOE_VALUE_OUT_GATE,
+         MOE_VALUE_STATE_OUT, inner);
     moe_build_linear(b, MOE_VALUE_STATE_OUT, inner, MOE_LAYER_DELTA_OUT, b->config->n_embd,
                      MOE_TENSOR_NONE, MOE_VALUE_BRANCH);
 }

@@ -178,8 +178,106 @@ static void test_devices(void **state)
     }
 }
 
+/* ---- Gates of elements ---- */
+
+typedef struct gated {
+    float gates[ROWS][STREAMS][N], keys[ROWS][STREAMS][N];
+    float weights[ROWS][STREAMS], read[ROWS][N];
+} gated;
+
+static gated gated_input, gated_first, gated_result;
+
+static void run_gated(moe_device *device, uint32_t first, uint32_t n, gated *to)
+{
+    const moe_device_ops *ops = device->ops;
+    float *x = device_upload(device, input.x[first], n * sizeof input.x[0]);
+    float *gates = device_upload(device, gated_input.gates[first], n * sizeof to->gates[0]);
+    float *keys = device_upload(device, gated_input.keys[first], n * sizeof to->keys[0]);
+    float *weights = device_upload(device, gated_input.weights[first], n * sizeof to->weights[0]);
+    float *values = device_upload(device, branch[first], n * sizeof branch[0]);
+    float *y = device_alloc(device, n * sizeof branch[0]);
+    const moe_stream_read read = {.x = x,
+                                  .n_streams = STREAMS,
+                                  .n = N,
+                                  .weights = weights,
+                                  .n_weights = STREAMS,
+                                  .magnitude = MAGNITUDE,
+                                  .gates = gates,
+                                  .y = y};
+    const moe_stream_match match = {keys, x, values, STREAMS, N};
+    assert_int_equal(ops->stream_read(device, &read, n, NULL), MOE_OK);
+    assert_int_equal(ops->stream_match(device, &match, n, NULL), MOE_OK);
+    assert_int_equal(ops->download(device, to->read[first], y, n * sizeof to->read[0], NULL),
+                     MOE_OK);
+    assert_int_equal(
+        ops->download(device, to->weights[first], weights, n * sizeof to->weights[0], NULL),
+        MOE_OK);
+    assert_int_equal(ops->download(device, to->keys[first], keys, n * sizeof to->keys[0], NULL),
+                     MOE_OK);
+    ops->free(device, x, n * sizeof input.x[0]);
+    ops->free(device, gates, n * sizeof to->gates[0]);
+    ops->free(device, keys, n * sizeof to->keys[0]);
+    ops->free(device, weights, n * sizeof to->weights[0]);
+    ops->free(device, values, n * sizeof branch[0]);
+    ops->free(device, y, n * sizeof branch[0]);
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static void check_gated_row(const gated *r, uint32_t row)
+{
+    for (uint32_t c = 0; c < N; c++) {
+        double sum = 0;
+        for (uint32_t s = 0; s < STREAMS; s++) {
+            sum += sigmoid((double)gated_input.gates[row][s][c]) * (double)input.x[row][s][c];
+        }
+        assert_float_equal(r->read[row][c], sum / STREAMS, 1e-5);
+    }
+    for (uint32_t s = 0; s < STREAMS; s++) {
+        const double weight = sigmoid((double)gated_input.weights[row][s] / STREAMS);
+        double match = 0;
+        for (uint32_t c = 0; c < N; c++) {
+            match += (double)gated_input.keys[row][s][c] * (double)input.x[row][s][c];
+        }
+        match /= sqrt(N);
+        const double root = match == 0 ? 0 : copysign(sqrt(fmax(fabs(match), 1e-6)), match);
+        assert_float_equal(r->weights[row][s], (double)MAGNITUDE * weight, 1e-5);
+        for (uint32_t c = 0; c < N; c++) {
+            assert_float_equal(r->keys[row][s][c], sigmoid(root) * (double)branch[row][c], 1e-4);
+        }
+    }
+}
+
+static void test_gates(void **state)
+{
+    (void)state;
+    const uint64_t forms = MOE_FORM_BIT(MOE_FORM_STREAM_GATES) | MOE_FORM_BIT(MOE_FORM_NGRAMS);
+    fill_inputs();
+    fill_values(&gated_input.gates[0][0][0], ROWS * STREAMS * N, 6);
+    fill_values(&gated_input.keys[0][0][0], ROWS * STREAMS * N, 7);
+    fill_values(&gated_input.weights[0][0], ROWS * STREAMS, 8);
+    memset(gated_input.keys[0][1], 0, sizeof gated_input.keys[0][1]); /* it matches nothing */
+    for (size_t i = 0; device_spec_at(i) != NULL; i++) {
+        device_fixture fixture;
+        open_device(&fixture, device_spec_at(i));
+        for (uint32_t r = 0; r < ROWS && (fixture.device->forms & forms) == forms; r++) {
+            run_gated(fixture.device, r, 1, i == 0 ? &gated_first : &gated_result);
+            check_gated_row(i == 0 ? &gated_first : &gated_result, r);
+        }
+        if ((fixture.device->forms & forms) == forms) {
+            run_gated(fixture.device, 0, ROWS, &gated_result);
+            assert_memory_equal(&gated_result, &gated_first, sizeof gated_result);
+        }
+        close_device(&fixture);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_devices)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_devices),
+                                       cmocka_unit_test(test_gates)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

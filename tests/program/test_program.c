@@ -287,6 +287,9 @@ static void test_device_without_a_form(void **state)
         {"gpt-oss", MOE_FORM_EXPERTS_BIASES, "experts with biases (layer 0, 'outputs = "},
         {"hy_v4", MOE_FORM_STREAMS, "several residual streams (layer 0, 'read = sum of "},
         {"glm5-next", MOE_FORM_CHOOSE_POOLS, "pools of positions by indexers (layer 2, 'cache = "},
+        {"qwen4exp", MOE_FORM_STREAM_GATES, "gates of elements (layer 0, 'norm = mean of "},
+        {"qwen4exp", MOE_FORM_NGRAMS, "rows of a table of n-grams (layer 1, 'ngram_rows = "},
+        {"qwen4exp", MOE_FORM_CHOOSE_POOLS, "pools of positions by indexers (layer 2, 'cache = "},
         {"hy_v4", MOE_FORM_EXPERTS_SILU_CLAMPED, "SiLU of a clamped gate (layer 1, 'outputs = "},
     };
     moe_team *team;

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* Rows of a tensor that stays on disk: a table so large that it is never in memory, of which each
+ * token reads a few rows. Which rows a pass will read is known before it begins, so they are
+ * requested then (want()) and usually are there when the pass comes to them (take()).
+ *
+ *    want() -> QUEUED -> READING -> READY -> overwritten by another row
+ *                           |-> FAILED, until a take() has reported it
+ *
+ * A thread of its own owns the range reader. Rows that were read stay in slots of a fixed number;
+ * a hand that goes around (CLOCK) takes a slot whose row was not used since it last passed. One
+ * thread calls want() and take(). */
+#ifndef MOE_OFFLOAD_ROW_TABLE_H
+#define MOE_OFFLOAD_ROW_TABLE_H
+
+#include "offload/model_reader.h"
+#include "runtime/model/tensor_map.h"
+
+typedef struct moe_row_table moe_row_table;
+
+typedef struct moe_row_table_options {
+    const moe_gguf *gguf;
+    const moe_tensor_ref *tensor;
+    const char *name; /* of the tensor, for messages; constant */
+    uint32_t n_slots; /* at least 1 */
+    moe_io_kind io;
+    const moe_io_ops *io_engine; /* tests: used in place of `io`, with its context; or NULL */
+    void *io_context;
+    bool buffered_io;
+    uint64_t io_timeout_ns; /* 0: 30 s */
+    moe_log_fn log;
+    void *user;
+} moe_row_table_options;
+
+typedef struct moe_row_table_stats {
+    uint64_t n_taken;  /* rows that passes read */
+    uint64_t n_read;   /* ... of them, rows that were read from the disk */
+    uint64_t n_waited; /* ... rows that a pass had to wait for */
+    uint64_t wait_ns;
+    uint64_t bytes_read; /* from the disk: aligned supersets, retries */
+    uint64_t n_failed;   /* rows that could not be read */
+} moe_row_table_stats;
+
+/* Host memory of a table with so many slots. */
+uint64_t moe_row_table_bytes(const moe_tensor_ref *tensor, uint32_t n_slots);
+int moe_row_table_open(moe_row_table **out, const moe_row_table_options *options, moe_error *err);
+/* Does not wait for reads that hang; the memory that they may still write to is never freed. */
+void moe_row_table_close(moe_row_table **table);
+
+/* Requests rows that are not there. A hint: rows beyond the free slots are not requested. */
+void moe_row_table_want(moe_row_table *table, const uint64_t *rows, size_t n);
+/* Finds a row's bytes, valid until the next call of either function; waits if they are still being
+ * read. is_cancelled: may be NULL. MOE_ERR_IO, with the row and the reason; MOE_ERR_CANCELLED.
+ * A row that failed is read again when it is next wanted. */
+int moe_row_table_take(moe_row_table *table, uint64_t row, const uint8_t **bytes,
+                       bool (*is_cancelled)(void *user), void *user, moe_error *err);
+void moe_row_table_get_stats(moe_row_table *table, moe_row_table_stats *stats);
+
+#endif

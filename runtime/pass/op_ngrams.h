@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* A table of n-grams (runtime/model/ngram_table.h) in a pass. */
+#ifndef MOE_PASS_OP_NGRAMS_H
+#define MOE_PASS_OP_NGRAMS_H
+
+#include "runtime/pass/pass.h"
+
+#define MOE_NGRAM_TENSOR "per_layer_token_embd.weight"
+
+/* Stores the rows' tokens, and requests what they read of the table. Nothing happens in models
+ * without one. */
+void moe_ngrams_begin(const moe_runner *runner, const moe_pass *pass);
+
+#endif
