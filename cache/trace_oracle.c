@@ -4,8 +4,8 @@
  *    | u32 time | u64 id | u32 size | i64 index of the id's next access, -1: none |
  *
  * In files written here, time is the pass and id is layer * n_expert + expert. Rows of a pass are
- * merged, as a cache sees them. When a file is read, a pass ends where ids stop rising, whatever
- * the time says. */
+ * merged, as a cache sees them. When a file is read, a pass ends where the time changes, and where
+ * ids stop rising. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -107,7 +107,8 @@ typedef struct oracle_reader {
     uint16_t *ids; /* [n_expert] of the layer being read */
     uint32_t n_ids;
     uint32_t layer;
-    int64_t last_id; /* -1 at the beginning of a pass */
+    int64_t last_id; /* -1 before the first record */
+    uint32_t last_time;
 } oracle_reader;
 
 /* Ends the layer being read, and skips the empty ones before `layer`. */
@@ -122,10 +123,10 @@ static int go_to_layer(oracle_reader *reader, uint32_t layer)
     return status;
 }
 
-static int add_record(oracle_reader *reader, uint64_t id)
+static int add_record(oracle_reader *reader, uint64_t id, uint32_t time)
 {
     int status = MOE_OK;
-    if ((int64_t)id <= reader->last_id || reader->last_id < 0) {
+    if ((int64_t)id <= reader->last_id || reader->last_id < 0 || time != reader->last_time) {
         if (reader->last_id >= 0) {
             status = go_to_layer(reader, reader->trace->n_layer);
         }
@@ -139,6 +140,7 @@ static int add_record(oracle_reader *reader, uint64_t id)
     }
     reader->ids[reader->n_ids++] = (uint16_t)(id % reader->trace->n_expert);
     reader->last_id = (int64_t)id;
+    reader->last_time = time;
     return status;
 }
 
@@ -158,7 +160,7 @@ static int read_records(oracle_reader *reader, FILE *file, moe_error *err)
                             " is not one of %u layers of %u experts",
                             path, index, id, reader->trace->n_layer, reader->trace->n_expert);
         }
-        status = add_record(reader, id);
+        status = add_record(reader, id, (uint32_t)get_le(record, 4));
         index++;
     }
     if (status == MOE_OK && reader->last_id >= 0) {

@@ -337,6 +337,26 @@ static void test_oracle_keeps_accesses(void **state)
     moe_trace_close(&trace);
 }
 
+/* Passes of one layer and one expert: ids that rise from pass to pass do not join them. */
+static void test_oracle_keeps_passes(void **state)
+{
+    const fixture *f = *state;
+    static const char text[] = "{\"layers\": [[1]]}\n{\"layers\": [[2]]}\n{\"layers\": [[2, 3]]}\n"
+                               "{\"layers\": [[0]]}\n";
+    moe_trace *trace = NULL;
+    moe_trace *again = NULL;
+    write_file(f, text, sizeof text - 1);
+    assert_int_equal(open_as(&trace, f, MOE_TRACE_JSONL, 1, 4, NULL), MOE_OK);
+    assert_int_equal(trace->n_passes, 4);
+    assert_int_equal(moe_trace_save(trace, f->path, MOE_TRACE_ORACLE_GENERAL, 0, NULL), MOE_OK);
+    assert_int_equal(open_as(&again, f, MOE_TRACE_ORACLE_GENERAL, 1, 4, NULL), MOE_OK);
+    assert_int_equal(again->n_passes, 4);
+    assert_memory_equal(again->start, trace->start, 5 * sizeof *again->start);
+    assert_memory_equal(again->ids, trace->ids, 5 * sizeof *again->ids);
+    moe_trace_close(&again);
+    moe_trace_close(&trace);
+}
+
 static void test_oracle_by_hand(void **state)
 {
     const fixture *f = *state;
@@ -397,6 +417,7 @@ int main(void)
         cmocka_unit_test(test_refused_options),
         cmocka_unit_test(test_jsonl_keeps_all),
         cmocka_unit_test(test_oracle_keeps_accesses),
+        cmocka_unit_test(test_oracle_keeps_passes),
         cmocka_unit_test(test_oracle_by_hand),
         cmocka_unit_test(test_writer_errors),
     };
