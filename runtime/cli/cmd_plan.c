@@ -236,6 +236,11 @@ static int expect_speed(moe_engine_options *engine_options, const cli_options *o
                        .estimate = {.struct_size = sizeof e->estimate}};
     cli_progress progress;
     int status = MOE_OK;
+    if (options->measure && options->model_is_header) {
+        return cli_fail(CLI_EXIT_USAGE,
+                        "plan: --measure reads the model's experts, which are not downloaded: give "
+                        "the drive's speed with --disk GB/S");
+    }
     if (options->measure) {
         cli_progress_start(&progress, options, "measuring");
         cli_engine_show(engine_options, &progress);

@@ -14,5 +14,9 @@ int cmd_verify(const cli_options *options);
 int cmd_plan(const cli_options *options);
 int cmd_inspect(const cli_options *options);
 int cmd_devices(const cli_options *options);
+int cmd_pull(const cli_options *options);
+int cmd_list(const cli_options *options);
+int cmd_show(const cli_options *options);
+int cmd_rm(const cli_options *options);
 
 #endif

@@ -12,6 +12,7 @@
 #include "cli_options.h"
 #include "cli_progress.h"
 #include "commands.h"
+#include "hub_model.h"
 
 /* Finds the command that the arguments name, and how many words it took. */
 static const cli_command *find_command(int argc, char *const *argv, int *n_words)
@@ -79,17 +80,31 @@ static const struct {
     {CLI_VERIFY, cmd_verify},
     {CLI_INSPECT, cmd_inspect},
     {CLI_DEVICES, cmd_devices},
+    {CLI_PULL, cmd_pull},
+    {CLI_LIST, cmd_list},
+    {CLI_SHOW, cmd_show},
+    {CLI_REMOVE, cmd_rm},
     {CLI_SIMULATE, cmd_simulate},
     {CLI_ANALYZE, cmd_analyze},
 };
 
-static int run_command(unsigned command, const cli_options *options)
+#define OF_NAMES   (CLI_PULL | CLI_SHOW | CLI_REMOVE)                    /* take the name itself */
+#define OF_HEADERS (CLI_PLAN | CLI_INSPECT | CLI_DEVICES | CLI_TOKENIZE) /* read no weights */
+
+static int run_command(unsigned command, cli_options *options)
 {
     size_t i = 0;
     while (runs[i].command != command) {
         i++;
     }
-    return runs[i].run(options);
+    if (options->hub_model == NULL || (command & OF_NAMES) != 0) {
+        return runs[i].run(options);
+    }
+    hub_model model;
+    int code = hub_model_take(&model, options, (command & OF_HEADERS) != 0);
+    code = code == CLI_EXIT_OK ? runs[i].run(options) : code;
+    hub_model_release(&model);
+    return code;
 }
 
 /* Returns the exit status of the process, after checking that everything printed has been written.

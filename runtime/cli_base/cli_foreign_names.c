@@ -15,7 +15,7 @@
 #define TLS      "there is no TLS: put a proxy in front"
 #define THREADS  "-t sets the one team of threads; taskset(1) chooses its cores"
 #define TEXT     "only text is read"
-#define FETCH    "nothing is downloaded: fetch the file, and give it with -m"
+#define FETCH    "only files of a hub are downloaded, by -hf OWNER/REPO[:QUANT]"
 #define TURNS    "the chat template marks the turns: --chat-template"
 #define LENGTH   "--draft-max, and --length-control decides below it"
 
@@ -48,7 +48,10 @@ const cli_foreign_row cli_foreign_rows[] = {
      "a full context ends the text; -c is its length"},
     {{"--no-context-shift"}, NULL, FOREIGN_HOLDS, NULL, NULL, "a full context ends the text"},
     {{"--prompt-cache"}, "*", FOREIGN_NOT, NULL, NULL, "/save and /load of a conversation"},
-    {{"-hf", "-hfr", "--hf-repo"}, "*", FOREIGN_NOT, NULL, NULL, FETCH},
+    {{"-hfr"}, "*", FOREIGN_IS, "-hf", NULL, NULL},
+    {{"-hff", "--hf-file"}, "*", FOREIGN_NOT, NULL, NULL, "-hf OWNER/REPO:FILE.gguf names a file"},
+    {{"-hft", "--hf-token"}, "*", FOREIGN_NOT, NULL, NULL,
+     "other users would see it: the environment's HF_TOKEN has it"},
     {{"-mu", "--model-url"}, "*", FOREIGN_NOT, NULL, NULL, FETCH},
     {{"--mmproj", "--image", "--audio"}, "*", FOREIGN_NOT, NULL, NULL, TEXT},
     {{"--lora", "--lora-scaled", "--control-vector"}, "*", FOREIGN_NOT, NULL, NULL,

@@ -23,6 +23,9 @@
 /* clang-format off */
 const cli_option_rule cli_option_rules[] = {
     /* Input. */
+    {RULE_EXCLUDES, ~0u, "-m", "-hf", NULL, NULL, "they are two models: give one"},
+    {RULE_NEEDS, ~(unsigned)CLI_SHOW, "--offline", "-hf", NULL, NULL,
+     "only a model that is given by its name is downloaded"},
     {RULE_EXCLUDES, TAKES_TEXT, "-p", "-f", NULL, NULL, "they are two prompts: give one"},
     {RULE_EXCLUDES, CLI_LOGITS, "--tokens", "-p -f", NULL, NULL,
      "ids stand instead of a text: give one"},
@@ -40,8 +43,8 @@ const cli_option_rule cli_option_rules[] = {
     {RULE_EXCLUDES, CLI_RUN, "-st", "--raw", NULL, NULL, "a raw prompt has no turns"},
     {RULE_NEEDS, CLI_SERVE, "--cache-dir-size", "--cache-dir", NULL, NULL,
      "it is the limit of that folder"},
-    {RULE_NEEDS, CLI_VERIFY, "--calibration --checksums --model-copy --io --io-timeout", "-m", NULL,
-     NULL, "kept prompts have a checksum each"},
+    {RULE_NEEDS, CLI_VERIFY, "--calibration --checksums --model-copy --io --io-timeout",
+     "-m -hf", NULL, NULL, "kept prompts have a checksum each"},
     {RULE_EXCLUDES, CLI_SERVE, "--api-key", "--api-key-file", NULL, NULL,
      "give the keys in one place"},
     {RULE_EXCLUDES, CLI_RUN, "--grammar", "--json-schema", NULL, NULL, "give one"},
@@ -50,7 +53,7 @@ const cli_option_rule cli_option_rules[] = {
     {RULE_EXCLUDES, SWEEPS_MODEL, "-s", "-f", NULL, NULL, "the seed is of a random prompt"},
     {RULE_EXCLUDES, CLI_BENCH_DECODE, "-s", "--tokens-from!=greedy|sampled|random", NULL, NULL,
      "the file has all tokens, the prompt's too"},
-    {RULE_EXCLUDES, CLI_BENCH_IO, "-m", "--file", NULL, NULL, "they are two files to read"},
+    {RULE_EXCLUDES, CLI_BENCH_IO, "-m -hf", "--file", NULL, NULL, "they are two files to read"},
     {RULE_EXCLUDES, CLI_INSPECT, "--program", "--json --all", NULL, NULL,
      "a program is printed alone, as text"},
 

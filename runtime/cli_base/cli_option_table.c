@@ -3,9 +3,12 @@
 
 #include <string.h>
 
-#define AT(field)    offsetof(cli_options, field)
-#define RUNS         (CLI_RUN | CLI_LOGITS | CLI_PERPLEXITY | CLI_BENCH_DECODE)
-#define ENGINE       (RUNS | CLI_PLAN | CLI_CALIBRATE | CLI_CONFIG | CLI_SERVE)
+#define AT(field) offsetof(cli_options, field)
+#define RUNS      (CLI_RUN | CLI_LOGITS | CLI_PERPLEXITY | CLI_BENCH_DECODE)
+#define ENGINE    (RUNS | CLI_PLAN | CLI_CALIBRATE | CLI_CONFIG | CLI_SERVE)
+#define MODEL                                                                                      \
+    ((ENGINE & ~CLI_CONFIG) | SWEEPS | CLI_VERIFY | CLI_TOKENIZE | CLI_INSPECT | CLI_DEVICES |     \
+     CLI_BENCH_SPECULATE)
 #define TAKES_TEXT   (CLI_RUN | CLI_TOKENIZE | CLI_LOGITS)
 #define SWEEPS       (CLI_BENCH_IO | CLI_BENCH_CACHE | CLI_BENCH_OFFLOAD)
 #define SWEEPS_MODEL (CLI_BENCH_CACHE | CLI_BENCH_OFFLOAD)
@@ -18,8 +21,18 @@
 const cli_option_row cli_option_rows[] = {
     {{"-m", "--model"}, "FILE", "model: a GGUF file (of a split one: any part)",
      .offset = AT(model), .kind = OPTION_TEXT,
-     .commands = (ENGINE & ~CLI_CONFIG) | SWEEPS | CLI_VERIFY | CLI_TOKENIZE | CLI_INSPECT |
-                 CLI_DEVICES | CLI_BENCH_SPECULATE, .subject = SUBJECT_INPUT, .everyday = true},
+     .commands = MODEL, .subject = SUBJECT_INPUT, .everyday = true},
+    {{"-hf", "--hf-repo"}, "OWNER/REPO[:QUANT]", "model: by its name on huggingface.co, which is "
+     "downloaded unless the cache has it; or OWNER/REPO:FILE.gguf (default QUANT: Q4_K_M, else the "
+     "first file)", .offset = AT(hub_model), .kind = OPTION_TEXT,
+     .commands = MODEL | CLI_PULL | CLI_REMOVE | CLI_SHOW, .subject = SUBJECT_INPUT,
+     .everyday = true},
+    {{"--offline"}, NULL, "do not ask the hub for a model that the cache lacks",
+     .offset = AT(offline), .kind = OPTION_FLAG, .commands = MODEL | CLI_SHOW,
+     .subject = SUBJECT_INPUT},
+    {{"--dry-run"}, NULL, "download the header alone; print the files, their sizes, and the plan "
+     "of running them here", .offset = AT(dry_run), .kind = OPTION_FLAG, .commands = CLI_PULL,
+     .subject = SUBJECT_INPUT, .everyday = true},
     {{"-p", "--prompt"}, "TEXT", "the prompt", .offset = AT(prompt), .kind = OPTION_TEXT,
      .commands = TAKES_TEXT, .subject = SUBJECT_INPUT, .everyday = true},
     {{"-p", "--prompt-tokens"}, "N", "prompt tokens of each sequence (default 512)",
@@ -404,10 +417,11 @@ const cli_option_row cli_option_rows[] = {
     {{"--json"}, NULL, "the result as one JSON object on stdout", .offset = AT(json),
      .kind = OPTION_FLAG,
      .commands = CLI_TOKENIZE | CLI_PERPLEXITY | CLI_BENCH_DECODE | CLI_INSPECT | CLI_DEVICES |
-                 CLI_PLAN | TRACES | SWEEPS | CLI_BENCH_SPECULATE | CLI_VERIFY,
-     .subject = SUBJECT_RESULTS, .everyday = true},
+                 CLI_PLAN | TRACES | SWEEPS | CLI_BENCH_SPECULATE | CLI_VERIFY | CLI_LIST |
+                 CLI_SHOW, .subject = SUBJECT_RESULTS, .everyday = true},
     {{"--quiet"}, NULL, "no statistics, notes or progress on stderr", .offset = AT(quiet),
-     .kind = OPTION_FLAG, .commands = RUNS | CLI_CALIBRATE | CLI_VERIFY | CLI_SERVE,
+     .kind = OPTION_FLAG,
+     .commands = RUNS | CLI_CALIBRATE | CLI_VERIFY | CLI_SERVE | CLI_PULL | CLI_REMOVE,
      .subject = SUBJECT_RESULTS, .everyday = true},
     {{"--trace"}, "FILE", "routing trace: JSON lines, or NAME.oracleGeneral of libCacheSim",
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = TRACES,

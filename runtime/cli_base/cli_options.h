@@ -32,7 +32,11 @@ enum {
     CLI_ANALYZE = 1 << 17,
     CLI_CONFIG = 1 << 18, /* one of bench speculate's --configs */
     CLI_VERIFY = 1 << 19,
-    CLI_SERVE = 1 << 20
+    CLI_SERVE = 1 << 20,
+    CLI_PULL = 1 << 21,
+    CLI_LIST = 1 << 22,
+    CLI_REMOVE = 1 << 23,
+    CLI_SHOW = 1 << 24
 };
 
 enum { CLI_MOST_OPTION_ROWS = 192 };
@@ -58,6 +62,9 @@ typedef struct cli_terminal cli_terminal;
  * the order of the API's enumerations. */
 typedef struct cli_options {
     const char *model;
+    const char *hub_model; /* OWNER/REPO[:QUANT]; NULL: none */
+    bool offline, dry_run;
+    bool model_is_header; /* no option: the model's weights are not here */
     const char *prompt;
     const char *prompt_file;
     const char *tokens; /* logits: ids as text */
@@ -214,7 +221,7 @@ typedef struct cli_command {
     const char *name;
     const char *word; /* a second word ("bench decode"), or NULL */
     unsigned bit;
-    bool needs_model;
+    bool needs_model; /* -m, or -hf */
     const char *summary;
     const char *details; /* printed under the options of --help; may be NULL */
 } cli_command;

@@ -364,6 +364,12 @@ static int unknown_option(const char *name, const char *title, bool known)
                     title);
 }
 
+/* Whether the model's name may stand without -hf. */
+static bool takes_name(const cli_command *command)
+{
+    return (command->bit & (CLI_PULL | CLI_REMOVE | CLI_SHOW)) != 0;
+}
+
 bool cli_options_parse(cli_options *options, const cli_command *command, int argc,
                        char *const *argv, int *exit_code)
 {
@@ -371,10 +377,12 @@ bool cli_options_parse(cli_options *options, const cli_command *command, int arg
     if (!cli_options_apply(options, command, argc, argv, exit_code)) {
         return false;
     }
-    if (command->needs_model && options->model == NULL) {
+    if (command->needs_model && options->model == NULL && options->hub_model == NULL) {
         char title[64];
         cli_command_title(command, title, sizeof title);
-        *exit_code = cli_fail(CLI_EXIT_USAGE, "%s: say which model: -m FILE", title);
+        *exit_code = cli_fail(CLI_EXIT_USAGE, "%s: say which model: %s", title,
+                              takes_name(command) ? "OWNER/REPO[:QUANT]"
+                                                  : "-m FILE, or -hf OWNER/REPO[:QUANT]");
     }
     return *exit_code == CLI_EXIT_OK;
 }
@@ -393,6 +401,10 @@ bool cli_options_apply(cli_options *options, const cli_command *command, int arg
         if (all || strcmp(name, "-h") == 0 || strcmp(name, "--help") == 0) {
             cli_print_command_help(command, all);
             return false;
+        }
+        if (name[0] != '-' && takes_name(command) && options->hub_model == NULL) {
+            *exit_code = store(find_row("-hf", command->bit, &known), "-hf", options, name);
+            continue;
         }
         if (name[0] != '-') {
             *exit_code = cli_fail(CLI_EXIT_USAGE,

@@ -58,9 +58,14 @@ static void show(cli_progress *progress, double fraction, const char *behind)
 
 void cli_progress_show(cli_progress *progress, double fraction)
 {
+    cli_progress_show_words(progress, fraction, "");
+}
+
+void cli_progress_show_words(cli_progress *progress, double fraction, const char *behind)
+{
     progress->fraction = fraction;
     if (is_due(progress)) {
-        show(progress, fraction, "");
+        show(progress, fraction, behind);
     }
 }
 

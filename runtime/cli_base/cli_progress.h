@@ -41,6 +41,8 @@ struct cli_terminal {
 
 void cli_progress_start(cli_progress *progress, const cli_options *options, const char *label);
 void cli_progress_show(cli_progress *progress, double fraction);
+/* Likewise, with words behind the bar. */
+void cli_progress_show_words(cli_progress *progress, double fraction, const char *behind);
 /* Shows the layers and bytes of a running pass, on the line of the work in progress, if there is
  * one. */
 void cli_progress_pass(const moe_pass_progress *pass, void *terminal);

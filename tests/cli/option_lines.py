@@ -37,6 +37,10 @@ BASE = {
     "verify": {"-m": "model.gguf"},
     "inspect": {"-m": "model.gguf"},
     "devices": {},
+    "pull": {"-hf": "me/demo"},
+    "show": {"-hf": "me/demo"},
+    "rm": {"-hf": "me/demo"},
+    "list": {},
     "simulate": {"--trace": "trace.jsonl", "--policy": "lru,lfru"},
     "analyze": {"--trace": "trace.jsonl"},
 }

@@ -16,6 +16,7 @@ static const struct {
     const char *values; /* with bars between */
 } values_of_names[] = {
     {"--model", ~0u, "model.gguf"},
+    {"--hf-repo", ~0u, "me/demo"},
     {"--prompt", ~0u, "once upon a time"},
     {"--prompt-tokens", ~0u, "5"},
     {"--file", CLI_BENCH_IO, "model.gguf"},

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* Downloads one file by ranges, over several connections at a time. */
+#ifndef HUB_DOWNLOAD_H
+#define HUB_DOWNLOAD_H
+
+#include "cli_progress.h"
+#include "hub_cache.h"
+#include "hub_http.h"
+
+/* Where a file of a repository is, and what the hub says of it. */
+typedef struct hub_place {
+    char url[HUB_URL_SIZE];
+    bool ranges; /* the server gives parts of a file */
+} hub_place;
+
+/* Bytes of all files together, for the line of progress. */
+typedef struct hub_meter {
+    cli_progress *progress;
+    uint64_t all;
+    uint64_t before; /* of files that are whole */
+    uint64_t begun_ns;
+    uint64_t begun_bytes; /* that were there then */
+    uint64_t last_ns;     /* of the speed's last sample */
+    uint64_t last_bytes;
+    double bytes_per_s;
+} hub_meter;
+
+/* Finds the file, and checks that the hub's facts of it agree; fills in its sum. Exit codes. */
+int hub_locate(hub_http *http, const char *repo, const char *commit, hub_file *file,
+               hub_place *place);
+/* Makes the file's blob in the cache. The caller holds its lock. */
+int hub_download(hub_http *http, const hub_cache *cache, const char *commit, const char *repo,
+                 hub_file *file, hub_meter *meter);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* Requests to a hub, by libcurl: one address that follows redirects with care, tries again what may
+ * succeed later, and says in words what failed. */
+#ifndef HUB_HTTP_H
+#define HUB_HTTP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <curl/curl.h>
+
+#include "cli_buffer.h"
+#include "cli_options.h"
+#include "hub_names.h"
+
+enum { HUB_URL_SIZE = 8192 };
+
+typedef struct hub_http {
+    CURL *curl; /* of requests one by one; it keeps the connection */
+    char endpoint[512];
+    char authorization[1024]; /* a header; "": none */
+    long seconds;             /* without a byte, until a connection is given up */
+    unsigned tries;           /* of a request */
+} hub_http;
+
+/* What the last answer of a chain of redirects was, and what the hub said on the way there. */
+typedef struct hub_answer {
+    long status;
+    cli_buffer body;
+    bool whole;                        /* false: the body has more than was asked for */
+    char url[HUB_URL_SIZE];            /* that answered */
+    char commit[HUB_COMMIT_SIZE];      /* X-Repo-Commit; "": none */
+    char sum[HUB_SUM_SIZE];            /* X-Linked-Etag, or ETag; "": none that is a checksum */
+    bool linked;                       /* sum and size are of X-Linked- headers */
+    uint64_t size;                     /* of the whole file; 0: not known */
+    uint64_t from, to;                 /* of the range that came */
+    uint64_t total;                    /* of the file, as the range has it; 0: no range came */
+    unsigned retry_after;              /* seconds; 0: not said */
+    char hub_error[64];                /* X-Error-Code */
+    char reason[CURL_ERROR_SIZE + 64]; /* why there is no answer; "": there is one */
+} hub_answer;
+
+/* Exit codes here and below. Close it also after an error. */
+int hub_http_open(hub_http *http);
+void hub_http_close(hub_http *http);
+
+/* Gets what is at the address, at most so many bytes of it. range: "0-99"; NULL: everything.
+ * Tries again after time-outs, lost connections, 429 and 5xx. `what` names the thing in errors.
+ * Free answer->body. */
+int hub_http_get(hub_http *http, const char *url, const char *range, size_t most, const char *what,
+                 hub_answer *answer);
+
+/* Whether a request that ended so may succeed when it is tried again. */
+bool hub_http_is_passing(const hub_answer *answer);
+/* Prints why the request failed; returns an exit code. */
+int hub_http_fail(const hub_http *http, const hub_answer *answer, const char *what);
+/* Waits before the try after this one: as long as the hub wants, else longer each time. False:
+ * interrupted, or the hub wants more than a few minutes. */
+bool hub_http_wait(const hub_answer *answer, unsigned tried);
+
+/* Sets what all requests to this address have in common: protocols, time-outs, and the token if the
+ * address is the hub's own. Free *headers after the request. False: memory is short. */
+bool hub_http_prepare(const hub_http *http, CURL *curl, const char *url,
+                      struct curl_slist **headers);
+/* Takes one header line of an answer. */
+void hub_answer_take_header(hub_answer *answer, const char *line, size_t size);
+
+#endif

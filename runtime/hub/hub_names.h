@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* Names of models on a hub, and which files of a repository they mean. Names of files come from the
+ * hub, so they are checked before they become paths. */
+#ifndef HUB_NAMES_H
+#define HUB_NAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { HUB_REPO_SIZE = 200, HUB_QUANT_SIZE = 256, HUB_COMMIT_SIZE = 41, HUB_SUM_SIZE = 65 };
+
+/* "owner/repo:quant" */
+typedef struct hub_name {
+    char repo[HUB_REPO_SIZE];
+    char quant[HUB_QUANT_SIZE]; /* "Q4_K_M", or a file's path, which ends in ".gguf"; "": none */
+} hub_name;
+
+typedef struct hub_file {
+    char *path; /* in the repository */
+    uint64_t size;
+    char sum[HUB_SUM_SIZE]; /* SHA-256 in hexadecimal digits; "": not known */
+} hub_file;
+
+typedef struct hub_files {
+    hub_file *list;
+    size_t n;
+    char commit[HUB_COMMIT_SIZE];
+} hub_files;
+
+/* An exit code. */
+int hub_name_parse(hub_name *name, const char *text);
+
+/* Whether the path stays below the folder that it is put into, and can be printed. */
+bool hub_path_is_safe(const char *path);
+bool hub_is_hex(const char *text, size_t size);
+
+/* Adds a copy. False: memory is short. */
+bool hub_files_add(hub_files *files, const char *path, uint64_t size, const char *sum);
+void hub_files_free(hub_files *files);
+
+/* Copies the files of the model that the name means, parts of a split one in their order. Without a
+ * quant: Q4_K_M, or the first model. An empty result: there is none, or parts are missing. False:
+ * memory is short. */
+bool hub_files_choose(hub_files *chosen, const hub_files *all, const hub_name *name);
+/* "Q4_K_M, Q8_0": quants of the models among the files; cut short where the buffer ends. */
+void hub_files_quants(const hub_files *files, char *out, size_t size);
+/* The models among the files, one after the other: the index of the next one's first file at or
+ * after `from`; files->n: none. */
+size_t hub_files_next_model(const hub_files *files, size_t from);
+/* What to write behind the repository's name to mean the model of this file: its quant, or its
+ * path. */
+void hub_quant_of(const char *path, char out[HUB_QUANT_SIZE]);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* A build without libcurl or libcrypto. */
+#include "hub_net.h"
+
+static int fail(const hub_name *name)
+{
+    return cli_fail(CLI_EXIT_FAILURE,
+                    "%s is not in the cache, and this build downloads nothing: build it with "
+                    "libcurl and libcrypto (Debian: libcurl4-openssl-dev, libssl-dev), or fetch "
+                    "the file and give it with -m",
+                    name->repo);
+}
+
+int hub_net_files(const hub_name *name, hub_files *chosen)
+{
+    (void)chosen;
+    return fail(name);
+}
+
+int hub_net_pull(const hub_name *name, const hub_cache *cache, const cli_options *options,
+                 hub_files *chosen, uint64_t *bytes)
+{
+    (void)cache, (void)options, (void)chosen, (void)bytes;
+    return fail(name);
+}
+
+int hub_net_headers(const hub_name *name, const hub_cache *cache, hub_files *chosen, char *folder,
+                    size_t size)
+{
+    (void)cache, (void)chosen, (void)folder, (void)size;
+    return fail(name);
+}
