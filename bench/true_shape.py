@@ -5,7 +5,7 @@
     python3 true_shape.py SHAPE OUT [--parts N] [--experts-type Q4_K] [--type Q6_K]
                           [--layers N] [--vocabulary N] [--random]
 
-Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2, qwen3.5-35b, qwen3-next-80b, gpt-oss-20b, hy4, glm-5.3-flash. The header is whole (metadata, a vocabulary of the
+Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2, qwen3.5-35b, qwen3-next-80b, gpt-oss-20b, hy4, glm-5.3-flash, qwen3.8-flash-next. The header is whole (metadata, a vocabulary of the
 model's size with as many merges, every tensor), and the file has the size of the real one, but its
 weights are holes, which read as zeros and take no disk: 580 GB of Kimi-K2 take 110 MB of it.
 
@@ -31,10 +31,10 @@ import random
 import struct
 
 UINT32, FLOAT32, BOOL, STRING, ARRAY = 4, 6, 7, 8, 9
-INT32 = 5
+INT32, UINT64 = 5, 10
 F32 = 0
 TYPES = {"F32": (0, 1, 4), "Q8_0": (8, 32, 34), "Q2_K": (10, 256, 84), "Q4_K": (12, 256, 144),
-         "Q6_K": (14, 256, 210), "MXFP4": (39, 32, 17)}
+         "Q6_K": (14, 256, 210), "MXFP4": (39, 32, 17), "Q5_1": (7, 32, 24), "IQ4_NL": (20, 32, 18)}
 ALIGNMENT = 32
 COLUMNS = 32        # of embeddings and routers that are not zero
 
@@ -42,6 +42,14 @@ COLUMNS = 32        # of embeddings and routers that are not zero
 DELTA = dict(heads=32, key_heads=16, dim=128, kernel=4, interval=4)
 DELTA_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 16, "ssm.time_step_rank": 32,
               "ssm.inner_size": 4096, "full_attention_interval": 4}
+
+# A table of n-grams: 16 ranges of rows, one for each head.
+RANGES = [20_000_003 + 2 * i for i in range(16)]
+TABLE = dict(row=160, rows=320_001_536, kernel=4)
+TABLE_KEYS = {"ple.layers": [1], "ple.ngram_size": 3, "ple.heads_per_ngram": 8, "ple.conv_kernel": 4,
+              "ple.eos_token_id": 248044, "embedding_length_per_layer_input": 160,
+              "ple.layer_multipliers": [23703573157769, 20109073645365, 8052911324071],
+              "ple.head_offsets": [sum(RANGES[:i]) for i in range(16)], "ple.head_vocab_sizes": RANGES}
 
 INDEX_KEYS = {"attention.indexer.key_length": 128, "attention.indexer.top_k": 2048, "expert_gating_func": 2,
               "expert_weights_norm": True, "expert_shared_count": 1}
@@ -105,6 +113,17 @@ SHAPES = {
                            "kda.gate_lower_bound": -5.0, "ssm.conv_kernel": 4, "hyper_connection.count": 4,
                            "hyper_connection.sinkhorn_iterations": 20, "hyper_connection.epsilon": 1e-6,
                            "attention.head_count_kv": [int(i % 4 == 3) for i in range(45)]}),
+    "qwen3.8-flash-next": dict(
+        arch="qwen4exp", layers=48, embd=2560, vocab=248320, context=262144, pre="qwen35",
+        ff=0, dense=0, experts=512, used=10, ff_exp=640, shared=640, heads=24, kv_heads=2, head=256, rot=64,
+        qk_norm=True, shared_gate=True, delta=DELTA | dict(heads=48), streams=4, rank=320, table=TABLE,
+        index=dict(heads=4, dim=128, pool=4),
+        keys=DELTA_KEYS | TABLE_KEYS | {
+            "rope.freq_base": 1e7, "rope.dimension_sections": [11, 11, 10, 0], "expert_shared_feed_forward_length": 640,
+            "ssm.time_step_rank": 48, "ssm.inner_size": 6144, "hyper_connection.count": 4,
+            "hyper_connection.low_rank": 320, "attention.indexer.head_count": 4,
+            "attention.indexer.key_length": 128, "attention.indexer.top_k": 2048,
+            "attention.compress_ratios": [4 * (i % 4 == 3) for i in range(48)]}),
 }
 
 
@@ -122,6 +141,8 @@ def value_of(value) -> bytes:
         return struct.pack("<If", FLOAT32, value)
     if isinstance(value, str):
         return struct.pack("<I", STRING) + text(value)
+    if value and isinstance(value[0], int) and max(value) >= 1 << 24:
+        return struct.pack(f"<IIQ{len(value)}Q", ARRAY, UINT64, len(value), *value)
     if value and isinstance(value[0], int):
         return struct.pack(f"<IIQ{len(value)}i", ARRAY, INT32, len(value), *value)
     return struct.pack("<IIQ", ARRAY, STRING, len(value)) + b"".join(text(v) for v in value)
@@ -159,7 +180,7 @@ class Shape:
         self.__dict__.update(dict(kv_heads=1, q_rank=0, kv_rank=0, qk_norm=False, qk_norm_full=False,
                                   qkv_bias=False, bias=False, ffn_norm="ffn_norm", shared_gate=False,
                                   delta=None, sinks=False, streams=0, mixed=False, gated=False, index=None,
-                                  kda=0) | SHAPES[name])
+                                  kda=0, rank=0, table=None) | SHAPES[name])
         self.name, self.experts_type, self.type = name, options.experts_type, options.type
         self.layers = options.layers or self.layers
         self.vocab = options.vocabulary or self.vocab
@@ -173,11 +194,13 @@ class Shape:
         a = self.arch
         keys = {"general.architecture": a, "general.name": self.name, "general.alignment": ALIGNMENT,
                 f"{a}.block_count": self.layers, f"{a}.context_length": self.context,
-                f"{a}.embedding_length": self.embd, f"{a}.feed_forward_length": self.ff,
+                f"{a}.embedding_length": self.embd,
                 f"{a}.attention.head_count": self.heads,
                 f"{a}.attention.layer_norm_rms_epsilon": 1e-6, f"{a}.vocab_size": self.vocab,
                 f"{a}.expert_count": self.experts, f"{a}.expert_used_count": self.used,
                 f"{a}.expert_feed_forward_length": self.ff_exp, f"{a}.rope.dimension_count": self.rot}
+        if self.ff:
+            keys[f"{a}.feed_forward_length"] = self.ff
         if self.dense:
             keys[f"{a}.leading_dense_block_count"] = self.dense
         if self.kv_rank:
@@ -197,6 +220,8 @@ class Shape:
                        "tokenizer.ggml.eos_token_id": self.vocab - 1}
 
     def add(self, name: str, *dims: int, kind: str | None = None) -> None:
+        if kind == self.experts_type and dims[0] % TYPES[kind][1] != 0:
+            kind = "Q5_1"   # experts whose rows are no whole blocks of that type
         kind = kind or (self.type if dims[0] % TYPES[self.type][1] == 0 else "Q8_0")
         self.tensors.append((name, dims, "F32" if len(dims) == 1 else kind))
 
@@ -224,6 +249,8 @@ class Shape:
             if part != "v" and (self.qk_norm or self.qk_norm_full):
                 self.add(f"{at}attn_{part}_norm.weight", self.head * (heads if self.qk_norm_full else 1))
         self.add(at + "attn_output.weight", self.heads * self.head, self.embd)
+        if self.index:
+            self.list_means(at + "indexer.", **self.index)
         if self.sinks:
             self.add(at + "attn_output.bias", self.embd)
             self.add(at + "attn_sinks.weight", self.heads)
@@ -240,6 +267,28 @@ class Shape:
         if pool > 1:
             self.add(at + "kpool_gate.weight", self.embd, dim)
             self.add(at + "kpool_ape.weight", dim, pool, kind="F32")
+
+    def list_means(self, at: str, heads: int, dim: int, pool: int) -> None:
+        self.add(at + "q_proj.weight", self.embd, heads * dim)
+        self.add(at + "k_proj.weight", self.embd, dim)
+        self.add(at + "q_norm.weight", dim)
+        self.add(at + "k_norm.weight", dim)
+
+    def list_gated_streams(self, at: str, writes: bool) -> None:
+        wide = self.streams * self.embd
+        self.add(at + "_norm.weight", wide)
+        self.add(at + "_down.weight", wide, self.rank)
+        self.add(at + "_up.weight", self.rank, wide)
+        if writes:
+            self.add(at + "_inject.weight", wide, self.streams)
+
+    def list_table(self, at: str) -> None:
+        wide = self.streams * self.embd
+        self.add(at + "key.weight", self.embd, wide)
+        self.add(at + "value.weight", self.embd, self.embd)
+        for part in ("key", "query", "conv"):
+            self.add(f"{at}norm_{part}.weight", wide)
+        self.add(at + "conv1d.weight", self.table["kernel"], wide, kind="F32")
 
     def list_channels(self, at: str) -> None:
         inner = self.heads * self.kda
@@ -267,7 +316,7 @@ class Shape:
         inner, channels = d["heads"] * d["dim"], (d["heads"] + 2 * d["key_heads"]) * d["dim"]
         self.add(at + "attn_qkv.weight", self.embd, channels)
         self.add(at + "attn_gate.weight", self.embd, inner)
-        if self.arch == "qwen35moe":
+        if self.arch in ("qwen35moe", "qwen4exp"):
             self.add(at + "ssm_beta.weight", self.embd, d["heads"])
             self.add(at + "ssm_alpha.weight", self.embd, d["heads"])
         else:
@@ -280,22 +329,33 @@ class Shape:
 
     def list_tensors(self) -> None:
         self.add("token_embd.weight", self.embd, self.vocab, kind="Q8_0")
-        self.add("output_norm.weight", self.embd)
+        if self.rank:
+            self.list_gated_streams("output_hc", False)
+        else:
+            self.add("output_norm.weight", self.embd)
         self.add("output.weight", self.embd, self.vocab)
-        if self.streams and not self.mixed:
+        if self.streams and not self.mixed and not self.rank:
             self.list_streams("output_hc", 1)
+        if self.table:
+            self.add("per_layer_token_embd.weight", self.table["row"], self.table["rows"], kind="IQ4_NL")
+            self.list_table("blk.1.ple_")
         for i in range(self.layers):
             at = f"blk.{i}."
-            self.add(at + "attn_norm.weight", self.embd)
+            if not self.rank:
+                self.add(at + "attn_norm.weight", self.embd)
             for part in ("attn", "ffn") if self.streams else ():
-                self.list_streams(f"{at}hc_{part}", 3 if self.mixed else 2)
+                if self.rank:
+                    self.list_gated_streams(f"{at}hc_{part}", True)
+                else:
+                    self.list_streams(f"{at}hc_{part}", 3 if self.mixed else 2)
             if self.delta and (i + 1) % self.delta["interval"] != 0:
                 self.list_delta(at)
             elif self.kda and i % 4 != 3:
                 self.list_channels(at)
             else:
                 self.list_attention(at)
-            self.add(at + self.ffn_norm + ".weight", self.embd)
+            if not self.rank:
+                self.add(at + self.ffn_norm + ".weight", self.embd)
             if i < self.dense:
                 for part in ("gate", "up", "down"):
                     self.add(f"{at}ffn_{part}.weight", *self.part(part, self.ff))

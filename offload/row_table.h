@@ -32,9 +32,9 @@ typedef struct moe_row_table_options {
 } moe_row_table_options;
 
 typedef struct moe_row_table_stats {
-    uint64_t n_taken;  /* rows that passes read */
-    uint64_t n_read;   /* ... of them, rows that were read from the disk */
-    uint64_t n_waited; /* ... rows that a pass had to wait for */
+    uint64_t n_taken;  /* rows that passes took */
+    uint64_t n_waited; /* ... of them, rows that a pass had to wait for */
+    uint64_t n_read;   /* rows that were read from the disk, some in vain */
     uint64_t wait_ns;
     uint64_t bytes_read; /* from the disk: aligned supersets, retries */
     uint64_t n_failed;   /* rows that could not be read */

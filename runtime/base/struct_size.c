@@ -42,7 +42,7 @@
 
 WHOLE(engine_options, model_path, user);
 WHOLE(lossy_options, budget_order, quality_share);
-WHOLE(lab_options, kernels, read_in_place);
+WHOLE(lab_options, kernels, row_slots);
 WITH_RESERVED(session_options, sampling);
 WITH_RESERVED(sampling, seed);
 WHOLE(chat_options, messages, now);
@@ -54,9 +54,9 @@ WITH_RESERVED(trace_open_options, path);
 WHOLE(trace_generator, n_expert_used, seed);
 WHOLE(simulation, policy, lookahead_recall_wrong);
 WHOLE(engine_info, architecture, memory);
-WHOLE(engine_stats, passes, open_weights_bytes);
+WHOLE(engine_stats, passes, rows_failed);
 WITH_RESERVED(memory_plan, budget);
-WHOLE(file_summary, gguf_version, attention_window);
+WHOLE(file_summary, gguf_version, row_bytes);
 WITH_RESERVED(file_tensor, name);
 WHOLE(storage_speed, bytes_per_s, how);
 WHOLE(speed_rates, disk_bytes_per_s, compute_s_per_token);

@@ -182,6 +182,12 @@ static int print_json(const moe_engine_info *info, const moe_engine_stats *stats
     cli_json_u64(object, "expert_failures", stats->expert_failures);
     cli_json_u64(object, "expert_timeouts", stats->expert_timeouts);
     cli_json_u64(object, "policy_faults", stats->policy_faults);
+    cli_json_u64(object, "rows_taken", stats->rows_taken);
+    cli_json_u64(object, "rows_waited", stats->rows_waited);
+    cli_json_real(object, "rows_wait_seconds", cli_seconds(stats->rows_wait_ns));
+    cli_json_u64(object, "rows_read", stats->rows_read);
+    cli_json_u64(object, "rows_bytes_disk", stats->rows_bytes_disk);
+    cli_json_u64(object, "rows_failed", stats->rows_failed);
     put_speculation_json(object, &stats->speculation);
     cli_json_put(object, "lossy", json_object_new_boolean(stats->lossy.picks > 0));
     cli_json_put(object, "lossy_on", json_object_new_boolean(stats->lossy.on));
@@ -203,6 +209,9 @@ static void print_faults(const moe_engine_stats *stats)
                 "disk: %" PRIu64 " reads made again, %" PRIu64 " experts not read, %" PRIu64
                 " waits timed out\n",
                 stats->disk_retries, stats->expert_failures, stats->expert_timeouts);
+    }
+    if (stats->rows_failed > 0) {
+        fprintf(stderr, "row table: %" PRIu64 " rows not read\n", stats->rows_failed);
     }
     if (stats->policy_faults > 0) {
         fprintf(stderr, "policy: %" PRIu64 " nominations that could not be evicted\n",
@@ -331,6 +340,14 @@ static void print_text(const moe_engine_info *info, const moe_engine_stats *stat
             " read-aheads used; %.2f s waited\n",
             stats->expert_slots, info->policy, stats->expert_evictions, stats->prefetches_used,
             stats->prefetches, cli_seconds(stats->expert_wait_ns));
+    if (stats->rows_taken > 0) {
+        fprintf(stderr,
+                "row table: %" PRIu64 " rows, %" PRIu64 " read (%s); %" PRIu64
+                " waited for, %.2f s\n",
+                stats->rows_taken, stats->rows_read,
+                cli_format_bytes(read_bytes, stats->rows_bytes_disk), stats->rows_waited,
+                cli_seconds(stats->rows_wait_ns));
+    }
     print_faults(stats);
     print_tiers(info, stats);
     print_speculation(&stats->speculation);

@@ -97,6 +97,11 @@ static void print_geometry(const moe_file_summary *s)
     }
     printf("; all %s; resident weights %s\n", cli_format_bytes(a, s->expert_bytes),
            cli_format_bytes(b, s->resident_bytes));
+    if (s->row_table_bytes > 0) {
+        printf("row table:    %s, of which a token reads %" PRIu64 " rows of %" PRIu64
+               " bytes from the disk\n",
+               cli_format_bytes(a, s->row_table_bytes), s->token_rows, s->row_bytes);
+    }
     printf("attention:    %u heads, %u for keys and values; KV cache %s a token (f16)", s->n_head,
            s->n_head_kv, cli_format_bytes(a, s->kv_bytes_per_token_f16));
     if (s->kv_windowed_per_token_f16 > 0) {
@@ -299,6 +304,9 @@ static void put_geometry_json(struct json_object *object, const moe_file_summary
     cli_json_u64(object, "state_bytes", s->state_bytes);
     cli_json_u64(object, "kv_windowed_per_token_f16", s->kv_windowed_per_token_f16);
     cli_json_u64(object, "attention_window", s->attention_window);
+    cli_json_u64(object, "row_table_bytes", s->row_table_bytes);
+    cli_json_u64(object, "token_rows", s->token_rows);
+    cli_json_u64(object, "row_bytes", s->row_bytes);
 }
 
 static int print_json(const moe_file *file, const cli_options *options, char *value,

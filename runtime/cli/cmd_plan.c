@@ -85,6 +85,12 @@ static void print_table(const moe_memory_plan *plan, bool fits)
     print_session_rows(plan);
     print_session_state(plan);
     print_row("scratch", plan->scratch, "");
+    if (plan->row_table > 0) {
+        char size[CLI_FORMAT_SIZE], note[96];
+        snprintf(note, sizeof note, "part of it, of a table of %s that stays on disk",
+                 cli_format_bytes(size, plan->row_table));
+        print_row("  rows", plan->row_cache, note);
+    }
     if (fits) {
         print_slots("expert cache", plan->expert_cache, plan->expert_slots, plan->experts);
         if (plan->low_bit_slots > 0) {
@@ -281,6 +287,8 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
         cli_json_u64(object, "sessions_slots", plan->sessions_slots);
     }
     cli_json_u64(object, "scratch_bytes", plan->scratch);
+    cli_json_u64(object, "row_cache_bytes", plan->row_cache);
+    cli_json_u64(object, "row_table_bytes", plan->row_table);
     cli_json_u64(object, "floor_bytes", plan->floor);
     cli_json_u64(object, "expert_cache_bytes", plan->expert_cache);
     cli_json_u64(object, "expert_slots", plan->expert_slots);

@@ -390,6 +390,7 @@ static void count(const moe_engine *engine, moe_engine_stats *stats)
     moe_lossy_get_stats(engine->lossy, &stats->lossy);
     stats->lossy.output_error = moe_budget_exact_error(engine->budget_exact);
     moe_engine_count_low_bit(engine, stats);
+    moe_engine_count_rows(engine, stats);
 }
 
 int moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)

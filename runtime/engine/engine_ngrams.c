@@ -7,16 +7,33 @@
 #define LEAST_SLOTS 65536u
 
 /* Two passes' rows at least, so that a pass's own are not overwritten before it takes them. */
-static uint32_t n_slots(const moe_engine *engine)
+static uint32_t n_slots(const moe_engine *engine, const moe_engine_options *o)
 {
+    if (o->lab->row_slots > 0) {
+        return o->lab->row_slots < UINT32_MAX ? (uint32_t)o->lab->row_slots : UINT32_MAX;
+    }
     const uint32_t least = 2 * engine->prefill_chunk * engine->config.ngrams.n_heads;
     return least > LEAST_SLOTS ? least : LEAST_SLOTS;
 }
 
-uint64_t moe_engine_ngram_bytes(const moe_engine *engine)
+uint64_t moe_engine_ngram_bytes(const moe_engine *engine, const moe_engine_options *o)
 {
     const moe_tensor_ref *tensor = &engine->map.ngrams;
-    return tensor->size > 0 ? moe_row_table_bytes(tensor, n_slots(engine)) : 0;
+    return tensor->size > 0 ? moe_row_table_bytes(tensor, n_slots(engine, o)) : 0;
+}
+
+void moe_engine_count_rows(const moe_engine *engine, moe_engine_stats *stats)
+{
+    moe_row_table_stats rows = {0};
+    if (engine->runner.ngrams != NULL) {
+        moe_row_table_get_stats(engine->runner.ngrams, &rows);
+    }
+    stats->rows_taken = rows.n_taken;
+    stats->rows_waited = rows.n_waited;
+    stats->rows_wait_ns = rows.wait_ns;
+    stats->rows_read = rows.n_read;
+    stats->rows_bytes_disk = rows.bytes_read;
+    stats->rows_failed = rows.n_failed;
 }
 
 int moe_engine_open_ngrams(moe_engine *engine, const moe_engine_options *o, moe_error *err)
@@ -25,7 +42,7 @@ int moe_engine_open_ngrams(moe_engine *engine, const moe_engine_options *o, moe_
     const moe_row_table_options options = {.gguf = engine->gguf,
                                            .tensor = tensor,
                                            .name = MOE_NGRAM_TENSOR,
-                                           .n_slots = n_slots(engine),
+                                           .n_slots = n_slots(engine, o),
                                            .io = o->io,
                                            .buffered_io = o->buffered_io,
                                            .io_timeout_ns = (uint64_t)(o->io_timeout * 1e9),

@@ -351,9 +351,10 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .limit_bytes = moe_memory_limit(),
         .resident_bytes = moe_weights_bytes(c, &engine->map) + head_bytes,
         .state_bytes = moe_state_pool_session_bytes(&engine->states),
+        .row_cache_bytes = moe_engine_ngram_bytes(engine, o),
         .scratch_bytes =
             moe_pass_buffers_host_bytes(&engine->program, engine->prefill_chunk) + RESERVE_BYTES +
-            moe_engine_ngram_bytes(engine) +
+            moe_engine_ngram_bytes(engine, o) +
             moe_pass_buffers_host_bytes(&engine->program, piece_rows) +
             (engine->draft_head != NULL
                  ? moe_draft_head_scratch_bytes(engine->draft_head, engine->prefill_chunk)

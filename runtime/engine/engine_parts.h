@@ -37,7 +37,8 @@ int moe_engine_open_device(moe_engine *engine, const moe_engine_options *options
  * loads it, for open_memory. */
 int moe_engine_open_head(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 /* Bytes that rows of a table of n-grams take in memory; 0: the model has none. */
-uint64_t moe_engine_ngram_bytes(const moe_engine *engine);
+uint64_t moe_engine_ngram_bytes(const moe_engine *engine, const moe_engine_options *o);
+void moe_engine_count_rows(const moe_engine *engine, moe_engine_stats *stats);
 int moe_engine_open_ngrams(moe_engine *engine, const moe_engine_options *o, moe_error *err);
 int moe_engine_load_head(moe_engine *engine, moe_error *err);
 /* engine_low_bit.c: open_low_bit() opens the file of low-bit copies that the options ask for, if

@@ -450,6 +450,8 @@ int moe_memory_plan_make(const moe_plan_input *in, moe_memory_plan *plan, moe_er
         .layer_states = in->state_bytes,
         .kv_windowed = moe_kv_session_bytes(&in->kv, in->context, true),
         .scratch = in->scratch_bytes,
+        .row_cache = in->row_cache_bytes,
+        .row_table = in->map->ngrams.size,
         .expert_bytes = in->map->expert_bytes,
         .context = in->context,
         .session_state = in->session_bytes,

@@ -23,6 +23,7 @@ typedef struct moe_plan_input {
     moe_kv_sizes kv;
     uint64_t state_bytes;          /* of one session: states of recurrent layers */
     uint64_t session_bytes;        /* RAM of one session with a full context, without KV cache */
+    uint64_t row_cache_bytes;      /* part of scratch_bytes: rows of a table that stays on disk */
     uint64_t scratch_bytes;        /* on the host */
     uint64_t device_scratch_bytes; /* on the device; on the CPU that is the host */
     moe_expert_slot_sizes slots;

@@ -111,6 +111,8 @@ static void summarize_kv(moe_file_summary *summary, const moe_model_config *conf
 {
     for (uint32_t l = 0; l < config->n_layer; l++) {
         const moe_layer_kind *layer = &config->layers[l];
+        summary->kv_bytes_per_token_f16 += 2 * layer->side_dim;
+        summary->kv_bytes_per_token_f16 += layer->keeps_tokens ? sizeof(int32_t) : 0;
         if (!moe_mixer_has_heads(layer->mixer)) {
             continue;
         }
@@ -138,7 +140,10 @@ static void summarize_states(moe_file_summary *summary, const moe_model_config *
     uint32_t n = moe_count_mixers(config, MOE_MIXER_RECURRENT);
     summary->recurrence = n > 0 ? names[config->recurrence.kind] : "";
     summary->n_layer_recurrent = n;
-    summary->state_bytes = n * moe_recurrence_state_floats(&config->recurrence) * sizeof(float);
+    const uint64_t tail =
+        moe_ngram_tail_floats(&config->ngrams, config->n_streams * config->n_embd);
+    summary->state_bytes =
+        (n * moe_recurrence_state_floats(&config->recurrence) + tail) * sizeof(float);
 }
 
 static void summarize_model(moe_file_summary *summary, const moe_model_config *config,
@@ -162,6 +167,11 @@ static void summarize_model(moe_file_summary *summary, const moe_model_config *c
     summarize_kv(summary, config);
     summarize_experts(summary, config, map);
     summarize_states(summary, config);
+    if (map->ngrams.size > 0) {
+        summary->row_table_bytes = map->ngrams.size;
+        summary->token_rows = config->ngrams.n_heads;
+        summary->row_bytes = moe_dtype_row_bytes(map->ngrams.type, map->ngrams.n_in);
+    }
 }
 
 /* Checks everything that opening an engine checks without reading weights. The only failure is

@@ -47,6 +47,9 @@ def check_shape(command, script, work, shape, parts, least_gb):
     check(4096 <= fitted["context"] < fitted["context_most"], f"a context that fits: {fitted}")
     check(fitted["kv_cache_bytes"] * 3 <= fitted["expert_cache_bytes"] or fitted["context"] == 4096,
           f"experts keep their part: {fitted}")
+    tables = {"qwen3.8-flash-next": 26.8}   # GiB of rows, which stay on disk
+    check(abs(fitted["row_table_bytes"] / GIB - tables.get(shape, 0)) < 0.1, f"the table's bytes: {fitted}")
+    check(fitted["resident_bytes"] < 14 * GIB, f"and they are not resident: {fitted}")
     with_more = plan(command, model, "--host-memory", "24G", "--overcommit-memory")
     check(with_more["context"] > fitted["context"], "more memory, a longer context")
     for f in files:
@@ -69,6 +72,7 @@ def main():
         check_shape(command, script, work, "kimi-k2", 1, 560)
         check_shape(command, script, work, "minimax-m2", 9, 120)
         check_shape(command, script, work, "glm-5.3-flash", 1, 170)
+        check_shape(command, script, work, "qwen3.8-flash-next", 3, 105)
         check_run(command, script, work)
 
 

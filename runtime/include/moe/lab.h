@@ -128,6 +128,7 @@ typedef struct moe_lab_options {
      * options.host_compute: off: always; on: never; auto: while reading a token's bytes takes less
      * time than the round trips of its layers. The text does not change. */
     moe_switch read_in_place;
+    uint64_t row_slots; /* rows of a table on disk that are kept in memory; 0: 65,536, or more */
 } moe_lab_options;
 
 MOE_API void moe_lab_options_init_sized(moe_lab_options *options, size_t struct_size);

@@ -78,6 +78,10 @@ typedef struct moe_file_summary {
      * widest window. */
     uint64_t kv_windowed_per_token_f16;
     uint64_t attention_window;
+    /* A table whose rows are read from disk as tokens need them: its bytes, which are neither in
+     * resident_bytes nor in expert_bytes, and how many rows of how many bytes a token reads. */
+    uint64_t row_table_bytes;
+    uint64_t token_rows, row_bytes;
 } moe_file_summary;
 
 /* Reads the header. Fails when the disk does not answer for 30 s, as does moe_file_fingerprint().

@@ -68,7 +68,9 @@ typedef struct moe_memory_plan {
     uint64_t cards;             /* that the device consists of; without memory of its own 0 */
     uint64_t card_cache[8];     /* of expert_cache, on each card */
     uint64_t panel_rows;        /* of a prompt, that read each missing expert once; 0: no panels */
-    uint64_t reserved[8];       /* 0 */
+    uint64_t row_cache;         /* part of scratch: rows of a table that stays on disk; */
+    uint64_t row_table;         /* its bytes there; 0: the model has none */
+    uint64_t reserved[6];       /* 0 */
 } moe_memory_plan;
 
 #endif

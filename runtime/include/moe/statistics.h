@@ -161,6 +161,11 @@ typedef struct moe_engine_stats {
     uint64_t open_memory_ns;
     uint64_t open_weights_ns;
     uint64_t open_weights_bytes;
+    /* Rows of a table that stays on disk: those that passes took; of them those that a pass had to
+     * wait for, and how long; all that were read, some ahead of need, and their bytes from the
+     * disk; those that could not be read. 0 for models without such a table. */
+    uint64_t rows_taken, rows_waited, rows_wait_ns;
+    uint64_t rows_read, rows_bytes_disk, rows_failed;
 } moe_engine_stats;
 
 #endif

@@ -139,7 +139,9 @@ class moe_memory_plan(Structure):
         ("cards", c_uint64),
         ("card_cache", c_uint64 * 8),
         ("panel_rows", c_uint64),
-        ("reserved", c_uint64 * 8),
+        ("row_cache", c_uint64),
+        ("row_table", c_uint64),
+        ("reserved", c_uint64 * 6),
     ]
 
 
@@ -271,6 +273,12 @@ class moe_engine_stats(Structure):
         ("open_memory_ns", c_uint64),
         ("open_weights_ns", c_uint64),
         ("open_weights_bytes", c_uint64),
+        ("rows_taken", c_uint64),
+        ("rows_waited", c_uint64),
+        ("rows_wait_ns", c_uint64),
+        ("rows_read", c_uint64),
+        ("rows_bytes_disk", c_uint64),
+        ("rows_failed", c_uint64),
     ]
 
 
