@@ -102,8 +102,11 @@ static int examine(moe_byte_source *source, moe_error *err)
         return moe_fail(err, MOE_ERR_IO, "cannot stat: %s", strerror(errno));
     }
     if (!S_ISREG(about.st_mode) && !S_ISBLK(about.st_mode)) {
-        return moe_fail(err, MOE_ERR_IO, "is %s, not a file",
-                        S_ISDIR(about.st_mode) ? "a directory" : "a pipe or device");
+        return moe_fail(err, MOE_ERR_IO, "is %s",
+                        S_ISDIR(about.st_mode)
+                            ? "a directory, not a file (of a folder of safetensors llama.cpp's "
+                              "convert_hf_to_gguf.py makes one)"
+                            : "a pipe or device, not a file");
     }
     off_t end = S_ISREG(about.st_mode) ? about.st_size : lseek(source->fd, 0, SEEK_END);
     if (end < 0) {

@@ -15,6 +15,7 @@
 #include <moe/calibrate.h>
 #include <moe/files.h>
 
+#include "cli_chat_set.h"
 #include "cli_engine.h"
 #include "cli_format.h"
 #include "cli_generate.h"
@@ -25,8 +26,10 @@
 
 typedef struct conversation {
     moe_engine *engine;
-    cli_options options;  /* those given, as /think has changed them */
-    moe_grammar *grammar; /* of every answer; NULL: none */
+    cli_options options;    /* those given, as /think, /system and /set have changed them */
+    cli_chat_values values; /* of /set */
+    char *system_text;      /* of /system; NULL: that of --system */
+    moe_grammar *grammar;   /* of every answer; NULL: none */
     moe_session_options session_options;
     moe_session *session;
     uint64_t load_ns;
@@ -191,6 +194,26 @@ static int read_messages(struct json_object **messages, const char *name, const 
                     path);
 }
 
+static const char *text_of(struct json_object *message, const char *key)
+{
+    const char *text = json_object_get_string(json_object_object_get(message, key));
+    return text == NULL ? "" : text;
+}
+
+/* What was said, questions behind "> ". */
+static void print_transcript(const conversation *c)
+{
+    for (size_t i = 0; i < json_object_array_length(c->messages); i++) {
+        struct json_object *message = json_object_array_get_idx(c->messages, i);
+        const char *role = text_of(message, "role");
+        fprintf(stderr, "%s%s\n",
+                strcmp(role, "user") == 0     ? "> "
+                : strcmp(role, "system") == 0 ? "system: "
+                                              : "",
+                text_of(message, "content"));
+    }
+}
+
 static int load(conversation *c, const char *path)
 {
     moe_error err = {""};
@@ -219,6 +242,9 @@ static int load(conversation *c, const char *path)
     json_object_put(c->messages);
     c->messages = messages;
     fprintf(stderr, "loaded %zu tokens from %s\n", moe_session_n_tokens(loaded), path);
+    if (!c->options.quiet && !c->options.json) {
+        print_transcript(c);
+    }
     return CLI_EXIT_OK;
 }
 
@@ -244,25 +270,140 @@ static int command_reset(conversation *c, const char *argument)
     return reset(c);
 }
 
+/* The index of the last question; that of no message if there is none. */
+static size_t last_question(const conversation *c)
+{
+    size_t n = json_object_array_length(c->messages);
+    for (size_t i = n; i-- > 0;) {
+        if (strcmp(text_of(json_object_array_get_idx(c->messages, i), "role"), "user") == 0) {
+            return i;
+        }
+    }
+    return n;
+}
+
 /* Removes the last question and everything after it. */
 static int command_undo(conversation *c, const char *argument)
 {
     (void)argument;
-    size_t n = json_object_array_length(c->messages);
-    while (n > 0) {
-        struct json_object *message = json_object_array_get_idx(c->messages, --n);
-        struct json_object *role = json_object_object_get(message, "role");
-        const char *name = json_object_get_string(role);
-        if (name != NULL && strcmp(name, "user") == 0) {
-            const char *text = json_object_get_string(json_object_object_get(message, "content"));
-            int size = text == NULL ? 0 : (int)strcspn(text, "\n");
-            fprintf(stderr, "took back: %.*s%s\n", size > 60 ? 60 : size, text == NULL ? "" : text,
-                    text != NULL && (size > 60 || text[size] != '\0') ? "..." : "");
-            forget_messages(c, n);
-            return CLI_EXIT_OK;
+    size_t n = last_question(c);
+    if (n == json_object_array_length(c->messages)) {
+        return cli_fail(CLI_EXIT_USAGE, "/undo: nothing has been said that could be taken back");
+    }
+    const char *text = text_of(json_object_array_get_idx(c->messages, n), "content");
+    int size = (int)strcspn(text, "\n");
+    fprintf(stderr, "took back: %.*s%s\n", size > 60 ? 60 : size, text,
+            size > 60 || text[size] != '\0' ? "..." : "");
+    forget_messages(c, n);
+    return CLI_EXIT_OK;
+}
+
+static int set_sampling(conversation *c)
+{
+    moe_error err = {""};
+    int status = moe_session_set_sampling(c->session, &c->session_options.sampling, &err);
+    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+}
+
+/* Answers the last question anew; the sampler's generator goes on, so the answer is another one. */
+static int command_regen(conversation *c, const char *argument)
+{
+    (void)argument;
+    size_t n = last_question(c);
+    if (n == json_object_array_length(c->messages)) {
+        return cli_fail(CLI_EXIT_USAGE, "/regen: nothing has been asked");
+    }
+    char *question = strdup(text_of(json_object_array_get_idx(c->messages, n), "content"));
+    if (question == NULL) {
+        return cli_fail(CLI_EXIT_FAILURE, "out of memory for the question");
+    }
+    forget_messages(c, n);
+    int code = say(c, question);
+    free(question);
+    return code;
+}
+
+static int command_read(conversation *c, const char *path)
+{
+    cli_buffer text = {NULL, 0, 0};
+    int code = cli_read_file(&text, path);
+    if (code == CLI_EXIT_OK && (text.size == 0 || strlen(text.data) != text.size)) {
+        code = cli_fail(CLI_EXIT_FAILURE, "/read: %s is empty or has a NUL byte", path);
+    }
+    code = code == CLI_EXIT_OK ? say(c, text.data) : code;
+    cli_buffer_free(&text);
+    return code;
+}
+
+static int command_set(conversation *c, const char *argument)
+{
+    uint32_t seed = c->session_options.sampling.seed;
+    int code = cli_chat_set(&c->options, &c->values, argument);
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
+    cli_session_options(&c->session_options, &c->options);
+    if (c->options.seed < 0) {
+        c->session_options.sampling.seed = seed; /* the one that was drawn */
+    }
+    return set_sampling(c);
+}
+
+/* Renders what the next question will be rendered with, so that errors come at once. */
+static int check_rendering(conversation *c)
+{
+    size_t keep = json_object_array_length(c->messages);
+    moe_chat_prompt *prompt = NULL;
+    int code = add_message(c, "user", "?", NULL);
+    if (code == CLI_EXIT_OK) {
+        code = cli_render_messages(&prompt, c->engine, &c->options, &c->chat_template, c->messages,
+                                   false);
+    }
+    moe_chat_prompt_close(&prompt);
+    forget_messages(c, keep);
+    return code;
+}
+
+/* Copies the messages, with another system message. NULL: memory is short. */
+static struct json_object *with_system(struct json_object *messages, const char *text)
+{
+    struct json_object *all = json_object_new_array();
+    bool whole = all != NULL && cli_add_message(all, "system", text, NULL);
+    for (size_t i = 0; whole && i < json_object_array_length(messages); i++) {
+        struct json_object *message = json_object_array_get_idx(messages, i);
+        if (i > 0 || strcmp(text_of(message, "role"), "system") != 0) {
+            whole = json_object_array_add(all, json_object_get(message)) == 0;
         }
     }
-    return cli_fail(CLI_EXIT_USAGE, "/undo: nothing has been said that could be taken back");
+    if (!whole) {
+        json_object_put(all);
+    }
+    return whole ? all : NULL;
+}
+
+static int command_system(conversation *c, const char *argument)
+{
+    struct json_object *before = c->messages;
+    struct json_object *messages = with_system(before, argument);
+    char *text = strdup(argument);
+    int code = messages == NULL || text == NULL
+                   ? cli_fail(CLI_EXIT_FAILURE, "out of memory for the conversation")
+                   : CLI_EXIT_OK;
+    if (code == CLI_EXIT_OK) {
+        c->messages = messages;
+        code = check_rendering(c);
+    }
+    if (code != CLI_EXIT_OK) {
+        c->messages = before;
+        json_object_put(messages);
+        free(text);
+        return code;
+    }
+    json_object_put(before);
+    free(c->system_text);
+    c->system_text = text;
+    c->options.system_text = text;
+    return CLI_EXIT_OK;
 }
 
 /* Reports at once if the template has no such switch, and not only at the next question. */
@@ -270,20 +411,12 @@ static int command_think(conversation *c, const char *argument)
 {
     static const char *const words[] = {"auto", "on", "off"};
     unsigned before = c->options.think;
-    size_t keep = json_object_array_length(c->messages);
-    moe_chat_prompt *prompt = NULL;
     for (unsigned i = 0; i < 3; i++) {
         if (strcmp(argument, words[i]) != 0) {
             continue;
         }
         c->options.think = i;
-        int code = add_message(c, "user", "?", NULL);
-        if (code == CLI_EXIT_OK) {
-            code = cli_render_messages(&prompt, c->engine, &c->options, &c->chat_template,
-                                       c->messages, false);
-        }
-        moe_chat_prompt_close(&prompt);
-        forget_messages(c, keep);
+        int code = check_rendering(c);
         c->options.think = code == CLI_EXIT_OK ? i : before;
         return code;
     }
@@ -313,10 +446,15 @@ static const struct {
     const char *name;
     const char *argument; /* NULL: takes no argument */
     int (*run)(conversation *c, const char *argument);
-    const char *help;
+    const char *help; /* NULL: not listed */
 } chat_commands[] = {
-    {"/reset", NULL, command_reset, "forget the conversation"},
+    {"/reset", NULL, command_reset, "forget the conversation; also /clear"},
+    {"/clear", NULL, command_reset, NULL},
+    {"/regen", NULL, command_regen, "answer the last question anew"},
     {"/undo", NULL, command_undo, "take the last question and its answer back"},
+    {"/read", "FILE", command_read, "say what is in FILE"},
+    {"/system", "TEXT", command_system, "set the system message, from here on"},
+    {"/set", "NAME VALUE", command_set, "set temp, top-k, top-p, min-p, predict, seed, ..."},
     {"/think", "MODE", command_think, "auto, on or off: whether the model reasons first"},
     {"/save", "FILE", save, "keep the conversation in FILE"},
     {"/load", "FILE", load, "go on with the conversation in FILE"},
@@ -333,9 +471,11 @@ static int command_help(conversation *c, const char *argument)
     (void)c;
     (void)argument;
     for (size_t i = 0; i < N_CHAT_COMMANDS; i++) {
-        fprintf(stderr, "%-7s%-6s%s\n", chat_commands[i].name,
-                chat_commands[i].argument == NULL ? "" : chat_commands[i].argument,
-                chat_commands[i].help);
+        if (chat_commands[i].help != NULL) {
+            fprintf(stderr, "%-8s%-11s%s\n", chat_commands[i].name,
+                    chat_commands[i].argument == NULL ? "" : chat_commands[i].argument,
+                    chat_commands[i].help);
+        }
     }
     fputs(
         "Ctrl-C stops an answer, twice it leaves. A blank before / makes it a message.\n"
@@ -461,5 +601,6 @@ int cli_chat(moe_engine *engine, const cli_options *options, uint64_t load_ns)
     cli_answer_free(&c.total);
     moe_grammar_close(&c.grammar);
     moe_session_close(&c.session);
+    free(c.system_text);
     return code;
 }

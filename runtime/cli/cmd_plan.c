@@ -260,6 +260,93 @@ static int expect_speed(moe_engine_options *engine_options, const cli_options *o
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
+/* ---- What would be faster ---- */
+
+#define MEMORY_STEP (UINT64_C(8) << 30)
+
+/* What one thing more would give. */
+typedef struct advice {
+    /* Tokens/s with a copy of the model on a drive as fast as this one; 0: nothing is read, or the
+     * drive's speed is not known. */
+    double second_drive;
+    uint64_t bytes;     /* more memory; 0: it would not help */
+    uint64_t in_memory; /* experts, with these bytes */
+    double more_memory; /* tokens/s with them; 0: nothing is read, and computing is not measured */
+} advice;
+
+static double speed_of(const moe_memory_plan *plan, const moe_speed_rates *rates)
+{
+    moe_speed_estimate estimate = {.struct_size = sizeof estimate};
+    moe_plan_speed(plan, rates, &estimate);
+    return estimate.tokens_per_s;
+}
+
+/* Finds the least of 8, 16, 32... GiB more with which all experts are in memory; or what four times
+ * the memory would give. */
+static void advise_memory(advice *a, moe_engine_options *engine_options,
+                          const moe_memory_plan *plan, const moe_speed_rates *rates)
+{
+    moe_memory_plan more = {.struct_size = sizeof more};
+    for (uint64_t bytes = MEMORY_STEP; more.experts_in_memory < plan->experts &&
+                                       (bytes == MEMORY_STEP || bytes <= 3 * plan->budget);
+         bytes *= 2) {
+        engine_options->host_memory = plan->budget + bytes;
+        engine_options->overcommit_memory = true;
+        if (moe_plan_memory(engine_options, &more, NULL) != MOE_OK ||
+            more.experts_in_memory <= plan->experts_in_memory) {
+            return;
+        }
+        a->bytes = bytes;
+        a->in_memory = more.experts_in_memory;
+        a->more_memory = speed_of(&more, rates);
+    }
+}
+
+/* Only the drive's time can be saved so: advises nothing while that is not known. */
+static advice advise(const moe_engine_options *engine_options, const moe_memory_plan *plan,
+                     const expectation *e)
+{
+    advice a = {0};
+    moe_speed_rates two_drives = e->rates;
+    moe_engine_options changed = *engine_options;
+    changed.progress = NULL; /* of measuring, which has ended */
+    changed.pass_progress = NULL;
+    if (e->estimate.disk_bytes > 0 && e->rates.disk_bytes_per_s > 0) {
+        two_drives.disk_bytes_per_s *= 2;
+        a.second_drive = speed_of(plan, &two_drives);
+        advise_memory(&a, &changed, plan, &e->rates);
+    }
+    return a;
+}
+
+static void print_advice(const advice *a, const moe_memory_plan *plan)
+{
+    char more[CLI_FORMAT_SIZE], words[CLI_FORMAT_SIZE + 8], speed[32];
+    if (a->second_drive > 0) {
+        printf("%-20s%8.2f t/s  as fast as this one, with a copy of the model (--model-copy)\n",
+               "a second drive", a->second_drive);
+    }
+    if (a->bytes > 0) {
+        snprintf(words, sizeof words, "%s more", cli_format_bytes(more, a->bytes));
+        snprintf(speed, sizeof speed, "%.2f t/s", a->more_memory);
+        printf("%-20s%12s  %" PRIu64 " of %" PRIu64 " experts in memory%s\n", words,
+               a->more_memory > 0 ? speed : "", a->in_memory, plan->experts,
+               a->more_memory > 0 ? "" : ": the drive is not waited for");
+    }
+}
+
+static void put_advice(struct json_object *object, const advice *a)
+{
+    if (a->second_drive > 0) {
+        cli_json_real(object, "second_drive_tokens_per_s", a->second_drive);
+    }
+    if (a->bytes > 0) {
+        cli_json_u64(object, "more_memory_bytes", a->bytes);
+        cli_json_u64(object, "more_memory_experts", a->in_memory);
+        cli_json_real(object, "more_memory_tokens_per_s", a->more_memory);
+    }
+}
+
 static void put_cards(struct json_object *object, const moe_memory_plan *plan)
 {
     struct json_object *cards = json_object_new_array();
@@ -269,7 +356,7 @@ static void put_cards(struct json_object *object, const moe_memory_plan *plan)
     cli_json_put(object, "card_cache_bytes", cards);
 }
 
-static int print_json(const moe_memory_plan *plan, bool fits, const expectation *e)
+static int print_json(const moe_memory_plan *plan, bool fits, const expectation *e, const advice *a)
 {
     struct json_object *object = json_object_new_object();
     cli_json_put(object, "fits", json_object_new_boolean(fits));
@@ -304,6 +391,7 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
     cli_json_u64(object, "expert_bytes", plan->expert_bytes);
     if (fits) {
         put_speed(object, e);
+        put_advice(object, a);
     }
     cli_json_u64(object, "total_bytes", plan->total);
     cli_json_u64(object, "context", plan->context);
@@ -426,12 +514,14 @@ int cmd_plan(const cli_options *given)
     if (code != CLI_EXIT_OK) {
         return code;
     }
+    const advice a = fits ? advise(&settings.options, &plan, &expected) : (advice){0};
     if (options->json) {
-        code = print_json(&plan, fits, &expected);
+        code = print_json(&plan, fits, &expected, &a);
     } else {
         (plan.has_device_memory ? print_tiers : print_table)(&plan, fits);
         if (fits) {
             print_speed(&plan, &expected);
+            print_advice(&a, &plan);
         }
     }
     return status == MOE_OK ? code : cli_report(status, &err);

@@ -9,6 +9,7 @@
 #include "bench_commands.h"
 #include "cli_help.h"
 #include "cli_interrupt.h"
+#include "cli_nearest.h"
 #include "cli_options.h"
 #include "cli_progress.h"
 #include "commands.h"
@@ -58,7 +59,13 @@ static int unknown_command(const char *name, const char *word)
         return cli_fail(CLI_EXIT_USAGE, "%s: say which: %s (see 'moe-offload %s --help')", name,
                         words, name);
     }
-    return cli_fail(CLI_EXIT_USAGE, "'%s' is not a command (see 'moe-offload --help')", name);
+    cli_nearest nearest = {.typed = name};
+    for (const cli_command *command = cli_commands; command->name != NULL; command++) {
+        cli_nearest_try(&nearest, command->name);
+    }
+    return cli_fail(CLI_EXIT_USAGE, "'%s' is not a command%s%s (see 'moe-offload --help')", name,
+                    nearest.word != NULL ? "; did you mean " : "",
+                    nearest.word != NULL ? nearest.word : "");
 }
 
 static const struct {

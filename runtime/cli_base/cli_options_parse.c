@@ -13,6 +13,7 @@
 
 #include "cli_foreign_names.h"
 #include "cli_help.h"
+#include "cli_nearest.h"
 #include "cli_option_rules.h"
 #include "cli_option_table.h"
 
@@ -357,8 +358,25 @@ static int store_foreign(cli_options *options, const cli_command *command, const
                                        : store(option, name, options, text);
 }
 
-static int unknown_option(const char *name, const char *title, bool known)
+static int unknown_option(const cli_command *command, const char *name, const char *title,
+                          bool known)
 {
+    cli_nearest nearest = {.typed = name};
+    for (size_t i = 0; !known && i < 2 * cli_n_option_rows; i++) {
+        const cli_option_row *row = &cli_option_rows[i / 2];
+        if ((row->commands & command->bit) != 0 && row->names[i % 2] != NULL) {
+            cli_nearest_try(&nearest, row->names[i % 2]);
+        }
+    }
+    for (const cli_foreign_row *row = cli_foreign_rows; !known && row->names[0] != NULL; row++) {
+        for (size_t i = 0; i < 3 && row->names[i] != NULL && row->kind == FOREIGN_IS; i++) {
+            cli_nearest_try(&nearest, row->names[i]);
+        }
+    }
+    if (nearest.word != NULL) {
+        return cli_fail(CLI_EXIT_USAGE, "%s: %s is not an option; did you mean %s?", title, name,
+                        nearest.word);
+    }
     return cli_fail(CLI_EXIT_USAGE, "%s: %s %s (see 'moe-offload %s --help')", title, name,
                     known ? "is an option of other commands, not of this one" : "is not an option",
                     title);
@@ -407,10 +425,12 @@ bool cli_options_apply(cli_options *options, const cli_command *command, int arg
             continue;
         }
         if (name[0] != '-') {
-            *exit_code = cli_fail(CLI_EXIT_USAGE,
-                                  "%s: unexpected argument '%s' (see 'moe-offload "
-                                  "%s --help')",
-                                  title, name, title);
+            bool is_model = command->needs_model && options->model == NULL;
+            *exit_code =
+                cli_fail(CLI_EXIT_USAGE,
+                         "%s: unexpected argument '%s'%s (see 'moe-offload "
+                         "%s --help')",
+                         title, name, is_model ? ": a model is given by -m or -hf" : "", title);
             break;
         }
         bool takes_value = false;
@@ -421,7 +441,7 @@ bool cli_options_apply(cli_options *options, const cli_command *command, int arg
                     ? cli_fail(CLI_EXIT_USAGE, "%s: %s needs a value", title, name)
                     : store_foreign(options, command, name, takes_value ? argv[++i] : NULL, &kv);
         } else if (row == NULL) {
-            *exit_code = unknown_option(name, title, known);
+            *exit_code = unknown_option(command, name, title, known);
         } else if (row->kind == OPTION_FLAG) {
             *exit_code = store(row, name, options, "");
         } else if (i + 1 >= argc) {

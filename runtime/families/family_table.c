@@ -52,6 +52,53 @@ static int fail_unknown(moe_string_view architecture, moe_error *err)
                     moe_gguf_show(architecture, shown), known, moe_family_count() - n);
 }
 
+static bool is_of_type(const moe_gguf *gguf, const char *type)
+{
+    moe_string_view of = {0};
+    return moe_gguf_get_string(gguf, "general.type", &of, NULL) == MOE_OK && of.data != NULL &&
+           of.size == strlen(type) && memcmp(of.data, type, of.size) == 0;
+}
+
+/* Whether the tensors are those of a dense model. */
+static bool is_dense(const moe_gguf *gguf)
+{
+    static const char experts[] = "_exps";
+    for (size_t i = 0; i < moe_gguf_n_tensors(gguf); i++) {
+        const moe_string_view name = moe_gguf_tensor_at(gguf, i)->name;
+        if (memmem(name.data, name.size, experts, sizeof experts - 1) != NULL) {
+            return false;
+        }
+    }
+    return moe_gguf_find_tensor(gguf, "blk.0.ffn_down.weight") != NULL;
+}
+
+/* Files that belong to a model, or are none of this engine's kind: says what they are. MOE_OK: it
+ * may be a model with experts. */
+static int check_kind(const moe_gguf *gguf, const char *architecture, moe_error *err)
+{
+    if (strcmp(architecture, "clip") == 0 || is_of_type(gguf, "mmproj")) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "this is a projector of images (mmproj), not a model: open the model's own "
+                        "file; only text is read");
+    }
+    if (is_of_type(gguf, "adapter")) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "this is an adapter (LoRA), not a model: merge it into its model's file");
+    }
+    if (strcmp(architecture, "imatrix") == 0 || is_of_type(gguf, "imatrix")) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "this is an importance matrix, for quantising a model, not a model");
+    }
+    if (moe_family_find(architecture) == NULL && moe_missing_family_find(architecture) == NULL &&
+        is_dense(gguf)) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "this '%s' model has no experts, it is dense: only mixture-of-experts "
+                        "models are supported; llama.cpp runs this one",
+                        architecture);
+    }
+    return MOE_OK;
+}
+
 static int find_family(const moe_gguf *gguf, const moe_family **family, moe_error *err)
 {
     char architecture[sizeof((moe_model_config *)NULL)->architecture];
@@ -69,6 +116,7 @@ static int find_family(const moe_gguf *gguf, const moe_family **family, moe_erro
     if (strlen(architecture) != name.size) {
         return fail_unknown(name, err);
     }
+    MOE_TRY(check_kind(gguf, architecture, err));
     *family = moe_family_find(architecture);
     const moe_missing_family *missing = moe_missing_family_find(architecture);
     if (*family == NULL && missing != NULL) {

@@ -136,8 +136,8 @@ void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
     config->n_expert = moe_config_u32(r, "expert_count", 0);
     if (r->status == MOE_OK && config->n_expert == 0) {
         r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
-                             "this '%s' model has no experts (key '%s'): only mixture-of-experts "
-                             "models are supported",
+                             "this '%s' model has no experts (key '%s'), it is dense: only "
+                             "mixture-of-experts models are supported; llama.cpp runs this one",
                              config->architecture, r->key);
     }
     config->n_expert_used = moe_config_need_u32(r, "expert_used_count");

@@ -271,6 +271,11 @@ static int fail_magic(const moe_gguf_cursor *c)
                         "not a GGUF file but, it seems, a Git LFS pointer to one: fetch the file "
                         "itself (git lfs pull)");
     }
+    if (c->n_bytes > 8 && b[8] == '{') { /* the length of a JSON header, and the header */
+        return moe_fail(c->err, MOE_ERR_FORMAT,
+                        "not a GGUF file but one of safetensors: convert the model's folder (by "
+                        "llama.cpp's convert_hf_to_gguf.py), or look for its GGUF files");
+    }
     if (memcmp(b, "FUGG", 4) == 0) {
         return moe_fail(c->err, MOE_ERR_UNSUPPORTED,
                         "big-endian GGUF file: only little-endian files are supported");

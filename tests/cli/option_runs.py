@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-from option_lines import BASE, arguments, fail, failures, judge, lister, prepare, run, small, verbose, whole
+from option_lines import BASE, NOT_RUN, arguments, fail, failures, judge, lister, prepare, run, small, verbose, whole
 
 # Options that may be refused with every value.
 MAY_BE_REFUSED = {"--plot"} if shutil.which("gnuplot") is None else set()
@@ -25,6 +25,8 @@ def listed():
     choices = {}
     for line in out.stdout.splitlines():
         words = line.split("\t")
+        if words[0] == "choice" and words[1] in NOT_RUN:
+            continue
         if words[0] == "choice":
             options = dict(zip(words[2::2], words[3::2]))
             choices.setdefault(words[1], []).append((words[2], options))
