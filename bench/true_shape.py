@@ -3,7 +3,7 @@
 """Makes a sparse file of a large model's true shape: all of its tensors, hardly any of the disk.
 
     python3 true_shape.py SHAPE OUT [--parts N] [--experts-type Q4_K] [--type Q6_K]
-                          [--layers N] [--vocabulary N] [--random]
+                          [--layers N] [--vocabulary N] [--table-rows N] [--random]
 
 Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2, qwen3.5-35b, qwen3-next-80b, gpt-oss-20b, hy4, glm-5.3-flash, qwen3.8-flash-next. The header is whole (metadata, a vocabulary of the
 model's size with as many merges, every tensor), and the file has the size of the real one, but its
@@ -44,12 +44,10 @@ DELTA_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 16
               "ssm.inner_size": 4096, "full_attention_interval": 4}
 
 # A table of n-grams: 16 ranges of rows, one for each head.
-RANGES = [20_000_003 + 2 * i for i in range(16)]
 TABLE = dict(row=160, rows=320_001_536, kernel=4)
 TABLE_KEYS = {"ple.layers": [1], "ple.ngram_size": 3, "ple.heads_per_ngram": 8, "ple.conv_kernel": 4,
-              "ple.eos_token_id": 248044, "embedding_length_per_layer_input": 160,
-              "ple.layer_multipliers": [23703573157769, 20109073645365, 8052911324071],
-              "ple.head_offsets": [sum(RANGES[:i]) for i in range(16)], "ple.head_vocab_sizes": RANGES}
+              "embedding_length_per_layer_input": 160,
+              "ple.layer_multipliers": [23703573157769, 20109073645365, 8052911324071]}
 
 INDEX_KEYS = {"attention.indexer.key_length": 128, "attention.indexer.top_k": 2048, "expert_gating_func": 2,
               "expert_weights_norm": True, "expert_shared_count": 1}
@@ -141,7 +139,7 @@ def value_of(value) -> bytes:
         return struct.pack("<If", FLOAT32, value)
     if isinstance(value, str):
         return struct.pack("<I", STRING) + text(value)
-    if value and isinstance(value[0], int) and max(value) >= 1 << 24:
+    if value and isinstance(value[0], int) and max(value) >= 1 << 31:
         return struct.pack(f"<IIQ{len(value)}Q", ARRAY, UINT64, len(value), *value)
     if value and isinstance(value[0], int):
         return struct.pack(f"<IIQ{len(value)}i", ARRAY, INT32, len(value), *value)
@@ -184,6 +182,8 @@ class Shape:
         self.name, self.experts_type, self.type = name, options.experts_type, options.type
         self.layers = options.layers or self.layers
         self.vocab = options.vocabulary or self.vocab
+        if self.table:
+            self.table = self.table | dict(rows=options.table_rows or self.table["rows"])
         self.dense = min(self.dense, self.layers - 1)
         self.bias = self.bias or self.arch == "deepseek2"
         self.tensors: list[tuple[str, tuple[int, ...], str]] = []
@@ -199,6 +199,10 @@ class Shape:
                 f"{a}.attention.layer_norm_rms_epsilon": 1e-6, f"{a}.vocab_size": self.vocab,
                 f"{a}.expert_count": self.experts, f"{a}.expert_used_count": self.used,
                 f"{a}.expert_feed_forward_length": self.ff_exp, f"{a}.rope.dimension_count": self.rot}
+        if self.table:
+            sizes = [(self.table["rows"] - 1536) // 16 - i for i in range(16)]
+            keys |= {f"{a}.ple.head_offsets": [sum(sizes[:i]) for i in range(16)],
+                     f"{a}.ple.head_vocab_sizes": sizes, f"{a}.ple.eos_token_id": self.vocab - 1}
         if self.ff:
             keys[f"{a}.feed_forward_length"] = self.ff
         if self.dense:
@@ -399,7 +403,7 @@ def fill(file, at: int, name: str, dims: tuple[int, ...], kind: str, rng: random
 
 
 # Of a type's block: where its float16 scales are, and their value.
-SCALES = {"Q8_0": ((0,), 2.7e-4), "Q4_K": ((0, 2), 2e-4), "Q6_K": ((208,), 1.5e-5), "Q2_K": ((80, 82), 2e-3)}
+SCALES = {"IQ4_NL": ((0,), 3e-4), "Q5_1": ((0, 2), 3e-4), "Q8_0": ((0,), 2.7e-4), "Q4_K": ((0, 2), 2e-4), "Q6_K": ((208,), 1.5e-5), "Q2_K": ((80, 82), 2e-3)}
 POOL_BLOCKS = 1 << 16
 
 
@@ -482,6 +486,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, help="fewer than the model has")
     parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--vocabulary", type=int, help="fewer tokens than the model has, 257 or more")
+    parser.add_argument("--table-rows", type=int, help="fewer rows of a table that stays on disk, 2000 or more")
     parser.add_argument("--experts-type", choices=TYPES, default="Q4_K")
     parser.add_argument("--type", choices=TYPES, default="Q6_K", help="of the other matrices")
     parser.add_argument("--random", action="store_true", help="random weights in place of holes")

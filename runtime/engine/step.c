@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_copies.h"
 #include "runtime/engine/session_panel.h"
+#include "runtime/pass/op_ngrams.h"
 #include "runtime/engine/session_timeline.h"
 
 static bool step_is_cancelled(void *user)
@@ -264,6 +265,21 @@ static int run_chunk(const moe_step_work *s, const moe_pass *pass, moe_error *er
     return status;
 }
 
+/* Requests what a prompt's rows read of a table, and behind them what its next rows will read. */
+static void foresee_rows(const moe_step_work *s)
+{
+    const moe_runner *runner = &s->engine->runner;
+    for (size_t i = 0; i < s->n_sessions && runner->ngrams != NULL; i++) {
+        const moe_session *session = s->sessions[i];
+        if (s->n_rows_of[i] > 1 && !moe_session_has_tree(session)) {
+            const uint32_t first = s->kv_rows[s->first_row[i]].position;
+            const uint32_t end = first + 2 * s->n_rows_of[i];
+            moe_ngrams_foresee(runner, session->tokens, first,
+                               end < session->n_tokens ? end : session->n_tokens);
+        }
+    }
+}
+
 static int run_rows(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logits, void *user,
                     moe_error *err)
 {
@@ -289,6 +305,7 @@ static int run_rows(moe_step_work *s, bool all_logits, moe_row_logits_fn on_logi
                      .is_cancelled = step_is_cancelled,
                      .cancel_user = s};
     if (status == MOE_OK) {
+        foresee_rows(s);
         status = s->panel != NULL ? run_chunk(s, &pass, err) : run_pass(s, &pass, all_logits, err);
     }
     status = check_files(s->engine, status, err);

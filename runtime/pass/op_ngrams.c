@@ -57,6 +57,21 @@ void moe_ngrams_begin(const moe_runner *runner, const moe_pass *pass)
     }
 }
 
+void moe_ngrams_foresee(const moe_runner *runner, const int32_t *tokens, uint32_t first,
+                        uint32_t end)
+{
+    const moe_ngram_table *t = &runner->config->ngrams;
+    uint64_t rows[MOE_MAX_TABLE_HEADS];
+    int32_t last[MOE_MAX_NGRAM];
+    for (uint32_t p = first; p < end && t->ngram_size > 0; p++) {
+        for (uint32_t n = 0; n < t->ngram_size; n++) {
+            last[n] = n > p ? t->end_token : tokens[p - n];
+        }
+        moe_ngram_rows(t, last, rows);
+        moe_row_table_want(runner->ngrams, rows, t->n_heads);
+    }
+}
+
 int moe_op_look_up(const moe_run *run, const moe_op *op, moe_error *err)
 {
     const moe_runner *runner = run->runner;

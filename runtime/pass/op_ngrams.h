@@ -10,5 +10,8 @@
 /* Stores the rows' tokens, and requests what they read of the table. Nothing happens in models
  * without one. */
 void moe_ngrams_begin(const moe_runner *runner, const moe_pass *pass);
+/* Requests what the tokens first .. end - 1 of a timeline will read. */
+void moe_ngrams_foresee(const moe_runner *runner, const int32_t *tokens, uint32_t first,
+                        uint32_t end);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -99,6 +100,30 @@ static void test_kept_rows(void **state)
     moe_engine_close(&engine);
 }
 
+/* Evaluating the beginning of a prompt also reads the rows of what comes next. */
+static void test_rows_ahead(void **state)
+{
+    int32_t prompt[N_PROMPT];
+    uint64_t n_read[2] = {0};
+    (void)state;
+    make_prompt(prompt, N_PROMPT, 95, 3);
+    for (int whole = 1; whole >= 0; whole--) {
+        moe_engine *engine = open_model("qwen4exp", 0, 45);
+        moe_session *session = greedy_session(engine);
+        feed(session, prompt, N_PROMPT);
+        for (int steps = 0; steps <= whole; steps++) {
+            assert_int_equal(moe_step(engine, &session, 1, NULL), MOE_OK);
+        }
+        for (int i = 0; i < 5000 && !whole && stats_of(engine).rows_read < n_read[1]; i++) {
+            usleep(1000);
+        }
+        n_read[whole] = stats_of(engine).rows_read;
+        moe_session_close(&session);
+        moe_engine_close(&engine);
+    }
+    assert_int_equal(n_read[0], n_read[1]);
+}
+
 /* ---- A disk that fails ---- */
 
 typedef struct disk {
@@ -151,6 +176,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_few_slots),
         cmocka_unit_test(test_kept_rows),
+        cmocka_unit_test(test_rows_ahead),
         cmocka_unit_test(test_failed_rows),
     };
     if (argc != 2) {
