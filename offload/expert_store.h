@@ -212,7 +212,8 @@ void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t
                                const uint32_t *experts, uint32_t n, uint32_t max_moves);
 /* Begins to fill empty device slots in the background with experts in this order; keys: [n] layer *
  * n_expert + expert. Evicts nothing and skips resident experts. The next begin() cancels the reads
- * that have not been handed to the disk. Returns how many experts were requested. */
+ * that have not been handed to the disk; but not on a device without a link whose slots hold every
+ * expert: there demands overtake them. Returns how many experts were requested. */
 uint32_t moe_expert_store_warm(moe_expert_store *store, const uint32_t *keys, uint32_t n);
 /* Fills empty slots in the same way and returns when that is done: MOE_ERR_CANCELLED when report()
  * returns false, another error only for a disk or link that hangs. An expert that cannot be read
@@ -229,6 +230,8 @@ void moe_expert_store_residents(moe_expert_store *store, uint32_t layer, bool *r
 /* Sets hops [n_expert] of a layer: 0 for an expert that is resident, 1 for one in the host tier, 2
  * for others. */
 void moe_expert_store_hops(const moe_expert_store *store, uint32_t layer, uint8_t *hops);
+/* How many experts of a layer have no slot of the device, nor are on their way to one. */
+uint32_t moe_expert_store_n_without_slot(const moe_expert_store *store, uint32_t layer);
 /* Sets tiers [n_layer * n_expert] to moe_tier values (expert_store_tiers.c). */
 void moe_expert_store_tiers(const moe_expert_store *store, uint8_t *tiers);
 /* A number that changes whenever the resident set may have changed. */

@@ -41,11 +41,15 @@ void moe_store_settle_ahead(moe_expert_store *store)
             break;
         }
     }
+    store->warming = store->warming && store->n_ahead > 0;
 }
 
 void moe_store_cancel_ahead(moe_expert_store *store, moe_store_wanted_fn wanted, void *user)
 {
     uint32_t before;
+    if (wanted != NULL && moe_store_reads_all(store)) {
+        return;
+    }
     for (uint32_t slot = moe_key_list_last(&store->ahead, 0); slot != MOE_KEY_NONE; slot = before) {
         before = moe_key_list_before(&store->ahead, slot);
         uint32_t key = moe_expert_cache_key_of(store->cache, slot);
@@ -72,6 +76,7 @@ int moe_store_quiesce(moe_expert_store *store, moe_error *err)
 {
     int status = MOE_OK;
     store->warming = false;
+    moe_mover_yield_prefetches(store->mover, false, NULL);
     moe_store_cancel_ahead(store, NULL, NULL);
     moe_store_settle_ahead(store);
     while (store->n_ahead > 0 && status == MOE_OK) {
@@ -83,7 +88,7 @@ int moe_store_quiesce(moe_expert_store *store, moe_error *err)
 
 void moe_store_stop_warming(moe_expert_store *store)
 {
-    if (store->warming) {
+    if (store->warming && !moe_store_reads_all(store)) {
         store->warming = false;
         moe_store_cancel_ahead(store, NULL, NULL);
     }

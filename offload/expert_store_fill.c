@@ -5,7 +5,8 @@
  * Empty slots are filled by prefetches that no layer waits for. The store hands all of them to the
  * mover at once and needs no further thread. They delay a demand only by the reads that are already
  * under way: they never evict, and the first layer cancels those that have not begun. (A slot in
- * the queue is pinned, so leaving it there would take slots from the layer.) */
+ * the queue is pinned, so leaving it there would take slots from the layer.) If each expert has a
+ * slot, nothing is cancelled: the reads go on between demands until all experts are there. */
 #include "offload/expert_store_state.h"
 #include "runtime/base/error.h"
 
@@ -104,10 +105,24 @@ static bool ask_for(moe_expert_store *store, uint32_t key)
     return moe_store_prefetch_key(store, key, &access, MOE_CAUSE_PREFETCH);
 }
 
+static uint32_t n_experts(const moe_expert_store *store)
+{
+    const moe_tensor_map *map = store->options.map;
+    uint32_t n = 0;
+    for (uint32_t l = 0; l < map->n_layer; l++) {
+        n += map->layers[l].experts != NULL ? map->n_expert : 0;
+    }
+    return n;
+}
+
 uint32_t moe_expert_store_warm(moe_expert_store *store, const uint32_t *keys, uint32_t n)
 {
     uint32_t n_asked = 0;
     moe_store_settle_ahead(store);
+    if (store->fits_all && n == n_experts(store)) {
+        store->warming = true;
+        moe_mover_yield_prefetches(store->mover, true, store->pages);
+    }
     for (uint32_t i = 0; i < n; i++) {
         if (!has_place(store, keys[i])) {
             continue;

@@ -182,7 +182,9 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
             if (moe_store_is_held(store, access->slot, MOE_HOLD_AHEAD)) {
                 moe_store_release(store, access->slot, MOE_HOLD_AHEAD);
             }
-            moe_mover_raise(store->mover, access->slot, MOE_CAUSE_DEMAND);
+            if (moe_mover_raise(store->mover, access->slot, MOE_CAUSE_DEMAND)) {
+                moe_slot_pages_hurry(store->pages, access->slot);
+            }
         } else {
             (void)submit_demand(store, access); /* or submit_postponed() does, once a host slot is
                                                  * free */

@@ -208,6 +208,7 @@ static int open_parts(moe_expert_store *store, moe_error *err)
     store->ram =
         linked ? (moe_slot_tier){moe_host_tier_arena(store->host), moe_host_tier_cache(store->host)}
                : (moe_slot_tier){&store->arena, store->cache};
+    store->fits_all = !linked && store->arena.bytes >= moe_slot_arena_full_bytes(&store->arena);
     use_arena(store, reader);
     if (!linked && (o->device->features & MOE_DEVICE_READABLE) != 0) {
         store->pages = moe_slot_pages_start(&store->arena, o->n_page_threads);

@@ -238,7 +238,11 @@ bool moe_store_submit(moe_expert_store *store, uint32_t slot, uint32_t evicted,
             move.buffers[p] = buffer;
         }
     }
-    moe_slot_pages_taken(store->pages, slot);
+    if (!moe_store_reads_all(store)) {
+        moe_slot_pages_taken(store->pages, slot);
+    } else if (cause == MOE_CAUSE_DEMAND) { /* of the others, the mover tells when they begin */
+        moe_slot_pages_hurry(store->pages, slot);
+    }
     move.sums = store->options.sums;
     move.first_sum = moe_weight_sum_of_expert(key, 0);
     store->n_asked[cause]++;

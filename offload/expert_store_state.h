@@ -93,7 +93,9 @@ struct moe_expert_store {
     uint32_t loan_capacity;
 
     uint64_t wait_ns; /* of waits for slots, including those that were used for something else */
-    bool warming;     /* some prefetches are a warm start's, and no layer has begun since */
+    bool fits_all;    /* set at open: there is a slot for each expert, and no link */
+    bool warming;     /* some prefetches are a warm start's, and no layer has begun since, or
+                       * moe_store_reads_all() */
 };
 
 static inline uint32_t moe_store_key(const moe_expert_store *store, uint32_t layer, uint32_t expert)
@@ -182,7 +184,7 @@ void moe_store_unprotect(moe_expert_store *store, uint32_t layer);
  * are dropped (a demand will meet the error itself). */
 void moe_store_settle_ahead(moe_expert_store *store);
 /* Cancels requests of slots held AHEAD that have not begun and for which wanted() is false; NULL:
- * all that have not begun. */
+ * all that have not begun. If moe_store_reads_all(), all of them are wanted. */
 typedef bool (*moe_store_wanted_fn)(const moe_expert_store *store, uint32_t key, void *user);
 void moe_store_cancel_ahead(moe_expert_store *store, moe_store_wanted_fn wanted, void *user);
 /* Returns when a slot held AHEAD has settled; there must be one. */
@@ -192,7 +194,14 @@ int moe_store_wait_ahead(moe_expert_store *store, moe_error *err);
 int moe_store_quiesce(moe_expert_store *store, moe_error *err);
 /* Unpins the experts that a draft keeps, until a draft names them again. */
 void moe_store_release_kept(moe_expert_store *store);
-/* Cancels the reads of a warm start that have not begun, because something is requested. */
+/* Whether a warm start is under way while each expert has a slot. Then no layer lacks the slots
+ * that wait for their experts, and demands overtake these reads; so nothing cancels them. */
+static inline bool moe_store_reads_all(const moe_expert_store *store)
+{
+    return store->warming && store->fits_all && moe_expert_cache_n_closed(store->cache) == 0;
+}
+/* Cancels the reads of a warm start that have not begun, because something is requested; none if
+ * moe_store_reads_all(). */
 void moe_store_stop_warming(moe_expert_store *store);
 /* Notes the request's experts that the device has read in host memory, and marks them handled. */
 void moe_store_note_in_place(moe_expert_store *store);

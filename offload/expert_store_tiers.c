@@ -29,6 +29,16 @@ void moe_expert_store_tiers(const moe_expert_store *store, uint8_t *tiers)
     }
 }
 
+uint32_t moe_expert_store_n_without_slot(const moe_expert_store *store, uint32_t layer)
+{
+    uint32_t n = 0;
+    for (uint32_t e = 0; e < store->options.map->n_expert; e++) {
+        const uint8_t tier = moe_store_tier_of(store, moe_store_key(store, layer, e));
+        n += tier == MOE_TIER_HOST || tier == MOE_TIER_DISK;
+    }
+    return n;
+}
+
 void moe_expert_store_hops(const moe_expert_store *store, uint32_t layer, uint8_t *hops)
 {
     for (uint32_t e = 0; e < store->options.map->n_expert; e++) {

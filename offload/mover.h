@@ -35,6 +35,7 @@
 
 #include "offload/io/range_reader.h"
 #include "offload/weight_sums.h"
+#include "offload/slot_pages.h"
 #include "runtime/device/device.h"
 #include "runtime/model/tensor_map.h"
 
@@ -115,8 +116,13 @@ void moe_mover_submit(moe_mover *mover, uint32_t slot, const moe_move *move);
 /* Makes an ABSENT slot READY, because a kernel has copied the expert to buffers of the device. */
 void moe_mover_adopt(moe_mover *mover, uint32_t slot,
                      uint8_t *const device_buffers[MOE_EXPERT_PARTS]);
-/* Makes a QUEUED or STAGED request as urgent as cause; does nothing in other states. */
-void moe_mover_raise(moe_mover *mover, uint32_t slot, moe_move_cause cause);
+/* Makes a QUEUED or STAGED request as urgent as cause; does nothing in other states. Returns
+ * whether it has become more urgent. */
+bool moe_mover_raise(moe_mover *mover, uint32_t slot, moe_move_cause cause);
+/* If `yield`, a prefetch begins only while nothing more urgent is queued or under way, and one at a
+ * time: for prefetches that nobody foresees a use of, which must delay demands as little as they
+ * can. pages: learn of each that begins, until the next call; or NULL. */
+void moe_mover_yield_prefetches(moe_mover *mover, bool yield, moe_slot_pages *pages);
 /* Cancels a QUEUED or STAGED request, whose slot becomes ABSENT, and returns true; otherwise false.
  * Also false while the request's save is being copied. */
 bool moe_mover_cancel(moe_mover *mover, uint32_t slot);

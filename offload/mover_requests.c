@@ -229,7 +229,7 @@ static bool take_out(moe_mover *mover, uint32_t index, moe_mover_stage *stage)
     return true;
 }
 
-void moe_mover_raise(moe_mover *mover, uint32_t index, moe_move_cause cause)
+bool moe_mover_raise(moe_mover *mover, uint32_t index, moe_move_cause cause)
 {
     moe_mover_slot *slot = &mover->slots[index];
     moe_mover_stage stage;
@@ -244,6 +244,15 @@ void moe_mover_raise(moe_mover *mover, uint32_t index, moe_move_cause cause)
     if (raised) {
         moe_mover_wake(mover);
     }
+    return raised;
+}
+
+void moe_mover_yield_prefetches(moe_mover *mover, bool yield, moe_slot_pages *pages)
+{
+    pthread_mutex_lock(&mover->lock);
+    mover->prefetches_yield = yield;
+    mover->pages = pages;
+    pthread_mutex_unlock(&mover->lock);
 }
 
 bool moe_mover_cancel(moe_mover *mover, uint32_t index)

@@ -83,6 +83,8 @@ struct moe_mover {
     moe_mover_queue queues[MOE_STAGE_COUNT][MOE_CAUSE_COUNT];
     moe_mover_queue saves; /* WAITING */
     bool stop;
+    bool prefetches_yield;
+    moe_slot_pages *pages; /* learn of those prefetches; or NULL */
     moe_mover_away away;
     uint64_t last_progress_ns; /* when bytes last arrived */
     bool stalled;              /* a wait has given up since */

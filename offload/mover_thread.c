@@ -15,6 +15,12 @@
 #define ONLY_FILES           1u /* a range's source */
 #define FROM_FILES           1u /* the sources of one that was read there */
 
+static bool may_prefetch(const moe_mover *mover)
+{
+    return mover->prefetches_yield ? mover->n_prefetches == 0 && atomic_load(&mover->n_urgent) == 0
+                                   : mover->n_prefetches < mover->max_prefetches;
+}
+
 /* Takes the most urgent request that may go to the disk now, and makes it LOADING; NONE if there is
  * none. */
 static uint32_t take_request(moe_mover *mover)
@@ -25,13 +31,16 @@ static uint32_t take_request(moe_mover *mover)
         return NONE;
     }
     for (int cause = 0; cause < MOE_CAUSE_COUNT && index == NONE; cause++) {
-        if (cause != MOE_CAUSE_PREFETCH || mover->n_prefetches < mover->max_prefetches) {
+        if (cause != MOE_CAUSE_PREFETCH || may_prefetch(mover)) {
             index = mover->queues[MOE_STAGE_READ][cause].first;
         }
     }
     if (index != NONE) {
         moe_mover_dequeue(mover, index, MOE_STAGE_READ);
         moe_mover_set_state(&mover->slots[index], MOE_SLOT_LOADING);
+        if (mover->slots[index].move.cause == MOE_CAUSE_PREFETCH) {
+            moe_slot_pages_taken(mover->pages, index);
+        }
     }
     return index;
 }

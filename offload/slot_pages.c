@@ -39,21 +39,37 @@ moe_slot_pages *moe_slot_pages_start(const moe_slot_arena *arena, uint32_t n_thr
     return pages;
 }
 
-void moe_slot_pages_taken(moe_slot_pages *pages, uint32_t slot)
+static uint32_t class_of(const moe_slot_pages *pages, uint32_t slot)
 {
-    if (pages == NULL) {
-        return;
-    }
     MOE_ASSERT(slot < pages->arena->n_slots);
     uint32_t c = 0;
     while (slot >= pages->arena->classes[c].first_slot + pages->arena->classes[c].n_slots) {
         c++;
     }
+    return c;
+}
+
+void moe_slot_pages_taken(moe_slot_pages *pages, uint32_t slot)
+{
+    if (pages == NULL) {
+        return;
+    }
+    const uint32_t c = class_of(pages, slot);
     const moe_slot_class *class = &pages->arena->classes[c];
     const uint32_t n = slot - class->first_slot + 1;
     if (n > pages->taken[c]) {
         pages->taken[c] = n;
         moe_pages_ahead_filled(pages->ahead, c, n * class->slot_bytes);
+    }
+}
+
+void moe_slot_pages_hurry(moe_slot_pages *pages, uint32_t slot)
+{
+    if (pages != NULL) {
+        const uint32_t c = class_of(pages, slot);
+        const moe_slot_class *class = &pages->arena->classes[c];
+        moe_pages_ahead_hurry(pages->ahead, c, (slot - class->first_slot) * class->slot_bytes,
+                              class->slot_bytes);
     }
 }
 

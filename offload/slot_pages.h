@@ -16,6 +16,9 @@ typedef struct moe_slot_pages moe_slot_pages;
 moe_slot_pages *moe_slot_pages_start(const moe_slot_arena *arena, uint32_t n_threads);
 /* Says that an expert will be read into the slot. pages may be NULL. */
 void moe_slot_pages_taken(moe_slot_pages *pages, uint32_t slot);
+/* Says that an expert will be read into the slot soon, though slots before it have not been taken.
+ * pages may be NULL. */
+void moe_slot_pages_hurry(moe_slot_pages *pages, uint32_t slot);
 /* Ends the threads and sets *pages to NULL. *pages may be NULL. */
 void moe_slot_pages_stop(moe_slot_pages **pages);
 

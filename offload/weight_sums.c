@@ -46,7 +46,11 @@ bool moe_weight_sums_check(moe_weight_sums *sums, size_t at, uint64_t hash)
         atomic_store(&sums->changed, true);
         return true;
     }
-    return known == stored(hash);
+    const bool matches = known == stored(hash);
+    if (!matches && at < sums->n_of_experts) {
+        atomic_store(&sums->n_reads[at], 0);
+    }
+    return matches;
 }
 
 void moe_weight_sums_give(moe_weight_sums *sums, size_t at, uint64_t hash)

@@ -55,7 +55,8 @@ static inline uint64_t moe_weight_sums_get(const moe_weight_sums *sums, size_t a
 
 /* Whether a reading of an expert's part from the model's own files is to be compared. */
 bool moe_weight_sums_is_due(moe_weight_sums *sums, size_t at);
-/* Compares what was read with the checksum. Where there is none, `hash` becomes it. */
+/* Compares what was read with the checksum. Where there is none, `hash` becomes it. If they differ,
+ * the next reading is due again: the first may have been a prefetch, whose failure nobody hears. */
 bool moe_weight_sums_check(moe_weight_sums *sums, size_t at, uint64_t hash);
 /* Sets a checksum that is known from elsewhere; 0: none. */
 void moe_weight_sums_give(moe_weight_sums *sums, size_t at, uint64_t hash);

@@ -300,7 +300,8 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(prefetch), .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE,
      .subject = SUBJECT_MEMORY},
     {{"--warm-start"}, "auto|on|off", "fill the expert cache with the sidecar's hottest experts "
-     "while nothing else is read; auto: if there is a sidecar (default auto)",
+     "while nothing else is read, or with all if they fit; auto: if there is a sidecar or all fit "
+     "(default auto)",
      .offset = AT(warm_start), .kind = OPTION_CHOICE,
      .commands = CLI_RUN | CLI_BENCH_DECODE | CLI_CONFIG | CLI_SERVE | CLI_PERPLEXITY,
      .subject = SUBJECT_MEMORY},

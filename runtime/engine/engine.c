@@ -202,6 +202,7 @@ int moe_engine_open(moe_engine **out, const moe_engine_options *options, moe_err
                                          o->lab->trace_path, o->lab->trace_gates, err);
     }
     if (status == MOE_OK && !o->vocabulary_only) {
+        moe_engine_choose_reads(engine, o);
         status = moe_engine_make_checksums(engine, o, err);
     }
     if (status != MOE_OK) {

@@ -30,6 +30,8 @@ int moe_engine_make_checksums(moe_engine *engine, const moe_engine_options *opti
  * engine->warms. MOE_ERR_ARGUMENT when the option is set and cannot act. */
 int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *options,
                                moe_error *err);
+/* engine_sidecar.c, after the plan: sets engine->reads_all. */
+void moe_engine_choose_reads(moe_engine *engine, const moe_engine_options *options);
 /* engine_open.c: opens the device with its threads and kernels; allocates no memory yet. */
 int moe_engine_open_device(moe_engine *engine, const moe_engine_options *options,
                            unsigned cpu_features, moe_error *err);

@@ -49,8 +49,10 @@ int moe_engine_open_book(moe_engine *engine, const moe_engine_options *o, moe_er
 
 int moe_engine_make_checksums(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
-    bool wanted = o->idle_checksums == MOE_SWITCH_ON ||
-                  (o->idle_checksums == MOE_SWITCH_AUTO && engine->book.path != NULL);
+    /* Reading all experts makes their checksums, too. */
+    bool wanted =
+        o->idle_checksums == MOE_SWITCH_ON ||
+        (o->idle_checksums == MOE_SWITCH_AUTO && engine->book.path != NULL && !engine->reads_all);
     return wanted ? moe_idle_checksums_start(&engine->idle_checksums, &engine->book,
                                              &engine->reading, err)
                   : MOE_OK;
@@ -78,10 +80,20 @@ int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *o, 
     return MOE_OK;
 }
 
+/* Without reading ahead, nothing that was not asked for is read but what the sidecar knows as hot.
+ */
+void moe_engine_choose_reads(moe_engine *engine, const moe_engine_options *o)
+{
+    bool repeats = moe_speculation_by_bytes(o) || o->lab->route_trace != NULL;
+    engine->reads_all = engine->offload == MOE_OFFLOAD_AUTO && engine->device->link == NULL &&
+                        o->warm_start != MOE_SWITCH_OFF && o->prefetch != MOE_SWITCH_OFF &&
+                        !repeats && engine->plan.expert_slots >= engine->plan.experts;
+}
+
 void moe_engine_warm(moe_engine *engine)
 {
-    if (engine != NULL && engine->warms) {
-        moe_warm_start(&engine->runner, engine->sidecar.hotness);
+    if (engine != NULL && (engine->warms || engine->reads_all)) {
+        moe_warm_start(&engine->runner, engine->reads_all ? NULL : engine->sidecar.hotness);
     }
 }
 

@@ -94,6 +94,7 @@ struct moe_engine {
     moe_offload_mode offload;
     bool warms; /* the engine fills empty slots with the hottest experts while nothing is requested
                  */
+    bool reads_all;         /* ... with all experts, and goes on beside steps */
     uint64_t session_bytes; /* for a session's logits, sampler and drafts */
     uint64_t token_bytes;   /* ... for each token of its timeline, without KV pages */
     moe_memory_plan plan;

@@ -13,7 +13,9 @@
 #define MAX_THREADS 4u
 /* Threads keep this distance from the filler: if two threads touch the same page, both clear a new
  * one, and one of these is thrown away. */
-#define DISTANCE (2 * STEP)
+#define DISTANCE   (2 * STEP)
+#define PAGE       ((size_t)4096)
+#define MOST_PARTS 64u
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -36,8 +38,29 @@ struct moe_pages_ahead {
     pthread_cond_t changed;
     uint32_t n_asleep;
     bool ended;
+    /* Parts that are to come next, in a ring: those numbered from first_part on. */
+    moe_pages_region parts[MOST_PARTS];
+    uint32_t first_part, n_parts;
     region regions[];
 };
+
+/* Takes the first STEP of the part that waits for longest. NULL: none waits. */
+static uint8_t *take_part(moe_pages_ahead *ahead, size_t *bytes)
+{
+    if (ahead->n_parts == 0) {
+        return NULL;
+    }
+    moe_pages_region *part = &ahead->parts[ahead->first_part % MOST_PARTS];
+    uint8_t *memory = part->memory;
+    *bytes = part->bytes < STEP ? part->bytes : STEP;
+    part->memory = memory + *bytes;
+    part->bytes -= *bytes;
+    if (part->bytes == 0) {
+        ahead->first_part++;
+        ahead->n_parts--;
+    }
+    return memory;
+}
 
 /* Takes the next step of the region in which the threads are least ahead of the filler. Skips a
  * step that the filler is close to. NULL: no region has a step now. *all_done: no region will have
@@ -74,7 +97,8 @@ static void *touch(void *context)
     pthread_mutex_lock(&ahead->lock);
     while (!ahead->ended && !all_done) {
         size_t bytes;
-        uint8_t *step = take_step(ahead, &bytes, &all_done);
+        uint8_t *step = take_part(ahead, &bytes);
+        step = step != NULL ? step : take_step(ahead, &bytes, &all_done);
         if (step != NULL) {
             pthread_mutex_unlock(&ahead->lock);
             bool came = madvise(step, bytes, MADV_POPULATE_WRITE) == 0;
@@ -143,6 +167,24 @@ void moe_pages_ahead_filled(moe_pages_ahead *ahead, uint32_t i, size_t bytes)
         if (ahead->n_asleep > 0) {
             pthread_cond_broadcast(&ahead->changed);
         }
+    }
+    pthread_mutex_unlock(&ahead->lock);
+}
+
+void moe_pages_ahead_hurry(moe_pages_ahead *ahead, uint32_t i, size_t offset, size_t bytes)
+{
+    if (ahead == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&ahead->lock);
+    const region *r = &ahead->regions[i];
+    size_t end = offset + bytes > r->skipped ? offset + bytes - r->skipped : 0;
+    size_t begin = offset > r->skipped ? (offset - r->skipped) / PAGE * PAGE : 0;
+    end = end < r->bytes ? end / PAGE * PAGE : r->bytes / PAGE * PAGE;
+    if (begin < end && ahead->n_parts < MOST_PARTS) {
+        ahead->parts[(ahead->first_part + ahead->n_parts++) % MOST_PARTS] =
+            (moe_pages_region){.memory = r->memory + begin, .bytes = end - begin};
+        pthread_cond_broadcast(&ahead->changed);
     }
     pthread_mutex_unlock(&ahead->lock);
 }

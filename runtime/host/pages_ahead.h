@@ -27,6 +27,9 @@ moe_pages_ahead *moe_pages_ahead_start(const moe_pages_region *regions, uint32_t
 /* Says that the filler has filled the first bytes of a region, or soon will have. ahead may be
  * NULL. Any thread may call it. */
 void moe_pages_ahead_filled(moe_pages_ahead *ahead, uint32_t region, size_t bytes);
+/* Asks for a part of a region next, because it will be filled out of turn. Does nothing if many
+ * such parts wait already. ahead may be NULL. */
+void moe_pages_ahead_hurry(moe_pages_ahead *ahead, uint32_t region, size_t offset, size_t bytes);
 /* Ends the threads, each after at most one step of 4 MiB, and sets *ahead to NULL. *ahead may be
  * NULL. */
 void moe_pages_ahead_stop(moe_pages_ahead **ahead);

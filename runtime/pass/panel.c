@@ -155,12 +155,7 @@ int moe_panel_run_chunk(moe_runner *runner, const moe_pass *pass, moe_error *err
 
 uint32_t moe_panel_lacks_slots(const moe_runner *runner, uint32_t layer)
 {
-    uint8_t *hops = runner->buffers.tiers;
-    uint32_t n_missing = 0;
-    moe_expert_store_hops(runner->experts, layer, hops);
-    for (uint32_t e = 0; e < runner->config->n_expert; e++) {
-        n_missing += hops[e] > 0;
-    }
+    const uint32_t n_missing = moe_expert_store_n_without_slot(runner->experts, layer);
     moe_expert_store_scan(runner->experts, layer, layer);
     uint32_t room = moe_expert_store_scan_room(runner->experts, layer);
     moe_expert_store_scan(runner->experts, MOE_NO_SCAN, MOE_NO_SCAN);

@@ -51,7 +51,7 @@ static uint32_t *list_experts(const moe_model_config *c, const float *hotness, b
 void moe_warm_start(const moe_runner *runner, const float *hotness)
 {
     uint32_t n;
-    uint32_t *keys = list_experts(runner->config, hotness, true, &n);
+    uint32_t *keys = list_experts(runner->config, hotness, hotness != NULL, &n);
     if (n > 0) {
         (void)moe_expert_store_warm(runner->experts, keys, n);
     }

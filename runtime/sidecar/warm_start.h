@@ -9,7 +9,8 @@
 #include "runtime/pass/pass.h"
 
 /* Begins to fill empty slots, while nothing else is requested, with experts that the sidecar has
- * seen used. hotness: [n_layer][n_expert]; NULL does nothing. */
+ * seen used. hotness: [n_layer][n_expert]; NULL: with all experts, layer by layer, each layer in
+ * the order of the file. */
 void moe_warm_start(const moe_runner *runner, const float *hotness);
 /* Loads all experts, which must fit, and waits for them. hotness may be NULL. */
 int moe_warm_start_all(const moe_runner *runner, const float *hotness, moe_progress_fn progress,

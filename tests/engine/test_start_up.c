@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening: reads no expert byte, reports progress in order and can be cancelled; a cancelled
- * opening leaves nothing behind. Impossible options are refused. Usage: test_start_up MODEL.gguf.
+ * opening leaves nothing behind. After opening, all experts come in by themselves if they fit.
+ * Impossible options are refused. Usage: test_start_up MODEL.gguf.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include <dirent.h>
 #include <math.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "engine_fixture.h"
 #include "runtime/base/clock.h"
@@ -82,6 +84,7 @@ static void no_expert_is_read(void **state)
     (void)state;
     progress p = {.cancel_at = -1};
     moe_engine_options options = make_options(&p);
+    options.warm_start = MOE_SWITCH_OFF;
     uint64_t before = bytes_read_so_far();
     const uint64_t began = moe_now_ns();
     moe_engine *engine = open_engine(&options);
@@ -114,6 +117,56 @@ static void no_expert_is_read(void **state)
     assert_true(stats.bytes_demand > 0 && stats.bytes_read_disk >= stats.bytes_demand);
     moe_session_close(&session);
     moe_engine_close(&engine);
+}
+
+static moe_engine_stats stats_of(const moe_engine *engine)
+{
+    moe_engine_stats stats = {.struct_size = sizeof stats};
+    assert_int_equal(moe_engine_get_stats(engine, &stats), MOE_OK);
+    return stats;
+}
+
+/* Once they are there, nothing is missing and nothing is waited for. */
+static void all_experts_come_in(void **state)
+{
+    (void)state;
+    progress p = {.cancel_at = -1};
+    moe_engine_options options = make_options(&p);
+    moe_engine *engine = open_engine(&options);
+    moe_engine_info info = {.struct_size = sizeof info};
+    moe_engine_get_info(engine, &info);
+    const struct timespec moment = {.tv_nsec = 1000000};
+    while (stats_of(engine).bytes_prefetch < info.expert_bytes) {
+        nanosleep(&moment, NULL); /* the test's time-out ends it */
+    }
+    moe_session *session = greedy_session(engine);
+    feed(session, (const int32_t[]){1, 2, 3}, 3);
+    int32_t tokens[4];
+    decode(engine, session, tokens, 4);
+    const moe_engine_stats stats = stats_of(engine);
+    assert_int_equal(stats.bytes_prefetch, info.expert_bytes);
+    assert_int_equal(stats.bytes_demand, 0);
+    assert_int_equal(stats.expert_misses, 0);
+    assert_int_equal(stats.expert_wait_ns, 0);
+    assert_true(stats.expert_hits > 0 && stats.prefetches_used > 0);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    /* They come where they fit, and where nothing forbids it. */
+    const struct {
+        double share;
+        moe_switch prefetch, warm_start;
+    } without[] = {{0.5, MOE_SWITCH_AUTO, MOE_SWITCH_AUTO},
+                   {1.0, MOE_SWITCH_OFF, MOE_SWITCH_AUTO},
+                   {1.0, MOE_SWITCH_AUTO, MOE_SWITCH_OFF}};
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++) {
+        options.expert_cache_share = without[i].share;
+        options.prefetch = without[i].prefetch;
+        options.warm_start = without[i].warm_start;
+        p = (progress){.cancel_at = -1};
+        engine = open_engine(&options);
+        assert_int_equal(stats_of(engine).prefetches, 0);
+        moe_engine_close(&engine);
+    }
 }
 
 static void cancelled_at_every_report(void **state)
@@ -172,6 +225,7 @@ int main(int argc, char **argv)
     model_path = argv[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_expert_is_read),
+        cmocka_unit_test(all_experts_come_in),
         cmocka_unit_test(cancelled_at_every_report),
         cmocka_unit_test(impossible_time_outs),
     };

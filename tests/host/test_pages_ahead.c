@@ -70,6 +70,11 @@ static void test_most_ahead(void **state)
     assert_true(pages_come(memory, half + skipped + 4 * step, half + 5 * step));
     assert_int_equal(pages_present(memory, half + skipped + 5 * step, BYTES), 0);
     assert_int_equal(pages_present(memory, skipped + most + step, half), 0);
+    /* A part that comes out of turn, and no more than that. */
+    moe_pages_ahead_hurry(ahead, 0, half - 3 * step, 2 * step);
+    assert_true(pages_come(memory, half - 3 * step, half - step));
+    assert_int_equal(pages_present(memory, half - step, half), 0);
+    assert_int_equal(pages_present(memory, skipped + most + step, half - 3 * step), 0);
     moe_pages_ahead_stop(&ahead);
     munmap(memory, BYTES);
 }
@@ -101,6 +106,7 @@ static void test_nothing_to_do(void **state)
     munmap(memory, BYTES);
     moe_pages_ahead *none = NULL;
     moe_pages_ahead_filled(none, 0, 1);
+    moe_pages_ahead_hurry(none, 0, 0, PAGE);
     moe_pages_ahead_stop(&none);
 }
 

@@ -48,9 +48,15 @@ static void test_slots(void **state)
     assert_true(pages_come(memory, HALF + 76 * MIB, HALF + 140 * MIB));
     assert_int_equal(pages_present(memory, HALF + 172 * MIB, BYTES), 0);
     assert_int_equal(pages_present(memory, 112 * MIB, HALF), 0);
+    /* A slot out of turn, alone. */
+    moe_slot_pages_hurry(pages, 40);
+    assert_true(pages_come(memory, 40 * SLOT, 41 * SLOT));
+    assert_int_equal(pages_present(memory, 112 * MIB, 40 * SLOT), 0);
+    assert_int_equal(pages_present(memory, 41 * SLOT, HALF), 0);
     moe_slot_pages_stop(&pages);
     assert_null(pages);
     moe_slot_pages_taken(pages, 0);
+    moe_slot_pages_hurry(pages, 0);
     moe_slot_pages_stop(&pages);
     munmap(memory, BYTES);
 }

@@ -66,8 +66,8 @@ MOE_API int moe_learn_save(moe_engine *engine, const char *path, uint64_t *n_tok
 
 /* Begins to fill empty expert slots with the sidecar's hottest experts, in the background, and
  * returns at once; call it while the program waits for its user. It evicts nothing, and the next
- * step cancels the reads that have not begun. Does nothing if options.warm_start is off or there is
- * no sidecar. */
+ * step cancels the reads that have not begun; but not if all experts fit (options.warm_start). Does
+ * nothing if options.warm_start is off, or there is no sidecar and not all experts fit. */
 MOE_API void moe_engine_warm(moe_engine *engine);
 
 #ifdef __cplusplus

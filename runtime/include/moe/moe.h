@@ -161,7 +161,8 @@ struct moe_engine_options {
      * "-draft" behind it. */
     const char *checksums;
     /* Makes the missing checksums while no step runs: a thread reads the parts that were not read
-     * yet, and stops when a step begins or the engine closes. Auto: if a file keeps checksums */
+     * yet, and stops when a step begins or the engine closes. Auto: if a file keeps checksums, and
+     * the engine does not read all experts anyway (warm_start) */
     moe_switch idle_checksums;
 
     /* How experts are brought in. */
@@ -174,8 +175,9 @@ struct moe_engine_options {
     const char *policy;
     /* Fills the expert slots with the sidecar's hottest experts while nothing else is read: after
      * opening, and whenever moe_engine_warm() is called. Auto: does so if there is a sidecar and
-     * experts stay in slots. If all experts fit a GPU's memory, opening loads all of them; for
-     * this, auto needs no sidecar. */
+     * experts stay in slots. If all experts fit, auto needs no sidecar: a GPU's are loaded while
+     * the engine opens; the CPU's are read in the background after opening, layer by layer, beside
+     * steps, which overtake these reads (only if prefetch is not off). */
     moe_switch warm_start;
     moe_switch prefetch; /* prefetch the next layer's experts; auto: if some experts miss */
     /* For a device with its own memory: computes a missing expert in host memory instead of moving
