@@ -83,17 +83,18 @@ static void fill(moe_access_list *list, const moe_trace *trace, layer_tally *tal
 }
 
 /* Fills in next uses by walking the accesses backwards. next: [n_layer * n_expert], zero-filled. */
-static void fill_next_uses(moe_access_list *list, uint64_t *next)
+static void fill_next_uses(moe_access_list *list, bool is_sequential, uint64_t *next)
 {
     for (size_t i = list->start[list->n_passes * list->n_layer]; i-- > 0;) {
         uint32_t key = list->keys[i];
         moe_policy_access *access = &list->accesses[i];
         access->next_use = next[key] == 0 ? UINT64_MAX : next[key];
-        next[key] = access->pass * list->n_layer + access->layer;
+        next[key] = is_sequential ? i : access->pass * list->n_layer + access->layer;
     }
 }
 
-int moe_access_list_build(moe_access_list *list, const moe_trace *trace, moe_error *err)
+int moe_access_list_build(moe_access_list *list, const moe_trace *trace, bool is_sequential,
+                          moe_error *err)
 {
     uint64_t n = moe_trace_count_accesses(trace);
     *list = (moe_access_list){.n_layer = trace->n_layer, .n_passes = trace->n_passes};
@@ -111,7 +112,7 @@ int moe_access_list_build(moe_access_list *list, const moe_trace *trace, moe_err
         moe_access_list_release(list);
     } else {
         fill(list, trace, &tally);
-        fill_next_uses(list, next);
+        fill_next_uses(list, is_sequential, next);
     }
     free(tally.n_rows);
     free(tally.gate);

@@ -17,7 +17,9 @@ typedef struct moe_access_list {
     uint64_t *rows_before;       /* [n_passes + 1] rows of earlier passes */
 } moe_access_list;
 
-int moe_access_list_build(moe_access_list *list, const moe_trace *trace, moe_error *err);
+/* is_sequential: the next use is the number of an access, not pass * n_layer + layer. */
+int moe_access_list_build(moe_access_list *list, const moe_trace *trace, bool is_sequential,
+                          moe_error *err);
 void moe_access_list_release(moe_access_list *list);
 
 /* How many accesses the list of this trace has. */

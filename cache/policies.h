@@ -10,6 +10,8 @@ extern const moe_policy moe_policy_lru;
 extern const moe_policy moe_policy_lfu;
 extern const moe_policy moe_policy_sieve;
 extern const moe_policy moe_policy_s3_fifo;
+extern const moe_policy moe_policy_arc;
+extern const moe_policy moe_policy_two_queue;
 extern const moe_policy moe_policy_least_stale;
 extern const moe_policy moe_policy_hot_temporal;
 extern const moe_policy moe_policy_hot_global;

@@ -214,9 +214,28 @@ static bool run_layer(simulator *sim, size_t index, bool has_next)
     return true;
 }
 
+/* Accesses, one after the other. There is no layer whose resident experts could be computed while
+ * others are read, so the clock is that of layers of one expert. */
+static void run_one_by_one(simulator *sim, size_t first, size_t end)
+{
+    for (size_t i = first; i < end; i++) {
+        bool hit;
+        uint32_t evicted;
+        (void)moe_expert_cache_access(sim->cache, sim->accesses.keys[i], &sim->accesses.accesses[i],
+                                      &hit, &evicted);
+        clock_layer(sim, hit, !hit);
+    }
+}
+
 static bool run_pass(simulator *sim, uint64_t pass)
 {
     uint32_t n_layer = sim->accesses.n_layer;
+    if (sim->options->is_sequential) {
+        run_one_by_one(sim, sim->accesses.start[pass * n_layer],
+                       sim->accesses.start[(pass + 1) * n_layer]);
+        moe_expert_cache_end_pass(sim->cache, pass);
+        return true;
+    }
     if (sim->ahead != NULL) {
         size_t n;
         const moe_policy_forecast *forecasts = moe_forecast_source_look(sim->ahead, pass, &n);
@@ -253,6 +272,11 @@ static int check_options(const moe_simulation *o, moe_error *err)
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "simulation: recall is at most 1; bandwidth and depth are above 0; latency "
                         "and compute time at least 0");
+    }
+    if (o->is_sequential && (o->prefetch_recall >= 0 || o->lookahead != MOE_LOOKAHEAD_NONE)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "simulation: accesses one by one have no layer or pass to prefetch or to "
+                        "look ahead from");
     }
     return MOE_OK;
 }
@@ -341,7 +365,7 @@ static int make_cache(simulator *sim, const moe_policy *policy, uint32_t *n_slot
 static int set_up(simulator *sim, const moe_policy *policy, uint32_t *n_slots, moe_error *err)
 {
     uint32_t n_expert = sim->trace->n_expert;
-    MOE_TRY(moe_access_list_build(&sim->accesses, sim->trace, err));
+    MOE_TRY(moe_access_list_build(&sim->accesses, sim->trace, sim->options->is_sequential, err));
     sim->handled = moe_calloc(n_expert, sizeof *sim->handled);
     sim->wave = moe_calloc(n_expert, sizeof *sim->wave);
     sim->predicted = moe_calloc(n_expert, sizeof *sim->predicted);

@@ -88,7 +88,7 @@ int moe_trace_write_oracle(const moe_trace *trace, const char *path, uint32_t ex
                            moe_error *err)
 {
     moe_access_list list;
-    MOE_TRY(moe_access_list_build(&list, trace, err));
+    MOE_TRY(moe_access_list_build(&list, trace, false, err));
     uint64_t *next = next_accesses(&list, trace);
     int status = next == NULL
                      ? moe_fail(err, MOE_ERR_MEMORY, "out of memory for trace %.200s", path)

@@ -127,6 +127,8 @@ const cli_option_rule cli_option_rules[] = {
     {RULE_EXCLUDES, TRACES, "--trace", "--synthetic", NULL, NULL, "give one, not both"},
     {RULE_NEEDS, TRACES, "-n --prompts --prompt-tokens --parallel", "--synthetic", NULL, NULL,
      "a recorded trace is as long as it is"},
+    {RULE_EXCLUDES, CLI_SIMULATE, "--prefetch-recall --lookahead", "--order=sequential", NULL, NULL,
+     "accesses one by one have no layer or pass to look ahead from"},
     {RULE_NEEDS, CLI_ANALYZE, "-s", "--synthetic", NULL, NULL, "the seed is of a generated trace"},
     {RULE_EXCLUDES, TRACES, "--layers --experts", "--synthetic", NULL, NULL,
      "the name says how many there are"},

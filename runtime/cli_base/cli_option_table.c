@@ -524,6 +524,9 @@ const cli_option_row cli_option_rows[] = {
     {{"--split"}, "global|per-layer|both", "one pool of slots, or a share for each layer "
      "(default global)", .offset = AT(split), .kind = OPTION_CHOICE, .commands = CLI_SIMULATE,
      .subject = SUBJECT_MEMORY},
+    {{"--order"}, "engine|sequential", "a layer's experts at once, as in a pass, or one by "
+     "one, as other simulators do (default engine)", .offset = AT(order), .kind = OPTION_CHOICE,
+     .commands = CLI_SIMULATE, .subject = SUBJECT_MEASURING},
     {{"--calibrate"}, "PCT", "measure hotness on the first PCT % of the passes; simulate the rest",
      .offset = AT(calibrate_percent), .kind = OPTION_REAL, .min = 0, .max = 100, .max_open = true,
      .commands = CLI_SIMULATE, .subject = SUBJECT_MEASURING},

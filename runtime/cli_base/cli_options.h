@@ -188,6 +188,7 @@ typedef struct cli_options {
     uint64_t io_depth;
     uint64_t pair_layer;
     unsigned split;  /* global, per-layer, both */
+    unsigned order;  /* engine, sequential */
     unsigned format; /* table, csv, json, gnuplot */
     double calibrate_percent;
     double prefetch_recall; /* -1: no prefetch */

@@ -36,6 +36,9 @@ typedef struct model {
     uint32_t hand;         /* SIEVE: index into order */
     uint32_t n_small, n_main, n_ghost;
     uint32_t small[N_KEYS], main[N_KEYS], ghost[N_KEYS];
+    uint32_t once[2 * N_KEYS], often[2 * N_KEYS], once_gone[2 * N_KEYS], often_gone[2 * N_KEYS];
+    uint32_t n_once, n_often, n_once_gone, n_often_gone; /* ARC: T1, T2, B1, B2 of the paper */
+    double share;                                        /* ARC: p */
     uint64_t now;
 } model;
 
@@ -187,6 +190,118 @@ static uint32_t s3_fifo_access(model *m, uint32_t key)
     return evicted;
 }
 
+/* REPLACE of the paper's figure 4. */
+static uint32_t arc_replace(model *m, bool is_in_often_gone)
+{
+    uint32_t key;
+    if (m->n_once > 0 && (m->n_once > m->share || (is_in_often_gone && m->n_once == m->share))) {
+        key = m->once[0];
+        array_remove(m->once, &m->n_once, 0);
+        m->once_gone[m->n_once_gone++] = key;
+    } else {
+        key = m->often[0];
+        array_remove(m->often, &m->n_often, 0);
+        m->often_gone[m->n_often_gone++] = key;
+    }
+    return key;
+}
+
+/* Case IV: a key that no list knows. */
+static uint32_t arc_new(model *m, uint32_t key)
+{
+    const uint32_t c = m->n_slots;
+    const uint32_t n_all = m->n_once + m->n_often + m->n_once_gone + m->n_often_gone;
+    uint32_t evicted = MOE_KEY_NONE;
+    if (m->n_once + m->n_once_gone == c) {
+        if (m->n_once < c) {
+            array_remove(m->once_gone, &m->n_once_gone, 0);
+            evicted = m->n_once + m->n_often == c ? arc_replace(m, false) : MOE_KEY_NONE;
+        } else {
+            evicted = m->once[0];
+            array_remove(m->once, &m->n_once, 0);
+        }
+    } else if (n_all >= c) {
+        if (n_all == 2 * c) {
+            array_remove(m->often_gone, &m->n_often_gone, 0);
+        }
+        evicted = arc_replace(m, false);
+    }
+    m->once[m->n_once++] = key;
+    return evicted;
+}
+
+static uint32_t arc_access(model *m, uint32_t key)
+{
+    uint32_t index;
+    uint32_t evicted = MOE_KEY_NONE;
+    const double c = m->n_slots;
+    if (array_find(m->once, m->n_once, key, &index)) {
+        array_remove(m->once, &m->n_once, index);
+    } else if (array_find(m->often, m->n_often, key, &index)) {
+        array_remove(m->often, &m->n_often, index);
+    } else if (array_find(m->once_gone, m->n_once_gone, key, &index)) {
+        const double ratio = (double)m->n_often_gone / m->n_once_gone;
+        const double share = m->share + (ratio > 1 ? ratio : 1);
+        m->share = share < c ? share : c;
+        array_remove(m->once_gone, &m->n_once_gone, index);
+        evicted = arc_replace(m, false);
+    } else if (array_find(m->often_gone, m->n_often_gone, key, &index)) {
+        const double ratio = (double)m->n_once_gone / m->n_often_gone;
+        const double share = m->share - (ratio > 1 ? ratio : 1);
+        m->share = share > 0 ? share : 0;
+        array_remove(m->often_gone, &m->n_often_gone, index);
+        evicted = arc_replace(m, true);
+    } else {
+        return arc_new(m, key);
+    }
+    m->often[m->n_often++] = key;
+    return evicted;
+}
+
+/* "reclaimfor" of the paper, with its A1in (small), A1out (ghost) and Am (main). */
+static uint32_t two_queue_reclaim(model *m)
+{
+    uint32_t key;
+    if (m->n_small + m->n_main < m->n_slots) {
+        return MOE_KEY_NONE;
+    }
+    if (m->n_small <= m->n_slots / 4 && m->n_main > 0) {
+        key = m->main[0];
+        array_remove(m->main, &m->n_main, 0);
+        return key;
+    }
+    key = m->small[0];
+    array_remove(m->small, &m->n_small, 0);
+    m->ghost[m->n_ghost++] = key;
+    if (m->n_ghost > m->n_slots / 2) {
+        array_remove(m->ghost, &m->n_ghost, 0);
+    }
+    return key;
+}
+
+static uint32_t two_queue_access(model *m, uint32_t key)
+{
+    uint32_t index;
+    uint32_t evicted = MOE_KEY_NONE;
+    if (array_find(m->small, m->n_small, key, &index)) {
+        return MOE_KEY_NONE;
+    }
+    if (array_find(m->main, m->n_main, key, &index)) {
+        array_remove(m->main, &m->n_main, index);
+        m->main[m->n_main++] = key;
+        return MOE_KEY_NONE;
+    }
+    if (array_find(m->ghost, m->n_ghost, key, &index)) {
+        array_remove(m->ghost, &m->n_ghost, index);
+        evicted = two_queue_reclaim(m);
+        m->main[m->n_main++] = key;
+    } else {
+        evicted = two_queue_reclaim(m);
+        m->small[m->n_small++] = key;
+    }
+    return evicted;
+}
+
 /* ---- Streams ---- */
 
 /* Some keys are much more frequent than others, and which ones changes slowly. */
@@ -227,10 +342,8 @@ static void test_models(void **state)
     const struct {
         const char *name;
         model_access_fn access;
-    } models[] = {{"lru", lru_access},
-                  {"lfu", lfu_access},
-                  {"sieve", sieve_access},
-                  {"s3-fifo", s3_fifo_access}};
+    } models[] = {{"lru", lru_access},         {"lfu", lfu_access}, {"sieve", sieve_access},
+                  {"s3-fifo", s3_fifo_access}, {"arc", arc_access}, {"2q", two_queue_access}};
     const uint32_t sizes[] = {1, 2, 9, 20, 47};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
@@ -243,7 +356,11 @@ static void test_models(void **state)
                 bool hit;
                 uint32_t evicted;
                 moe_expert_cache_access(cache, key, &access, &hit, &evicted);
-                assert_int_equal(evicted, models[i].access(&m, key));
+                uint32_t expected = models[i].access(&m, key);
+                if (evicted != expected) {
+                    fail_msg("%s of %u slots, step %u: %u, not %u", models[i].name, sizes[s],
+                             (unsigned)step, evicted, expected);
+                }
             }
             moe_expert_cache_destroy(&cache);
         }

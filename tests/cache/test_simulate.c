@@ -110,7 +110,7 @@ static void replay_layer(replay *r, const uint32_t *keys, uint32_t n)
     }
 }
 
-static void replay_trace(replay *r, const moe_trace *trace)
+static void replay_trace(replay *r, const moe_trace *trace, bool one_by_one)
 {
     for (uint64_t pass = 0; pass < trace->n_passes; pass++) {
         for (uint32_t layer = 0; layer < trace->n_layer; layer++) {
@@ -127,7 +127,10 @@ static void replay_trace(replay *r, const moe_trace *trace)
                 keys[n] = layer * trace->n_expert + e;
                 n += chosen[e];
             }
-            replay_layer(r, keys, n);
+            for (uint32_t i = 0; one_by_one && i < n; i++) {
+                replay_layer(r, keys + i, 1);
+            }
+            replay_layer(r, keys, one_by_one ? 0 : n);
         }
     }
 }
@@ -139,7 +142,7 @@ static void test_lru_replayed(void **state)
     const uint32_t sizes[] = {1, 5, 17, 40, 100, 256};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         replay r = {.n_slots = sizes[s]};
-        replay_trace(&r, trace);
+        replay_trace(&r, trace, false);
         moe_simulation_result result = hits_of(trace, "lru", sizes[s], false);
         assert_int_equal(result.hits, r.hits);
         assert_int_equal(result.misses, r.misses);
@@ -463,6 +466,44 @@ static void test_refused(void **state)
     moe_trace_close(&trace);
 }
 
+/* Accesses one by one: LRU as a list replays it, and Belady's bound is the least of all. Nothing is
+ * pinned, so a cache of one slot works too, and nothing waits for a second wave. */
+static void test_sequential(void **state)
+{
+    (void)state;
+    moe_trace *trace = generated("olmoe", 3, 2, 5, 60);
+    for (uint32_t n_slots = 1; n_slots < 120; n_slots += 17) {
+        moe_simulation simulation;
+        moe_simulation_init(&simulation);
+        simulation.n_slots = n_slots;
+        simulation.is_sequential = true;
+        simulation.policy = "lru";
+        const moe_simulation_result lru = simulate(trace, &simulation);
+        replay r = {.n_slots = n_slots};
+        replay_trace(&r, trace, true);
+        assert_int_equal(lru.hits, r.hits);
+        assert_int_equal(lru.misses, r.misses);
+        assert_int_equal(lru.extra_waves, 0);
+        simulation.policy = "belady";
+        const uint64_t least = simulate(trace, &simulation).misses;
+        for (uint32_t p = 0; moe_policy_name(p) != NULL; p++) {
+            simulation.policy = moe_policy_name(p);
+            if (moe_policy_needs(p) == 0) {
+                assert_true(simulate(trace, &simulation).misses >= least);
+            }
+        }
+    }
+    moe_simulation refused;
+    moe_error err = {""};
+    moe_simulation_result result = {.struct_size = sizeof result};
+    moe_simulation_init(&refused);
+    refused.is_sequential = true;
+    refused.prefetch_recall = 0.5;
+    assert_int_equal(moe_simulate(trace, &refused, &result, &err), MOE_ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "one by one"));
+    moe_trace_close(&trace);
+}
+
 int main(int argc, char **argv)
 {
     recorded_path = argc > 1 ? argv[1] : NULL;
@@ -471,7 +512,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_belady_is_a_bound), cmocka_unit_test(test_default_policy),
         cmocka_unit_test(test_recorded),          cmocka_unit_test(test_disk_model),
         cmocka_unit_test(test_overlap),           cmocka_unit_test(test_recall),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused),           cmocka_unit_test(test_sequential),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,6 +163,7 @@ static int simulate_one(const sweep *s, const char *policy, cache_size size, boo
     simulation.cache_share = size.share;
     simulation.n_slots = size.n_slots;
     simulation.per_layer = per_layer;
+    simulation.is_sequential = o->order == 1;
     simulation.seed = o->seed < 0 ? 0 : (uint64_t)o->seed;
     simulation.calibration = o->calibrate_percent / 100;
     simulation.warm_up = o->warm_up;

@@ -57,7 +57,8 @@ typedef struct moe_policy_access {
     uint32_t layer;
     uint32_t n_rows; /* rows of the pass that chose it; 0 for a prefetch */
     float gate;      /* sum of the weights those rows mix it with; 0 when not known */
-    /* pass * n_layer + layer of its next use, UINT64_MAX: none; 0 when the future is not known. */
+    /* pass * n_layer + layer of its next use, UINT64_MAX: none; 0 when the future is not known. In
+     * simulations of accesses one by one: the number of the next access to it. */
     uint64_t next_use;
 } moe_policy_access;
 

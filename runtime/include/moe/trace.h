@@ -129,6 +129,11 @@ typedef struct moe_simulation {
     double cache_share; /* (0, 1] of all experts of layers that have any; used when n_slots is 0 */
     uint32_t n_slots;   /* default 0 */
     bool per_layer;     /* the slots split evenly between layers; default: one pool */
+    /* Each access is made alone: nothing holds the other experts of its layer meanwhile. That is
+     * the order of other simulators, in which Belady's bound is MIN and next_use is the number of
+     * the next access. Without prefetch and lookahead (MOE_ERR_ARGUMENT). Default: as in the
+     * engine, all experts of a layer at once, none of which evicts another. */
+    bool is_sequential;
     uint64_t seed;
     double calibration; /* [0, 1): this share of the passes only measures hotness for the policies,
                          * and is not simulated. Default 0: hotness is not known */

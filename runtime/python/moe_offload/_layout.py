@@ -496,6 +496,7 @@ class moe_simulation(Structure):
         ("cache_share", c_double),
         ("n_slots", c_uint32),
         ("per_layer", c_bool),
+        ("is_sequential", c_bool),
         ("seed", c_uint64),
         ("calibration", c_double),
         ("warm_up", c_uint64),

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/* ARC (Megiddo, Modha, FAST 2003): two lists of resident keys and two of names alone.
+ *
+ *     new --> [ once: used once ] --used again--> [ often ]
+ *                   | evicted                         | evicted
+ *                   v                                 v
+ *             [ once_gone ]                     [ often_gone ]
+ *
+ * The share of `once` adapts: a key that is wanted again after it left `once` makes the share
+ * larger, one that had left `often` makes it smaller. All lists together hold at most twice the
+ * slots. O(1), plus the pinned keys that are passed over. */
+#include <stdlib.h>
+
+#include "cache/key_list.h"
+#include "cache/policies.h"
+#include "cache/policy_ranked.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/moe_assert.h"
+
+enum { ONCE, OFTEN, ONCE_GONE, OFTEN_GONE, N_LISTS };
+
+typedef struct arc_state {
+    moe_key_list lists; /* the last used in front */
+    uint8_t *list;      /* [n_keys] the list a key is in, if any */
+    uint32_t n[N_LISTS];
+    uint32_t n_slots;
+    double once_slots; /* what `once` should have, in [0, n_slots] */
+    /* What the last victim was asked for. The lists are those of before the eviction. */
+    uint32_t wanted; /* MOE_KEY_NONE: nothing since the last insertion */
+    double wanted_share;
+    bool forget; /* the key that is evicted leaves no name */
+} arc_state;
+
+static void arc_destroy(void *state)
+{
+    arc_state *arc = state;
+    moe_key_list_release(&arc->lists);
+    free(arc->list);
+    free(arc);
+}
+
+static void *arc_create(const moe_policy_config *config)
+{
+    arc_state *arc = moe_calloc(1, sizeof *arc);
+    if (arc == NULL) {
+        return NULL;
+    }
+    arc->n_slots = config->n_slots;
+    arc->wanted = MOE_KEY_NONE;
+    arc->list = moe_calloc(config->n_keys, sizeof *arc->list);
+    if (!moe_key_list_init(&arc->lists, config->n_keys, N_LISTS) || arc->list == NULL) {
+        arc_destroy(arc);
+        return NULL;
+    }
+    return arc;
+}
+
+static void push(arc_state *arc, uint8_t list, uint32_t key)
+{
+    moe_key_list_push_front(&arc->lists, list, key);
+    arc->list[key] = list;
+    arc->n[list]++;
+}
+
+static void take(arc_state *arc, uint32_t key)
+{
+    MOE_ASSERT(arc->n[arc->list[key]] > 0);
+    moe_key_list_remove(&arc->lists, key);
+    arc->n[arc->list[key]]--;
+}
+
+static bool is_in(const arc_state *arc, uint32_t key, uint8_t list)
+{
+    return moe_key_list_contains(&arc->lists, key) && arc->list[key] == list;
+}
+
+/* The share of `once` when this key is wanted: the paper's adaptation. */
+static double share_for(const arc_state *arc, uint32_t key)
+{
+    const double once = arc->n[ONCE_GONE], often = arc->n[OFTEN_GONE];
+    if (is_in(arc, key, ONCE_GONE)) {
+        const double more = often > once ? often / once : 1;
+        return arc->once_slots + more < arc->n_slots ? arc->once_slots + more : arc->n_slots;
+    }
+    if (is_in(arc, key, OFTEN_GONE)) {
+        const double less = once > often ? once / often : 1;
+        return arc->once_slots > less ? arc->once_slots - less : 0;
+    }
+    return arc->once_slots;
+}
+
+static void arc_hit(void *state, uint32_t key, const moe_policy_access *access)
+{
+    arc_state *arc = state;
+    (void)access;
+    take(arc, key);
+    push(arc, OFTEN, key);
+}
+
+static void forget_last(arc_state *arc, uint8_t list)
+{
+    take(arc, moe_key_list_last(&arc->lists, list));
+}
+
+static void arc_insert(void *state, uint32_t key, const moe_policy_access *access)
+{
+    arc_state *arc = state;
+    (void)access;
+    arc->once_slots = arc->wanted == key ? arc->wanted_share : share_for(arc, key);
+    arc->wanted = MOE_KEY_NONE;
+    arc->forget = false;
+    if (moe_key_list_contains(&arc->lists, key)) {
+        take(arc, key);
+        push(arc, OFTEN, key);
+        return;
+    }
+    if (arc->n[ONCE] + arc->n[ONCE_GONE] >= arc->n_slots && arc->n[ONCE_GONE] > 0) {
+        forget_last(arc, ONCE_GONE);
+    } else if (arc->n[ONCE] + arc->n[OFTEN] + arc->n[ONCE_GONE] + arc->n[OFTEN_GONE] >=
+                   2 * arc->n_slots &&
+               arc->n[OFTEN_GONE] > 0) {
+        forget_last(arc, OFTEN_GONE);
+    }
+    push(arc, ONCE, key);
+}
+
+static void arc_evict(void *state, uint32_t key)
+{
+    arc_state *arc = state;
+    const uint8_t from = arc->list[key];
+    take(arc, key);
+    if (!arc->forget) {
+        push(arc, from == ONCE ? ONCE_GONE : OFTEN_GONE, key);
+    }
+    arc->forget = false;
+    /* Keys that are dropped or pinned leave in another order than the paper's. */
+    while (arc->n[ONCE_GONE] + arc->n[OFTEN_GONE] > arc->n_slots + 1) {
+        forget_last(arc, arc->n[OFTEN_GONE] > 0 ? OFTEN_GONE : ONCE_GONE);
+    }
+}
+
+static uint32_t arc_victim(void *state, uint32_t for_key, moe_policy_evictable evictable,
+                           void *context)
+{
+    arc_state *arc = state;
+    const double share = share_for(arc, for_key);
+    arc->wanted = for_key;
+    arc->wanted_share = share;
+    const bool is_new = !moe_key_list_contains(&arc->lists, for_key);
+    arc->forget = is_new && arc->n[ONCE] == arc->n_slots;
+    const double once = arc->n[ONCE];
+    const bool from_once = arc->forget || once > share ||
+                           (once > 0 && once == share && is_in(arc, for_key, OFTEN_GONE));
+    uint32_t key =
+        moe_key_list_last_evictable(&arc->lists, from_once ? ONCE : OFTEN, evictable, context);
+    return key != MOE_KEY_NONE ? key
+                               : moe_key_list_last_evictable(&arc->lists, from_once ? OFTEN : ONCE,
+                                                             evictable, context);
+}
+
+const moe_policy moe_policy_arc = {
+    .abi = MOE_POLICY_ABI,
+    .name = "arc",
+    .create = arc_create,
+    .destroy = arc_destroy,
+    .hit = arc_hit,
+    .insert = arc_insert,
+    .evict = arc_evict,
+    .victim = arc_victim,
+    .end_pass = moe_policy_ignore_pass,
+};

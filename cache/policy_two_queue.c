@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/* 2Q, the full version (Johnson, Shasha, VLDB 1994):
+ *
+ *     new --> [ in: a quarter of the slots, first in first out ]
+ *                  | evicted
+ *                  v
+ *             [ out: names alone, half as many as slots ] --wanted again--> [ main: LRU ]
+ *
+ * A hit in `in` changes nothing: uses that follow each other closely count as one. O(1), plus the
+ * pinned keys that are passed over. */
+#include <stdlib.h>
+
+#include "cache/key_list.h"
+#include "cache/policies.h"
+#include "cache/policy_ranked.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/moe_assert.h"
+
+enum { IN, MAIN, OUT, N_QUEUES };
+
+typedef struct two_queue_state {
+    moe_key_list queues; /* the last that came, or was used, in front */
+    uint8_t *queue;      /* [n_keys] the queue a key is in, if any */
+    uint32_t n[N_QUEUES];
+    uint32_t in_slots;
+    uint32_t out_names;
+} two_queue_state;
+
+static void two_queue_destroy(void *state)
+{
+    two_queue_state *q = state;
+    moe_key_list_release(&q->queues);
+    free(q->queue);
+    free(q);
+}
+
+static void *two_queue_create(const moe_policy_config *config)
+{
+    two_queue_state *q = moe_calloc(1, sizeof *q);
+    if (q == NULL) {
+        return NULL;
+    }
+    q->in_slots = config->n_slots / 4;
+    q->out_names = config->n_slots / 2;
+    q->queue = moe_calloc(config->n_keys, sizeof *q->queue);
+    if (!moe_key_list_init(&q->queues, config->n_keys, N_QUEUES) || q->queue == NULL) {
+        two_queue_destroy(q);
+        return NULL;
+    }
+    return q;
+}
+
+static void push(two_queue_state *q, uint8_t queue, uint32_t key)
+{
+    moe_key_list_push_front(&q->queues, queue, key);
+    q->queue[key] = queue;
+    q->n[queue]++;
+}
+
+static void take(two_queue_state *q, uint32_t key)
+{
+    MOE_ASSERT(q->n[q->queue[key]] > 0);
+    moe_key_list_remove(&q->queues, key);
+    q->n[q->queue[key]]--;
+}
+
+static void two_queue_hit(void *state, uint32_t key, const moe_policy_access *access)
+{
+    two_queue_state *q = state;
+    (void)access;
+    if (q->queue[key] == MAIN) {
+        take(q, key);
+        push(q, MAIN, key);
+    }
+}
+
+static void two_queue_insert(void *state, uint32_t key, const moe_policy_access *access)
+{
+    two_queue_state *q = state;
+    (void)access;
+    const bool wanted_again = moe_key_list_contains(&q->queues, key);
+    if (wanted_again) {
+        MOE_ASSERT(q->queue[key] == OUT); /* else it would be resident */
+        take(q, key);
+    }
+    push(q, wanted_again ? MAIN : IN, key);
+    while (q->n[OUT] > q->out_names) {
+        take(q, moe_key_list_last(&q->queues, OUT));
+    }
+}
+
+static void two_queue_evict(void *state, uint32_t key)
+{
+    two_queue_state *q = state;
+    const bool came_in = q->queue[key] == IN;
+    take(q, key);
+    if (came_in) {
+        push(q, OUT, key); /* names beyond the limit go when the next key has come */
+    }
+}
+
+static uint32_t two_queue_victim(void *state, uint32_t for_key, moe_policy_evictable evictable,
+                                 void *context)
+{
+    two_queue_state *q = state;
+    (void)for_key;
+    const uint8_t first = q->n[IN] > q->in_slots ? IN : MAIN;
+    uint32_t key = moe_key_list_last_evictable(&q->queues, first, evictable, context);
+    return key != MOE_KEY_NONE ? key
+                               : moe_key_list_last_evictable(&q->queues, first == IN ? MAIN : IN,
+                                                             evictable, context);
+}
+
+const moe_policy moe_policy_two_queue = {
+    .abi = MOE_POLICY_ABI,
+    .name = "2q",
+    .create = two_queue_create,
+    .destroy = two_queue_destroy,
+    .hit = two_queue_hit,
+    .insert = two_queue_insert,
+    .evict = two_queue_evict,
+    .victim = two_queue_victim,
+    .end_pass = moe_policy_ignore_pass,
+};
