@@ -7,6 +7,7 @@
 #include <moe/moe.h>
 #include <moe/speed.h>
 
+#include "cli_drive_speed.h"
 #include "cli_engine.h"
 #include "cli_format.h"
 #include "cli_json.h"
@@ -242,12 +243,12 @@ static int expect_speed(moe_engine_options *engine_options, const cli_options *o
                        .estimate = {.struct_size = sizeof e->estimate}};
     cli_progress progress;
     int status = MOE_OK;
-    if (options->measure && options->model_is_header) {
-        return cli_fail(CLI_EXIT_USAGE,
-                        "plan: --measure reads the model's experts, which are not downloaded: give "
-                        "the drive's speed with --disk GB/S");
-    }
-    if (options->measure) {
+    if (options->measure && options->model_is_header) { /* there are no weights to compute with */
+        int code = cli_drive_speed(options->model, &e->rates.disk_bytes_per_s);
+        if (code != CLI_EXIT_OK) {
+            return code;
+        }
+    } else if (options->measure) {
         cli_progress_start(&progress, options, "measuring");
         cli_engine_show(engine_options, &progress);
         status = moe_speed_measure(engine_options, &e->rates, &err);
