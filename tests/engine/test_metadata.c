@@ -318,6 +318,27 @@ static void test_streams(void **state)
          "blk.2.indexer.kpool_ape.weight' has shape"},
         {"-glm5-next.attention.indexer.kpool_select_tail",
          "glm5-next.attention.indexer.kpool_select_tail=bool:0", "kpool_select_tail' is false"},
+        {"-qwen4exp.hyper_connection.low_rank", "qwen4exp.hyper_connection.low_rank=u32:8",
+         "blk.0.hc_attn_down.weight' has shape"},
+        {"-qwen4exp.hyper_connection.low_rank", "qwen4exp.one=u32:1", "low_rank', which every"},
+        {"-qwen4exp.attention.compress_ratios", "qwen4exp.attention.compress_ratios=u32s:0,0,5",
+         "compress_ratios' has 5, not 2 to 64 that divide top_k (16)"},
+        {"-qwen4exp.attention.compress_ratios", "qwen4exp.one=u32:1",
+         "compress_ratios', which every"},
+        /* A table in no layer, in two, in one that is not there; of too few rows; of odd lists. */
+        {"-qwen4exp.ple.layers", "qwen4exp.one=u32:1", "tensor 'per_layer_token_embd.weight' is not one"},
+        {"-qwen4exp.ple.layers", "qwen4exp.ple.layers=u32s:0,1", "supported is one table"},
+        {"-qwen4exp.ple.layers", "qwen4exp.ple.layers=u32s:3", "supported is one table"},
+        {"-qwen4exp.ple.head_offsets", "qwen4exp.ple.head_offsets=u32s:0,9,9,9,9,90000",
+         "per_layer_token_embd.weight' has shape"},
+        {"-qwen4exp.ple.head_vocab_sizes", "qwen4exp.ple.head_vocab_sizes=u32s:9,9,0,9,9,9",
+         "head_vocab_sizes' is not a list of 6 numbers from 1"},
+        {"-qwen4exp.ple.layer_multipliers", "qwen4exp.ple.layer_multipliers=u32s:1,2",
+         "layer_multipliers' is not a list of 3 numbers from 0"},
+        {"-qwen4exp.ple.eos_token_id", "qwen4exp.ple.eos_token_id=u32:96",
+         "eos_token_id' is 96, not 0 to 95"},
+        {"-qwen4exp.ple.ngram_size", "qwen4exp.ple.ngram_size=u32:1",
+         "ngram_size' is 1, not 2 to 8"},
     };
     notes told;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
