@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads a grammar's text and writes its program, in one pass. Reads a repeated item again for each
- * repetition. */
+/* Compiles the text of a GBNF grammar (llama.cpp's notation) into a program of instructions
+ * (grammar_program.h) in one pass over the text. For `item{3}` the reader goes back and reads the
+ * item three times. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,8 @@
 
 #define NO_LIMIT UINT32_MAX
 
-/* Ranges of a class are sorted. */
+/* How much work each part of the text counts for, in steps. A class costs more per range because
+ * its ranges are sorted. */
 enum { STEPS_OF_RANGE = 8, STEPS_OF_ITEM = 8, STEPS_OF_NAME = 4 };
 
 static int too_large(const moe_gbnf_text *r)
@@ -118,7 +120,8 @@ static bool grow_rules(moe_grammar *g)
     return bigger != NULL;
 }
 
-/* Returns the rule of that name; makes a new one if there is none. */
+/* Sets *out to the number of the rule with that name. Creates an undefined rule if there is none
+ * yet, because a rule may be used above its definition. */
 static int find_rule(moe_gbnf_text *r, const char *name, size_t size, uint32_t *out)
 {
     moe_grammar *g = r->g;
@@ -231,7 +234,8 @@ static int read_item(moe_gbnf_text *r, uint32_t depth)
     return status;
 }
 
-/* Reads the operator behind an item, which says how often the item comes. False: there is none. */
+/* Reads a repetition operator (`?`, `*`, `+`, `{m,n}`) behind an item, and sets how often the item
+ * may come. *found is false if there is no operator. */
 static int read_count(moe_gbnf_text *r, uint32_t *least, uint32_t *most, bool *found)
 {
     unsigned char c = moe_gbnf_peek(r, 0);
@@ -278,14 +282,15 @@ static int read_count(moe_gbnf_text *r, uint32_t *least, uint32_t *most, bool *f
                : moe_gbnf_wrong(r, "more than 2000 repetitions");
 }
 
-/* Goes back to where the item begins, and reads it again. */
+/* Moves the cursor back to the item's first byte and compiles the item once more. */
 static int repeat_item(moe_gbnf_text *r, size_t begin, uint32_t depth)
 {
     r->at = begin;
     return read_item(r, depth);
 }
 
-/* item{least,most}: `least` items, then optional ones or a loop. */
+/* Compiles item{least,most}: the item `least` times, then optional copies of it, or a loop if there
+ * is no upper bound. */
 static int emit_repeats(moe_gbnf_text *r, size_t begin, uint32_t depth, uint32_t least,
                         uint32_t most)
 {
@@ -350,7 +355,7 @@ static int read_sequence(moe_gbnf_text *r, uint32_t depth)
     }
 }
 
-/* At the top, an alternative may begin on the next line. */
+/* Whether another alternative follows. Outside brackets it may begin on the next line. */
 static bool another_follows(moe_gbnf_text *r, uint32_t depth)
 {
     size_t at = r->at;
@@ -364,7 +369,7 @@ static bool another_follows(moe_gbnf_text *r, uint32_t depth)
     return false;
 }
 
-/* The alternative begins where the code ends. */
+/* Notes that an alternative begins at the current end of the code. */
 static bool add_start(moe_gbnf_text *r)
 {
     if (r->n_starts == r->starts_capacity) {

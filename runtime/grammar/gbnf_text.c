@@ -35,8 +35,8 @@ static void skip_space(moe_gbnf_text *r, bool lines)
     }
 }
 
-/* White space counts as steps like other text, because repeated items are read again. The caller
- * checks whether there are too many steps. */
+/* Counts the white space as steps, like other text: a repeated item is read again with its white
+ * space, so this work must be bounded, too. The caller checks the limit. */
 void moe_gbnf_skip_space(moe_gbnf_text *r, bool lines)
 {
     size_t begin = r->at;

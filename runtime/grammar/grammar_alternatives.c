@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Makes a tree of alternatives by their common beginnings: of "apple" | "apply" | "axe" the matcher
- * then follows one 'a', and not three. Without the tree it would have to follow all of a long list
- * at once. Alternatives share instructions that read or call; from its first SPLIT or JUMP on, an
- * alternative's code stays together. */
+/* Turns a list of alternatives into a tree of their common beginnings. For "apple" | "apply" |
+ * "axe" the matcher then follows a single 'a' instead of three. Without the tree it would follow
+ * every alternative of a long list at once. Alternatives share only instructions that read a byte
+ * or call a rule; from its first SPLIT or JUMP on, the code of an alternative is kept in one
+ * piece. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +35,7 @@ static bool are_alike(const alternative *x, const alternative *y, uint32_t at)
     return at < x->straight && at < y->straight && key_of(&x->code[at]) == key_of(&y->code[at]);
 }
 
-/* Returns the number of instructions that both share at their beginning. */
+/* Returns how many instructions the two alternatives have in common from instruction `at` on. */
 static uint32_t shared(const alternative *x, const alternative *y, uint32_t at)
 {
     while (are_alike(x, y, at)) {
@@ -52,7 +53,8 @@ static int compare(const void *a, const void *b)
     return of_x != of_y ? (of_x > of_y) - (of_x < of_y) : (x->code > y->code) - (x->code < y->code);
 }
 
-/* Emits the rest of an alternative, and the jump to the end. */
+/* Emits the instructions of an alternative that it does not share, and a jump to the end of the
+ * group. */
 static bool emit_rest(tree *t, const alternative *a, uint32_t at)
 {
     moe_grammar *g = t->g;
@@ -73,8 +75,8 @@ static bool emit_rest(tree *t, const alternative *a, uint32_t at)
     return moe_grammar_emit(g, (moe_grammar_code){.op = MOE_GRAMMAR_JUMP, .a = before});
 }
 
-/* Returns how many alternatives, from the first on, go on with the same instruction. Equal
- * alternatives that have ended count as one branch. */
+/* Returns how many alternatives, beginning with a[0], have the same instruction at `at`.
+ * Alternatives that end at `at` form one branch. */
 static size_t count_branch(const alternative *a, size_t n, uint32_t at)
 {
     size_t same = 1;
@@ -85,8 +87,9 @@ static size_t count_branch(const alternative *a, size_t n, uint32_t at)
     return same;
 }
 
-/* The alternatives, which are sorted and share what is before `at`. The branch of most of them is
- * written last, by the loop: so calls nest no deeper than the logarithm of their number. */
+/* Emits the tree of n sorted alternatives that are equal before `at`. The largest branch is emitted
+ * last, by the loop and not by a recursive call, so the depth of recursion is at most the logarithm
+ * of n. */
 static bool emit_tree(tree *t, const alternative *a, size_t n, uint32_t at)
 {
     moe_grammar *g = t->g;

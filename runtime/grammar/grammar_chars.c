@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Characters as bytes. A range of characters is cut until all characters of a piece are encoded by
- * one range for each byte: the bytes behind the first that differs must run from 80 to BF. */
+/* Compiles classes of characters to ranges of UTF-8 bytes. A range of characters is cut into pieces
+ * that can each be written as one byte range per position. In such a piece, all bytes behind the
+ * first position that varies run from 80 to BF. */
 #include <stdlib.h>
 
 #include "runtime/grammar/grammar_program.h"
@@ -78,8 +79,9 @@ bool moe_grammar_emit_char(moe_grammar *g, uint32_t c)
     return stored;
 }
 
-/* Emits one alternative of a class: a SPLIT between it and the next one, its bytes, and a JUMP to
- * the end of the class. Until that end is known the JUMP holds the place of the JUMP before it. */
+/* Emits one piece of a class as an alternative: a SPLIT to it and to the next piece, its bytes, and
+ * a JUMP to the end of the class. The end is not known yet, so each JUMP holds the position of the
+ * JUMP before it (a linked list), and the targets are filled in later. */
 static bool emit_piece(moe_grammar *g, uint32_t lo, uint32_t hi, uint32_t *last_jump)
 {
     uint8_t first[4], last[4];
@@ -140,7 +142,7 @@ bool moe_grammar_emit_set(moe_grammar *g, const moe_char_set *set)
     if (!stored || g->n_code == begin) {
         return stored;
     }
-    /* The last alternative has no next one: its SPLIT becomes a JUMP to it. */
+    /* No alternative follows the last one, so its SPLIT becomes a JUMP. */
     uint32_t end = g->n_code;
     for (uint32_t jump = last_jump; jump != UINT32_MAX;) {
         uint32_t before = g->code[jump].a;

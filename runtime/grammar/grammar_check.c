@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Checks that reading a byte by a grammar's program takes a bounded number of steps. */
+/* Checks that the matcher takes a bounded number of steps for each byte: no rule may call itself
+ * before it has read a byte (left recursion). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,8 @@
 #include "runtime/base/error.h"
 #include "runtime/grammar/grammar_program.h"
 
-/* A visit looks at an instruction that a rule reaches without reading a byte. */
+/* How many steps each visit counts for. A visit handles one instruction that a rule reaches without
+ * reading a byte. */
 enum { STEPS_OF_VISIT = 2 };
 
 typedef struct walk {
@@ -33,8 +35,9 @@ static void note_call(walk *w, uint32_t rule, uint32_t callee)
     }
 }
 
-/* Visits the code that a rule reaches without reading a byte. Returns whether this includes the
- * rule's end. notes: also notes the rules that this code calls. */
+/* Visits the instructions that a rule can reach without reading a byte. Returns whether the rule's
+ * RETURN is one of them, so that the rule matches the empty text. With `notes`, also records which
+ * rules are called on the way. */
 static bool reaches_end(walk *w, uint32_t rule, bool notes)
 {
     const moe_grammar *g = w->g;
@@ -69,8 +72,9 @@ static bool reaches_end(walk *w, uint32_t rule, bool notes)
     return ends;
 }
 
-/* Goes through the rules backwards and forwards in turn, because most rules call later ones or most
- * call earlier ones. */
+/* Finds all rules that match the empty text. Repeats until nothing changes, in alternating
+ * directions, because in most grammars either most rules call later rules or most call earlier
+ * ones. */
 static void find_nullable(walk *w)
 {
     bool changed = true;

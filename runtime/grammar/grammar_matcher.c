@@ -71,7 +71,8 @@ void moe_matcher_free(moe_matcher *m)
     *m = (moe_matcher){.grammar = NULL};
 }
 
-/* Makes room for n elements, at most `most`. */
+/* Grows an array so that it holds n elements, but never more than `most`. False: n is larger, or
+ * memory is short. */
 static bool grow(void *array_ptr, uint32_t *capacity, uint32_t n, uint32_t most, size_t size)
 {
     void **array = array_ptr;
@@ -89,7 +90,8 @@ static bool grow(void *array_ptr, uint32_t *capacity, uint32_t n, uint32_t most,
 
 /* ---- Stacks ---- */
 
-/* Returns the stack with one more return on it, or 0 if the tables are full. */
+/* Returns the number of the stack that has the return address `back` on top of the stack `below`.
+ * Equal stacks are stored once. 0: the tables are full. */
 static uint32_t push(moe_matcher *m, uint32_t back, uint32_t below)
 {
     uint32_t at = (uint32_t)mix(back, below) % STACK_SLOTS;
@@ -111,7 +113,8 @@ static uint32_t push(moe_matcher *m, uint32_t back, uint32_t below)
     return m->n_stacks++;
 }
 
-/* ---- Closures: all places that are reached without reading ---- */
+/* ---- Closures: following a place through SPLIT, JUMP, CALL and RETURN up to all instructions that
+ * read a byte ---- */
 
 static void visit(moe_matcher *m, uint32_t code, uint32_t stack)
 {
@@ -144,7 +147,7 @@ static void clear_visits(moe_matcher *m)
     m->n_visits = 0;
 }
 
-/* Returns the first instruction from this place on that is no jump. */
+/* Follows jumps from this instruction on, and returns the first one that is no jump. */
 static uint32_t skip_jumps(const moe_grammar *g, uint32_t at)
 {
     while (g->code[at].op == MOE_GRAMMAR_JUMP) {
@@ -157,7 +160,7 @@ static void call(moe_matcher *m, uint32_t at, uint32_t stack)
 {
     const moe_grammar *g = m->grammar;
     uint32_t back = skip_jumps(g, at + 1);
-    /* Nothing is left to do after the call: its own return serves for both. */
+    /* A call just before RETURN (a tail call) needs no return address of its own. */
     bool is_last = g->code[back].op == MOE_GRAMMAR_RETURN;
     uint32_t pushed = is_last ? stack : push(m, back, stack);
     if (!m->exhausted) {
@@ -165,7 +168,8 @@ static void call(moe_matcher *m, uint32_t at, uint32_t stack)
     }
 }
 
-/* Follows all places in the list of visits. Puts the places that read a byte in m->reached. */
+/* Follows all places on the list of visits, without reading. Collects the places that read a byte
+ * in m->reached. */
 static void close_over(moe_matcher *m)
 {
     const moe_grammar *g = m->grammar;
@@ -216,7 +220,8 @@ static bool same(const moe_matcher *m, uint32_t state)
                   m->n_reached * sizeof *m->reached) == 0;
 }
 
-/* Returns the state for the places in m->reached. */
+/* Returns the number of the state whose places are those in m->reached. Creates the state if it is
+ * new. */
 static uint32_t state_of_reached(moe_matcher *m)
 {
     if (m->n_reached == 0 || m->exhausted) {
@@ -276,7 +281,8 @@ uint32_t moe_matcher_step(moe_matcher *m, uint32_t state, uint8_t byte)
     if (m->states[state].next[byte] != MOE_MATCH_UNKNOWN) {
         return m->states[state].next[byte];
     }
-    /* Neighbouring bytes that the same places read lead to the same state. */
+    /* Other bytes that exactly the same places can read lead to the same state. Finds the range
+     * around this byte, so that all of it is filled in at once. */
     uint32_t lo = 0, hi = 255;
     for (uint32_t i = 0; i < m->states[state].n; i++) {
         moe_match_place place = m->places[m->states[state].first + i];
@@ -317,15 +323,16 @@ moe_char_kind moe_char_kind_of(uint8_t byte)
                                           : MOE_CHAR_MARK;
 }
 
-/* Combines the state so far (MOE_MATCH_UNKNOWN: none yet) with one more. If they differ, the result
- * is MOE_MATCH_MIXED. */
+/* Merges the target state of one more character into the common target `all`. It is
+ * MOE_MATCH_UNKNOWN before the first character, and MOE_MATCH_MIXED as soon as two targets
+ * differ. */
 static uint32_t join(uint32_t all, uint32_t to)
 {
     return all == MOE_MATCH_UNKNOWN || all == to ? to : MOE_MATCH_MIXED;
 }
 
-/* The state that all texts of n_more bytes lead to, of which the first is in lo .. hi and the
- * others go on with a character. */
+/* Returns the state behind the last n_more bytes of a character, if all such bytes lead to the same
+ * state. The next byte is from lo to hi, the others are any continuation bytes. */
 static uint32_t step_tails(moe_matcher *m, uint32_t state, uint32_t n_more, uint8_t lo, uint8_t hi)
 {
     uint32_t all = MOE_MATCH_UNKNOWN, before = MOE_MATCH_UNKNOWN;
@@ -346,7 +353,8 @@ static uint32_t step_tails(moe_matcher *m, uint32_t state, uint32_t n_more, uint
     return all;
 }
 
-/* Leading bytes, and the second ones that go with them. */
+/* Well-formed UTF-8: leading bytes (first to last), the number of bytes that follow, and the range
+ * that the second byte must be in. */
 static const struct {
     uint8_t first, last, n_more, lo, hi;
 } leads[] = {{0xc2, 0xdf, 1, 0x80, 0xbf}, {0xe0, 0xe0, 2, 0xa0, 0xbf}, {0xe1, 0xec, 2, 0x80, 0xbf},
@@ -428,7 +436,7 @@ bool moe_matcher_is_complete(const moe_matcher *m, uint32_t state)
 
 /* ---- Emptying the tables ---- */
 
-/* Copies a stack into a list of its returns, from the top on. */
+/* Copies the return addresses of a stack into an array, the top one first. */
 static uint32_t *list_of(const moe_matcher *m, uint32_t stack, uint32_t *n)
 {
     *n = 0;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Follows a grammar byte by byte.
+/* Follows a grammar's program byte by byte, as an automaton that is built while it is used.
  *
- * A state is a set of places that the grammar may be at: each an instruction that reads a byte, and
- * a stack of returns. Stacks are lists that share their tails and are made once, so a place is two
- * numbers. States are made when they are first reached, and remember where each byte leads (a
- * lazily built automaton); most bytes then cost one look into a table.
+ * A state is the set of all places where the grammar may be. A place is an instruction that reads a
+ * byte, together with a stack of return addresses. Stacks are linked lists that share their tails,
+ * and equal stacks are stored once, so a place is just two numbers. A state is created when it is
+ * first reached, and then remembers where each byte leads; most bytes therefore cost one look into
+ * a table.
  *
- * Tables are bounded. moe_matcher_tidy() empties them when they are half full, and keeps one state;
- * the numbers of all others are void then. If the rest fills up nevertheless, the matcher is
- * exhausted: every byte leads to MOE_MATCH_DEAD. */
+ * The tables are bounded. moe_matcher_tidy() empties them when they are half full. It keeps one
+ * state, under a new number; the numbers of all other states become invalid. If a table fills up
+ * before that, the matcher is marked exhausted: every byte then leads to MOE_MATCH_DEAD. */
 #ifndef MOE_GRAMMAR_MATCHER_H
 #define MOE_GRAMMAR_MATCHER_H
 
@@ -30,8 +31,8 @@ typedef struct moe_match_place {
     uint32_t stack; /* 0: empty */
 } moe_match_place;
 
-/* Kinds of characters that grammars rarely tell apart. MANY: all well-formed ones of several bytes.
- */
+/* Kinds of characters. Most grammars treat all characters of a kind alike. MOE_CHAR_MANY stands for
+ * all well-formed characters of several bytes. */
 typedef enum moe_char_kind {
     MOE_CHAR_LOWER,
     MOE_CHAR_UPPER,
@@ -50,7 +51,7 @@ typedef struct moe_match_state {
     uint32_t first, n; /* places */
     bool complete;
     uint16_t *next; /* [256]; NULL until a byte was asked for */
-    /* The state behind each character of a kind: see moe_matcher_step_kind(). */
+    /* For each kind, the state behind any character of that kind: see moe_matcher_step_kind(). */
     uint16_t behind[MOE_CHAR_KINDS];
 } moe_match_state;
 
@@ -77,20 +78,21 @@ typedef struct moe_matcher {
 
 int moe_matcher_init(moe_matcher *matcher, const moe_grammar *grammar, moe_error *err);
 void moe_matcher_free(moe_matcher *matcher);
-/* The state before any byte. */
+/* The state before the first byte. */
 uint32_t moe_matcher_start(moe_matcher *matcher);
-/* The state behind the byte; MOE_MATCH_DEAD: there is none. */
+/* The state behind the byte; MOE_MATCH_DEAD if the grammar does not allow the byte here. */
 uint32_t moe_matcher_step(moe_matcher *matcher, uint32_t state, uint8_t byte);
-/* The kind of a byte below 128. */
+/* The kind of an ASCII character. */
 moe_char_kind moe_char_kind_of(uint8_t byte);
-/* Returns the size of the character of several bytes with which the text begins, also if the text
- * ends within it; 0: there is no such character. */
+/* Returns the size in bytes of the multi-byte UTF-8 character at the beginning of the text. The
+ * text may end before the character does. 0: the text begins with no such character. */
 uint32_t moe_char_well_formed(const uint8_t *text, size_t size);
 /* Returns the state that every character of the kind leads to. MOE_MATCH_DEAD: no first byte of
  * such a character can be read. MOE_MATCH_MIXED: not all of them lead to the same state. */
 uint32_t moe_matcher_step_kind(moe_matcher *matcher, uint32_t state, moe_char_kind kind);
 bool moe_matcher_is_complete(const moe_matcher *matcher, uint32_t state);
-/* Empties the tables if they are half full. True: it did, and *state has a new number. */
+/* Empties the tables if they are at least half full. Returns true if it did; *state then has a new
+ * number. */
 bool moe_matcher_tidy(moe_matcher *matcher, uint32_t *state);
 
 #endif

@@ -71,30 +71,33 @@ struct moe_grammar {
     uint64_t n_steps;         /* of reading it */
 };
 
-/* Like moe_grammar_create(), but texts must match the rule of that name. The rule root must exist,
- * too. */
+/* Like moe_grammar_create(), but texts must match the rule with the name `start`. The grammar must
+ * still have a rule `root`. */
 int moe_grammar_read(moe_grammar **out, const char *text, size_t size, const char *start,
                      moe_allowance *allowance, moe_error *err);
 
 moe_grammar *moe_grammar_hold(moe_grammar *grammar);
 
-/* Counts steps of reading; false: they are too many, or not allowed. */
+/* Counts n steps of work while a grammar is read. False: the limit is exceeded, or the caller's
+ * allowance forbids it. */
 bool moe_grammar_step(moe_grammar *grammar, uint64_t n);
-/* Charges bytes that the grammar takes; false: they are not allowed. */
+/* Charges the grammar's memory to the caller's allowance. False: the allowance does not permit
+ * it. */
 bool moe_grammar_take(moe_grammar *grammar, uint64_t bytes);
 
 /* Appends an instruction; false: the grammar is too large, or memory is short. */
 bool moe_grammar_emit(moe_grammar *grammar, moe_grammar_code code);
 
-/* Makes one group of n alternatives (at least two), which is the end of the code: their own code is
- * at starts[0], starts[1] and so on, one behind the other. False: as moe_grammar_emit(), or too
+/* Combines the n alternatives (at least two) at the end of the code into one group. Alternative i
+ * begins at starts[i] and ends where the next one begins. False: as in moe_grammar_emit(), or too
  * many steps. */
 bool moe_grammar_join_alternatives(moe_grammar *grammar, const uint32_t *starts, size_t n);
 
-/* Gives back memory that no instruction uses. */
+/* Shrinks the allocations to what the program uses. */
 void moe_grammar_fit(moe_grammar *grammar);
 
-/* Ranges of characters, ascending and apart after moe_char_set_close(). */
+/* A set of characters as ranges. After moe_char_set_close() they are in ascending order and do not
+ * touch. */
 typedef struct moe_char_set {
     struct {
         uint32_t lo, hi;
@@ -103,17 +106,17 @@ typedef struct moe_char_set {
     bool negated;
 } moe_char_set;
 
-/* False: too many ranges. */
+/* Adds the characters from lo to hi. False: the set has too many ranges. */
 bool moe_char_set_add(moe_char_set *set, uint32_t lo, uint32_t hi);
-/* Sorts, joins, and carries out the negation. */
+/* Sorts the ranges, joins those that overlap, and inverts the set if it is negated. */
 bool moe_char_set_close(moe_char_set *set);
-/* Appends code that reads one character of the set, which is closed and not empty. */
+/* Appends code that reads one character of the set. The set must be closed and not empty. */
 bool moe_grammar_emit_set(moe_grammar *grammar, const moe_char_set *set);
-/* Appends code that reads one character. */
+/* Appends code that reads exactly the character c. */
 bool moe_grammar_emit_char(moe_grammar *grammar, uint32_t c);
 
-/* Checks that every called rule is defined, and that no rule calls itself before it has read a
- * byte. Fills in `nullable`. */
+/* Checks that every rule that is called is defined, and that no rule calls itself before it has
+ * read a byte. Sets `nullable` for each rule. */
 int moe_grammar_check(moe_grammar *grammar, moe_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Converts a JSON schema to a grammar's text. Each subschema that is not plain becomes a rule. The
- * target of a $ref becomes a rule once, so schemas may be recursive. */
+/* Converts a JSON schema to the text of a GBNF grammar. A subschema that is more than a type
+ * becomes a rule. Each target of a $ref becomes one rule, which may refer to itself, so schemas may
+ * be recursive. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,8 @@
 
 enum { DEEPEST_JSON = 64 };
 
-/* The rules that every grammar has. A space may follow punctuation, as models write JSON. */
+/* Rules that every such grammar contains. They allow white space behind punctuation, because models
+ * write JSON with it. */
 static const char basics[] =
     "ws ::= \" \"? | \"\\n\" [ \\t]{0,16}\n"
     "char ::= [^\"\\\\\\x00-\\x1F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" [0-9a-fA-F]{4})\n"
@@ -35,7 +37,8 @@ static const char basics[] =
 
 /* ---- References ---- */
 
-/* Writes the rule of what the reference points to, once. False: no value is valid. */
+/* Writes a rule for the target of the reference, unless there is one already. Sets `name` to the
+ * rule's name. False: the target allows no value. */
 static bool write_ref(moe_schema_writer *w, const char *ref, char name[16])
 {
     struct json_object *target = moe_schema_find(w, ref);
@@ -108,7 +111,8 @@ static bool write_types(moe_schema_writer *w, struct json_object *types, struct 
     return any;
 }
 
-/* Returns the type that the schema's keywords are about if it has no keyword type; NULL: none. */
+/* If the schema has no `type`, returns the type to which its other keywords apply (for example
+ * "string" for minLength). NULL: there is none. */
 static const char *type_meant(struct json_object *plain)
 {
     static const struct {
@@ -147,8 +151,8 @@ static const char *type_meant(struct json_object *plain)
 
 static bool write_plain(moe_schema_writer *w, struct json_object *plain, moe_schema_piece *out);
 
-/* Whether no value is valid by two of the alternatives, because their types differ, or because they
- * require a property and allow different values for it. */
+/* Whether no value can match both schemas, because their types differ, or because both require the
+ * same property but with different values. */
 static bool are_apart(moe_schema_writer *w, struct json_object *a, struct json_object *b)
 {
     static const char *const types[] = {"string", "number",  "integer", "object",
@@ -163,8 +167,8 @@ static bool are_apart(moe_schema_writer *w, struct json_object *a, struct json_o
     return !share || moe_schema_both(w, a, b) == NULL || moe_schema_key_differs(w, a, b);
 }
 
-/* oneOf allows only values that are valid by exactly one alternative. The grammar does not enforce
- * this, so it is reported, unless no value can be valid by two of them. */
+/* oneOf allows values that match exactly one alternative. The grammar cannot enforce this, so it is
+ * reported, unless no value can match two alternatives. */
 static void check_one_of(moe_schema_writer *w, struct json_object *list)
 {
     size_t n = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
@@ -228,7 +232,7 @@ static bool write_plain(moe_schema_writer *w, struct json_object *plain, moe_sch
     return write_type(w, meant, plain, out);
 }
 
-/* Whether the schema is a reference without other keywords that restrict values. */
+/* Whether the schema is only a reference: it has no other keyword that restricts values. */
 static bool is_reference(struct json_object *schema)
 {
     static const char *const rest[] = {"$ref",     "title",     "description", "default",
@@ -280,8 +284,8 @@ static bool write_rule(moe_schema_writer *w, struct json_object *schema, char na
     return valid && w->status == MOE_OK;
 }
 
-/* The most that json-c takes for a text: an object with its table, an array, a value with its
- * place; and its strings. */
+/* Returns an upper bound of the memory that json-c takes for the text, in bytes: a fixed amount per
+ * object, array and value, and the strings. */
 static uint64_t json_bytes(const char *text, size_t size)
 {
     uint64_t bytes = size + 112;
@@ -316,7 +320,7 @@ static struct json_object *parse(const char *text, size_t size, moe_error *err)
     return root;
 }
 
-/* Writes the grammar of w->root. */
+/* Writes the grammar of the whole schema. */
 static void write_grammar(moe_schema_writer *w)
 {
     char name[16];

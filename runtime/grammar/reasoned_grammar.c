@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The answer's text gets one more rule, with which a text begins. A closing mark that is a control
- * token cannot be spelt, so any text may come before it. One that is spelt must not be passed over:
- * the rule for "</x>" has every way in which its beginning may appear without its end,
+/* Extends the text of the answer's grammar by a rule for reasoning before the answer. The reasoning
+ * ends at the first closing mark. If the closing mark is a control token, text never matches it, so
+ * the rule takes any text before it. If the mark is ordinary text, the rule must not skip it: for
+ * "</x>" the rule is
  *
- *   ( [^<]  |  "<" (P "<")* Q )*  "<" (P "<")* "/x>"
+ * ( [^<] | "<" (P "<")* Q )* "<" (P "<")* "/x>"
  *
- * with P a beginning of "/x>", perhaps empty, and Q such a beginning and a character that neither
- * goes on with it nor is "<". */
+ * P stands for any beginning of "/x>" (also the empty one): the mark had begun, and then begins
+ * again. Q stands for such a beginning and one character that neither continues it nor is "<": the
+ * mark had begun, but did not come. */
 #include "runtime/grammar/reasoned_grammar.h"
 
 #include <stdio.h>
@@ -49,7 +51,8 @@ static void add_text(writer *w, const char *text)
     add(w, text, strlen(text));
 }
 
-/* An escape means the same in quotes and in a class. */
+/* Writes the character as an escape, which is valid within quotes and within a class of
+ * characters. */
 static void add_character(writer *w, uint32_t character)
 {
     char text[16];
@@ -76,7 +79,8 @@ static void add_mark(writer *w, const moe_grammar_mark *mark, const uint32_t *te
     }
 }
 
-/* Adds (P "<")*: the mark may begin again before it ends. */
+/* Adds (P "<")*: the mark began and begins again before it was complete (see the top of this
+ * file). */
 static void add_restarts(writer *w, const uint32_t *text, size_t n)
 {
     add_text(w, " (");
@@ -119,8 +123,8 @@ static void add_reasoning(writer *w, const uint32_t *text, size_t n)
     }
 }
 
-/* Decodes a mark's UTF-8 into characters, and returns how many there are. Marks come from this
- * library, so they are valid UTF-8. */
+/* Decodes the UTF-8 text of a mark, and returns its number of characters. Marks are constants of
+ * this library, so they are valid UTF-8. */
 static size_t decode(const char *text, uint32_t out[MOST_CHARACTERS])
 {
     size_t n = 0;

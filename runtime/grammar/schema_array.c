@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Arrays: items in front with a schema each, then any number of one schema; and those of which one
- * must be as contains says, or all must differ. */
+/* Writes the grammar of arrays: prefixItems (a schema for each of the first items), items (one
+ * schema for all others), contains (at least one item must match a schema) and uniqueItems. */
 #include "runtime/grammar/schema_parts.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 
 enum { MOST_UNIQUE = 8, MOST_COUNTED = 32 };
 
-/* Adds between least and most items of the rule; most < 0: any number. */
+/* Adds from `least` to `most` items, each by the rule with that name; most < 0: no upper limit. */
 static void add_items(moe_schema_writer *w, moe_schema_piece *out, const char *rule, int64_t least,
                       int64_t most)
 {
@@ -27,7 +27,8 @@ static void add_items(moe_schema_writer *w, moe_schema_piece *out, const char *r
     moe_schema_add(w, out, least == 0 ? ")? " : " ");
 }
 
-/* Adds the items in front as rules, from the last one to the first. */
+/* Adds the first items, each of which has a schema of its own. Writes their rules from the last
+ * item to the first, because each rule refers to the next one. */
 static bool add_front(moe_schema_writer *w, moe_schema_piece *out, struct json_object *front,
                       const char *rest, int64_t least, int64_t most)
 {
@@ -75,7 +76,8 @@ static bool add_front(moe_schema_writer *w, moe_schema_piece *out, struct json_o
     return any;
 }
 
-/* Adds items that all differ, of a few values, by a rule for each set of values that have come. */
+/* Adds items that are all different and come from a few listed values. There is one rule for each
+ * set of values that have been used. */
 static bool add_unique(moe_schema_writer *w, moe_schema_piece *out, struct json_object *choices,
                        int64_t least, int64_t most)
 {
@@ -107,8 +109,8 @@ static bool add_unique(moe_schema_writer *w, moe_schema_piece *out, struct json_
     return w->status != MOE_OK || names[0][0] != '\0';
 }
 
-/* Adds items of which at least one is a hit (contains), by rules for the number of items before a
- * hit and behind it. */
+/* Adds items of which at least one matches `contains` (a hit). There is one rule for each number of
+ * items before the hit, and for each number of items up to and behind it. */
 static bool add_containing(moe_schema_writer *w, moe_schema_piece *out, const char *item,
                            const char *hit, int64_t least, int64_t most)
 {
@@ -120,7 +122,7 @@ static bool add_containing(moe_schema_writer *w, moe_schema_piece *out, const ch
         moe_schema_piece p = {NULL, 0, 0}, q = {NULL, 0, 0};
         bool last = i == top;
         snprintf(after, sizeof after, "%s", last ? "" : behind[i + 1]);
-        /* Behind a hit, i items have come. */
+        /* The rule for the case that i items have come and one of them was a hit. */
         if (last) {
             moe_schema_add(w, &p, "\"\" ");
             if (most < 0) {
@@ -161,8 +163,8 @@ static bool add_containing(moe_schema_writer *w, moe_schema_piece *out, const ch
     return before[0] != '\0';
 }
 
-/* Returns the values that items may have, if they are few enough for a rule for each set of
- * them. */
+/* Returns the list of values that an item may have, or NULL if there is no list or it is too long
+ * for a rule per subset. */
 static struct json_object *finite_items(moe_schema_writer *w, struct json_object *items)
 {
     struct json_object *plain = items == NULL ? NULL : moe_schema_plain(w, items);
@@ -218,7 +220,8 @@ bool moe_schema_write_array(moe_schema_writer *w, struct json_object *plain, moe
         if (json_object_object_get(plain, "contains") != NULL) {
             moe_schema_note(w, "contains");
         }
-        /* If the schema says nothing about further items, the grammar allows none. */
+        /* Without `items`, JSON Schema allows any items behind prefixItems; this grammar allows
+         * none. */
         any = add_front(w, out, front, has_items && items != NULL ? item : NULL, least, most);
     } else if (choices != NULL) {
         any = add_unique(w, out, choices, least, most);

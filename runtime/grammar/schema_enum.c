@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* An enum of many values would be as many alternatives that all begin alike, and following them all
- * at once is more than the matcher does. So the sorted values are written as a tree of what they
- * begin with:  "\"app" ( "le\"" | "ly\"" | "\"" ). */
+/* Writes an enum of strings as a tree. As one alternative for each value, many alternatives would
+ * begin alike, and the matcher cannot follow so many at once. So the values are sorted and written
+ * by their common beginnings: "\"app" ( "le\"" | "ly\"" | "\"" ). */
 #include "runtime/grammar/schema_enum.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* How deep groups may nest. Deeper ones become rules of their own. */
+/* How deep groups may nest. A deeper group is written as a rule of its own. */
 enum { MOST_NESTING = 24, STEPS_OF_VALUE = 32 };
 
 typedef struct value_text {
@@ -23,7 +23,8 @@ static int compare(const void *a, const void *b)
     return order != 0 ? order : x->size < y->size ? -1 : x->size > y->size;
 }
 
-/* Returns how many bytes two texts share at their beginning, in whole characters of UTF-8. */
+/* Returns how many bytes the beginnings of both texts have in common from byte `from` on. Counts
+ * only whole UTF-8 characters. */
 static size_t shared(const value_text *a, const value_text *b, size_t from)
 {
     size_t most = a->size < b->size ? a->size : b->size;
@@ -37,7 +38,8 @@ static size_t shared(const value_text *a, const value_text *b, size_t from)
     return n;
 }
 
-/* Writes the texts, which are sorted, differ, and share their first `at` bytes, from there on. */
+/* Writes what follows the first `at` bytes of the texts. The texts are sorted, all different, and
+ * equal in their first `at` bytes. */
 static void write_texts(moe_schema_writer *w, moe_schema_piece *out, const value_text *texts,
                         size_t n, size_t at, unsigned nesting)
 {

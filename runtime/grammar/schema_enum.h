@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The values of an enum as alternatives that share their beginnings. */
+/* Writes the values of an enum as a tree of alternatives that share their beginnings. */
 #ifndef MOE_GRAMMAR_SCHEMA_ENUM_H
 #define MOE_GRAMMAR_SCHEMA_ENUM_H
 

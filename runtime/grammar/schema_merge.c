@@ -20,7 +20,7 @@ static bool has(struct json_object *schema, const char *key)
     return json_object_object_get_ex(schema, key, NULL);
 }
 
-/* ---- New objects, which the writer keeps ---- */
+/* ---- New JSON objects, which the writer releases at its end ---- */
 
 static struct json_object *keep(moe_schema_writer *w, struct json_object *made, size_t members)
 {
@@ -67,7 +67,7 @@ static size_t length_of(struct json_object *array)
     return json_object_is_type(array, json_type_array) ? json_object_array_length(array) : 0;
 }
 
-/* {key: value}, where the value may be NULL for an empty object. */
+/* Returns the new object {key: value}; if value is NULL, its value is an empty object. */
 static struct json_object *wrap(moe_schema_writer *w, const char *key, struct json_object *value)
 {
     struct json_object *object = new_object(w);
@@ -149,7 +149,7 @@ static struct json_object *both_types(moe_schema_writer *w, struct json_object *
     return out;
 }
 
-/* Returns the value of the two that allows less. */
+/* Returns whichever of the two values of this keyword (a bound) allows less. */
 static struct json_object *stricter(const char *key, struct json_object *a, struct json_object *b)
 {
     bool takes_most = strncmp(key, "min", 3) == 0 || strcmp(key, "exclusiveMinimum") == 0;
@@ -185,15 +185,15 @@ static struct json_object *both_enums(moe_schema_writer *w, struct json_object *
     return out;
 }
 
-/* allOf of the two; NULL stands for a schema that allows all. */
+/* Returns the schema {allOf: [a, b]}. NULL stands for a schema that allows everything. */
 static struct json_object *all_of(moe_schema_writer *w, struct json_object *a,
                                   struct json_object *b)
 {
     return a == NULL ? b : b == NULL || a == b ? a : wrap(w, "allOf", pair(w, a, b));
 }
 
-/* Returns what the schema demands of a property that it does not list (additionalProperties). NULL:
- * nothing, or a pattern covers the key. */
+/* Returns what a schema demands of a property that it does not list: its additionalProperties.
+ * NULL: it demands nothing, or a pattern of the schema covers the key. */
 static struct json_object *unlisted(moe_schema_writer *w, struct json_object *schema,
                                     const char *key)
 {
@@ -249,7 +249,8 @@ static struct json_object *both_patterns(moe_schema_writer *w, struct json_objec
     return out;
 }
 
-/* Merges two lists of alternatives: each of one with each of the other. */
+/* Merges two lists of alternatives: the result has an alternative for each pair of one from a and
+ * one from b. */
 static struct json_object *both_alternatives(moe_schema_writer *w, struct json_object *a,
                                              struct json_object *b)
 {
@@ -267,8 +268,8 @@ static struct json_object *both_alternatives(moe_schema_writer *w, struct json_o
     return out;
 }
 
-/* Merges one keyword that both schemas have. Drops one of the two if both cannot be enforced
- * together. */
+/* Merges the values of a keyword that both schemas have. If both values cannot be enforced
+ * together, keeps one and reports this. */
 static struct json_object *both_values(moe_schema_writer *w, const char *key, struct json_object *a,
                                        struct json_object *b)
 {
@@ -319,7 +320,7 @@ static struct json_object *both_values(moe_schema_writer *w, const char *key, st
     return a;
 }
 
-/* Merges the items in front. Where one schema lists none, its rule for further items holds. */
+/* Merges two lists of prefixItems. Where one list is shorter, that schema's `items` holds. */
 static struct json_object *both_fronts(moe_schema_writer *w, struct json_object *a,
                                        struct json_object *b)
 {
@@ -337,7 +338,8 @@ static struct json_object *both_fronts(moe_schema_writer *w, struct json_object 
     return out;
 }
 
-/* Whether no value lies between two bounds, or a list of values is empty. */
+/* Whether no value can be valid, because a lower bound exceeds the upper one or a list of allowed
+ * values is empty. */
 static bool is_empty(struct json_object *s)
 {
     static const char *const pairs[][2] = {
@@ -390,8 +392,8 @@ struct json_object *moe_schema_both(moe_schema_writer *w, struct json_object *a,
 
 /* ---- Plain ---- */
 
-/* Reports keywords that restrict values and are not enforced. All other unknown keywords count as
- * annotations. */
+/* Reports keywords that restrict values but that the grammar does not enforce. Any keyword that is
+ * not known counts as an annotation. */
 static void check_keywords(moe_schema_writer *w, struct json_object *schema)
 {
     static const char *const dropped[] = {"not",           "maxContains",      "unevaluatedItems",
@@ -409,7 +411,7 @@ static void check_keywords(moe_schema_writer *w, struct json_object *schema)
 static struct json_object *plain_at(moe_schema_writer *w, struct json_object *schema,
                                     unsigned depth);
 
-/* Merges another schema into out; NULL: no value is valid by both. */
+/* Merges the schema into `out`. Returns NULL if no value is valid by both. */
 static struct json_object *add_schema(moe_schema_writer *w, struct json_object *out,
                                       struct json_object *schema, unsigned depth)
 {
@@ -417,8 +419,8 @@ static struct json_object *add_schema(moe_schema_writer *w, struct json_object *
     return more == NULL ? NULL : moe_schema_both(w, out, more);
 }
 
-/* Returns the property that a condition is about, if the condition only says that this property has
- * one of some values. */
+/* If the condition only says that one property has one of some values, returns the property's name
+ * and sets *values. Otherwise returns NULL. */
 static const char *condition_of(struct json_object *condition, struct json_object **values)
 {
     const char *name = NULL;
@@ -455,7 +457,8 @@ static bool is_required(struct json_object *schema, const char *name)
     return false;
 }
 
-/* Returns the list of values that a property may have; NULL: there is no list. */
+/* Returns the list of values that the property may have by the schema `base`, or NULL if it has no
+ * such list. */
 static struct json_object *choices_of(moe_schema_writer *w, struct json_object *base,
                                       const char *name, unsigned depth)
 {
@@ -470,7 +473,8 @@ static struct json_object *choices_of(moe_schema_writer *w, struct json_object *
     return json_object_object_get(plain, "enum");
 }
 
-/* Returns a schema for values that do not meet the condition; NULL: no schema can express this. */
+/* Returns a schema for the values for which the condition is false, or NULL if no schema can
+ * express this. */
 static struct json_object *negation(moe_schema_writer *w, struct json_object *base,
                                     struct json_object *condition, unsigned depth)
 {
@@ -505,8 +509,9 @@ static struct json_object *negation(moe_schema_writer *w, struct json_object *ba
     return out;
 }
 
-/* Writes if, then and else as alternatives. If the opposite of the condition cannot be expressed,
- * takes values that are valid whether the condition holds or not. */
+/* Writes if/then/else as two alternatives: condition and `then`, or opposite of the condition and
+ * `else`. If the opposite cannot be expressed, the second alternative takes values that satisfy
+ * both `then` and `else`, for which the condition does not matter. */
 static struct json_object *add_condition(moe_schema_writer *w, struct json_object *out,
                                          struct json_object *schema, unsigned depth)
 {
@@ -529,7 +534,8 @@ static struct json_object *add_condition(moe_schema_writer *w, struct json_objec
     return add_schema(w, out, wrap(w, "anyOf", both), depth);
 }
 
-/* If the property is present, other properties must be present, or a schema must hold. */
+/* Merges dependentRequired and dependentSchemas: if a property is present, others must be present,
+ * or a schema must hold. */
 static struct json_object *add_dependents(moe_schema_writer *w, struct json_object *out,
                                           struct json_object *dependents, unsigned depth)
 {
@@ -551,7 +557,8 @@ static struct json_object *add_dependents(moe_schema_writer *w, struct json_obje
     return out;
 }
 
-/* Copies members that stay as they are, some under the names of later drafts. */
+/* Copies the keywords that need no merging. Keywords of older drafts get the names that newer
+ * drafts use. */
 static struct json_object *copy_members(moe_schema_writer *w, struct json_object *schema)
 {
     static const char *const apart[] = {"$ref",

@@ -31,7 +31,8 @@ static void add(digits *d, moe_schema_piece *out, const char *text)
     moe_schema_add(d->w, out, text);
 }
 
-/* Adds n digits that bring the remainder from this value to 0. False: there are none. */
+/* Adds n digits that may have any value as long as the number is a multiple of the factor.
+ * `remainder` is the remainder of the digits before them. False: no n digits do this. */
 static bool add_free(digits *d, moe_schema_piece *out, unsigned n, uint32_t remainder)
 {
     char text[32];
@@ -75,7 +76,8 @@ static bool add_free(digits *d, moe_schema_piece *out, unsigned n, uint32_t rema
     return true;
 }
 
-/* Adds numbers whose first digit is from a to b, and whose other digits are free. */
+/* Adds numbers with n further digits, whose first digit is from a to b and whose other digits are
+ * arbitrary. */
 static bool add_span(digits *d, moe_schema_piece *out, char a, char b, unsigned n,
                      uint32_t remainder, bool any)
 {
@@ -99,7 +101,8 @@ static bool add_span(digits *d, moe_schema_piece *out, char a, char b, unsigned 
     return any;
 }
 
-/* Adds numbers of the same length from a to b. False: none has the remainder 0. */
+/* Adds the numbers from a to b, two texts of the same length. False: no such number is a multiple
+ * of the factor. */
 static bool add_between(digits *d, moe_schema_piece *out, const char *a, const char *b,
                         uint32_t remainder)
 {
@@ -132,7 +135,7 @@ static bool add_between(digits *d, moe_schema_piece *out, const char *a, const c
     return any;
 }
 
-/* Adds alternatives for the numbers from least to most, neither below 0. */
+/* Adds alternatives for the integers from least to most, with least >= 0. */
 static bool add_positive(digits *d, moe_schema_piece *out, int64_t least, int64_t most, bool any)
 {
     int64_t from = 0, to = 9;
@@ -156,7 +159,7 @@ static bool add_positive(digits *d, moe_schema_piece *out, int64_t least, int64_
     return any;
 }
 
-/* Adds the integers from least to most as a group. */
+/* Adds the integers from least to most that are multiples of factor, as one group. */
 static bool add_integers(moe_schema_writer *w, moe_schema_piece *out, int64_t least, int64_t most,
                          uint32_t factor)
 {
@@ -251,7 +254,8 @@ static bool write_integers(moe_schema_writer *w, const bounds *b, int64_t factor
 
 /* ---- Fractions ---- */
 
-/* Appends "[a-b]", with a bar before it if it follows another alternative. */
+/* Appends the class "[a-b]". If `any` is true, an alternative stands before it, and a "|" is put
+ * between them. */
 static void put_digits(moe_schema_writer *w, moe_schema_piece *out, bool any, char a, char b)
 {
     char text[64];
@@ -259,13 +263,15 @@ static void put_digits(moe_schema_writer *w, moe_schema_piece *out, bool any, ch
     moe_schema_add(w, out, text);
 }
 
-/* The bounds of a fraction, as digits. NULL: no bound. An empty text stands for zeros. */
+/* The digits behind the decimal point of the lower and the upper bound. NULL: there is no such
+ * bound. Digits behind the end of the text count as zeros. */
 typedef struct fraction {
     const char *low, *high;
     bool over, under; /* not equal to it */
 } fraction;
 
-/* Adds the digits from a place on, at least one if it is the first place. False: there are none. */
+/* Adds the digits of a fraction within the bounds, from one position on. At the first position at
+ * least one digit must follow. False: no digits are possible. */
 static bool add_digits(moe_schema_writer *w, moe_schema_piece *out, fraction f, bool first)
 {
     bool low_done = f.low == NULL || *f.low == '\0'; /* what is left of it is zeros */
@@ -306,8 +312,8 @@ static bool add_digits(moe_schema_writer *w, moe_schema_piece *out, fraction f, 
     return any;
 }
 
-/* Splits a bound into the whole number before its point and the digits behind it. False: the bound
- * is too large. */
+/* Splits a bound into its integer part and the digits behind the decimal point. False: the bound is
+ * too large. */
 static bool split(double value, int64_t *whole, char *rest, size_t size)
 {
     char text[64];
@@ -328,8 +334,8 @@ static bool split(double value, int64_t *whole, char *rest, size_t size)
     return true;
 }
 
-/* Adds an alternative for the numbers with this whole part and a fraction within f's bounds.
- * any: there is an alternative before it. Returns whether there is one now. */
+/* Adds an alternative for numbers with this integer part whose fraction is within the bounds f.
+ * `any` says whether an alternative stands before it. Returns whether there is now at least one. */
 static bool add_edge(moe_schema_writer *w, moe_schema_piece *out, int64_t whole, fraction f,
                      bool any)
 {
@@ -351,7 +357,8 @@ static bool add_edge(moe_schema_writer *w, moe_schema_piece *out, int64_t whole,
     return any || alone || more;
 }
 
-/* Adds alternatives: numbers from least to most, neither below 0. False: still none. */
+/* Adds alternatives for the numbers from least to most, with least >= 0. `any` as in add_edge().
+ * Returns whether there is now at least one alternative. */
 static bool add_reals(moe_schema_writer *w, moe_schema_piece *out, const bounds *b, bool any)
 {
     int64_t from, to = LARGEST;
@@ -407,8 +414,8 @@ static bool write_reals(moe_schema_writer *w, const bounds *b, moe_schema_piece 
     return any;
 }
 
-/* Returns how many digits behind the point the multiples of factor have, if it is 0.1, 0.01 or the
- * like; 0 for any other factor. */
+/* Returns the number of decimals that multiples of the factor have, if the factor is 0.1, 0.01 and
+ * so on; 0 for all other factors. */
 static unsigned decimals(double factor)
 {
     double scale = 1;

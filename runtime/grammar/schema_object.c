@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Objects: their properties in order, some of which may be left out, and behind them members with
- * other keys. */
+/* Writes the grammar of objects: the listed properties in the schema's order, some of which are
+ * optional, and then members with other keys. */
 #include "runtime/grammar/schema_parts.h"
 
 #include <inttypes.h>
@@ -68,7 +68,7 @@ static bool is_required(moe_schema_writer *w, struct json_object *names, const c
     return json_object_object_get_ex(names, key, NULL);
 }
 
-/* Returns the names in `required`, as the keys of an object. */
+/* Returns an object whose keys are the names in the schema's `required`. */
 static struct json_object *required_names(moe_schema_writer *w, struct json_object *plain)
 {
     struct json_object *required = json_object_object_get(plain, "required"),
@@ -84,8 +84,8 @@ static struct json_object *required_names(moe_schema_writer *w, struct json_obje
     return names;
 }
 
-/* Returns the property's schema merged with those of the patterns that its key matches. NULL: no
- * value is valid for it. */
+/* Returns the property's schema, merged with the schemas of all patternProperties that match its
+ * key. NULL: no value is valid for the property. */
 static struct json_object *schema_of(moe_schema_writer *w, struct json_object *plain,
                                      const char *key, struct json_object *schema)
 {
@@ -116,7 +116,7 @@ static struct json_object *schema_of(moe_schema_writer *w, struct json_object *p
     return out;
 }
 
-/* Writes the rule of a member: KEY : value. */
+/* Writes the rule of one member: its key, a colon and its value. */
 static bool write_member(moe_schema_writer *w, const char *key, struct json_object *schema,
                          char rule[16])
 {
@@ -139,8 +139,8 @@ static bool write_member(moe_schema_writer *w, const char *key, struct json_obje
 
 /* ---- Other keys ---- */
 
-/* Whether the key of a listed property matches, so that a member with such a key could be that
- * property. */
+/* Whether a listed property's key matches the pattern. If so, a member that the pattern allows
+ * might be that property. */
 static bool takes_listed(moe_schema_writer *w, struct json_object *properties, const char *pattern)
 {
     json_object_object_foreach(properties, key, value)
@@ -191,8 +191,8 @@ static bool add_patterns(moe_schema_writer *w, moe_schema_piece *out,
     return any;
 }
 
-/* Adds the keys that propertyNames allows: listed ones, or all that have the length or match the
- * pattern. */
+/* Adds the keys that propertyNames allows: the keys that it lists, or all keys with the length or
+ * the pattern that it demands. */
 static bool add_named(moe_schema_writer *w, moe_schema_piece *out, struct json_object *properties,
                       struct json_object *names, struct json_object *schema)
 {
@@ -228,7 +228,8 @@ static bool add_named(moe_schema_writer *w, moe_schema_piece *out, struct json_o
     return any;
 }
 
-/* Writes the rule of a member whose key is no listed property; "": no such member is allowed. */
+/* Writes the rule of members whose keys are not listed, and sets `rule` to its name. The name is
+ * empty if no such member is allowed. */
 static void write_extra(moe_schema_writer *w, struct json_object *plain,
                         struct json_object *properties, char rule[16])
 {
@@ -264,8 +265,8 @@ static void write_extra(moe_schema_writer *w, struct json_object *plain,
 
 /* ---- Members ---- */
 
-/* Adds extra members after `count` others, as many as may and must still come. False: too few are
- * possible. */
+/* Adds extra members behind `count` others, so that their number meets minProperties and
+ * maxProperties. False: this is not possible. */
 static bool add_extras(const members *m, moe_schema_piece *out, int64_t count)
 {
     int64_t least = m->least > count ? m->least - count : 0;
@@ -337,8 +338,8 @@ static bool write_members(const members *m, int64_t top, char name[16])
     return name[0] != '\0';
 }
 
-/* Returns up to which number members must be counted: 1 (whether one has come), unless the schema
- * limits their number. */
+/* Returns the largest number of members that the rules must tell apart. It is 1 (has any member
+ * come yet?), unless the schema limits the number of members. */
 static int64_t counted(members *m)
 {
     int64_t n_required = 0;

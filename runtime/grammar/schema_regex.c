@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* An expression is written as the grammar of a JSON string's inside: what a class has of quotes,
- * backslashes and control characters is written as their escapes. */
+/* Writes a regular expression as a grammar of what stands between the quotes of a JSON string.
+ * Where a class of the expression contains quotes, backslashes or control characters, the grammar
+ * has their JSON escapes. */
 #include "runtime/grammar/schema_regex.h"
 
 #include <stdio.h>
@@ -95,7 +96,8 @@ static bool holds(const char_set *set, uint32_t c)
     return false;
 }
 
-/* \d, \w, \s and their opposites. False: another letter. */
+/* Adds the characters of \d, \w or \s, or all others for \D, \W or \S. False: the letter means
+ * something else. */
 static bool add_shorthand(char_set *set, char letter)
 {
     static const uint32_t digits[][2] = {{'0', '9'}};
@@ -135,7 +137,7 @@ static void add_class_range(regex *r, uint32_t from, uint32_t to)
     }
 }
 
-/* Writes the set as it appears in a JSON string. */
+/* Writes the set as a class of the grammar, with JSON's escapes for characters that need them. */
 static void write_set(regex *r, char_set *set)
 {
     static const char escaped[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
@@ -201,7 +203,7 @@ static uint32_t read_hex(regex *r, size_t n)
     return c;
 }
 
-/* The character of an escape whose backslash was read. */
+/* Reads the rest of an escape, behind its backslash, and returns its character. */
 static uint32_t read_escape(regex *r)
 {
     static const char letters[] = "nrtfv0", values[] = "\n\r\t\f\v\0";
@@ -221,7 +223,7 @@ static uint32_t read_escape(regex *r)
     return (unsigned char)c;
 }
 
-/* A character of the expression, which is UTF-8. */
+/* Reads one UTF-8 character of the expression. */
 static uint32_t read_char(regex *r)
 {
     unsigned char c = (unsigned char)*r->at++;
@@ -237,7 +239,7 @@ static uint32_t read_char(regex *r)
     return value;
 }
 
-/* [..], whose bracket was read. */
+/* Reads the rest of a class, behind its opening bracket. */
 static void read_class(regex *r, char_set *set)
 {
     bool inverted = *r->at == '^';
@@ -319,7 +321,8 @@ static void read_atom(regex *r)
     }
 }
 
-/* * + ? {2} {2,} {2,5}, greedy or not. */
+/* Reads a repetition behind an item: * + ? {2} {2,} or {2,5}. A "?" behind it (not greedy) makes no
+ * difference here. */
 static void read_repeats(regex *r)
 {
     char text[48] = "";
@@ -351,7 +354,8 @@ static void read_repeats(regex *r)
     add(r, " ");
 }
 
-/* One alternative; of the outermost ones ^ and $ say that no more text may be around. */
+/* Reads one alternative. In an outermost alternative without ^ or $, any text may stand before or
+ * behind the match. */
 static void read_sequence(regex *r)
 {
     bool outer = r->depth == 0;
@@ -385,7 +389,7 @@ bool moe_schema_add_regex(moe_schema_writer *w, moe_schema_piece *out, const cha
 {
     moe_schema_piece written = {NULL, 0, 0};
     regex r = {.w = w, .out = &written, .at = text};
-    /* ^(..)$ around all is the usual form. */
+    /* Most expressions have the form ^(..)$: one group, with ^ and $ around it. */
     read_alternatives(&r);
     bool whole = !r.failed && *r.at == '\0' && w->status == MOE_OK;
     if (whole) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Texts, values that are listed, and keys of objects. */
+/* Writes the grammars of strings, of listed values (enum, const), and of keys of objects. */
 #include "runtime/grammar/schema_parts.h"
 
 #include <inttypes.h>
@@ -90,7 +90,7 @@ void moe_schema_write_string(moe_schema_writer *w, struct json_object *plain, mo
 
 /* ---- Listed values ---- */
 
-/* Adds a value, with the white space that models write in arrays and objects. */
+/* Adds a listed value. Within arrays and objects it allows the white space that models write. */
 static void add_spaced(moe_schema_writer *w, moe_schema_piece *out, struct json_object *value)
 {
     bool first = true;
@@ -160,11 +160,12 @@ bool moe_schema_write_choices(moe_schema_writer *w, struct json_object *plain,
 
 /* ---- Keys ---- */
 
-/* Writes every key except the n given ones, by a trie of those. */
+/* Writes all keys that differ from the n given ones. Follows the given keys character by character,
+ * as a trie, and leaves that trie at any character that continues none of them. */
 static void add_other_keys(moe_schema_writer *w, moe_schema_piece *out, const char *const *keys,
                            size_t n, size_t at)
 {
-    /* The keys are sorted and share their first `at` bytes. */
+    /* The keys are sorted, and equal in their first `at` bytes. */
     bool ends = n > 0 && keys[0][at] == '\0';
     size_t from = ends ? 1 : 0;
     if (!moe_schema_step(w, n + 1)) {

@@ -131,7 +131,7 @@ void moe_schema_add_value(moe_schema_writer *w, moe_schema_piece *p, struct json
     }
 }
 
-/* Appends the piece to the text as a rule, and writes the rule's name to *name. */
+/* Appends the piece to the grammar as a rule with this number. Writes the rule's name to `name`. */
 void moe_schema_finish_rule(moe_schema_writer *w, moe_schema_piece *p, char name[16],
                             uint32_t number)
 {

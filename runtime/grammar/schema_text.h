@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The text of the grammar that a JSON schema becomes, as it is written. */
+/* Writes the text of the grammar that a JSON schema is converted to. */
 #ifndef MOE_GRAMMAR_SCHEMA_TEXT_H
 #define MOE_GRAMMAR_SCHEMA_TEXT_H
 
@@ -40,8 +40,8 @@ struct moe_schema_writer {
     moe_allowance *allowance; /* NULL: any */
     int status;
     moe_error *err;
-    /* Implemented in json_schema.c: writes a rule for what the schema allows. False: it allows
-     * nothing. */
+    /* Writes a rule for the values that the schema allows (json_schema.c). False: it allows none.
+     * This is a pointer because the files of this folder must not call each other in a circle. */
     bool (*write_rule)(moe_schema_writer *w, struct json_object *schema, char name[16]);
 };
 
@@ -50,7 +50,7 @@ typedef struct moe_schema_piece {
     size_t size, capacity;
 } moe_schema_piece;
 
-/* list: up to NULL. */
+/* Whether the list, which ends with NULL, contains the key. */
 static inline bool moe_schema_is_listed(const char *key, const char *const *list)
 {
     while (*list != NULL && strcmp(*list, key) != 0) {
@@ -59,27 +59,28 @@ static inline bool moe_schema_is_listed(const char *key, const char *const *list
     return *list != NULL;
 }
 
-/* Counts steps of work. False, with an error: there were too many. */
+/* Counts n steps of work. Returns false and sets an error if the limit is exceeded. */
 bool moe_schema_step(moe_schema_writer *w, uint64_t n);
-/* Sets an error. Only the first one stays, and nothing is written after it. name: the end of the
- * message. */
+/* Sets the error "what" + "name". The first error is kept; nothing is written after it. */
 void moe_schema_fail(moe_schema_writer *w, int status, const char *what, const char *name);
-/* Reports a keyword that the grammar cannot enforce here: notes it with its place, or fails. */
+/* Reports a keyword that the grammar cannot enforce. In strict mode this is an error; otherwise the
+ * keyword and its place in the schema are noted. */
 void moe_schema_note(moe_schema_writer *w, const char *keyword);
-/* Enter notes that the place is within this property now. Leave takes the size that enter
- * returned. */
+/* Enters a property: reports then name it as a part of the place. moe_schema_leave() takes the size
+ * that enter returned. */
 size_t moe_schema_enter(moe_schema_writer *w, const char *property);
 void moe_schema_leave(moe_schema_writer *w, size_t before);
 void moe_schema_add_bytes(moe_schema_writer *w, moe_schema_piece *p, const char *bytes,
                           size_t size);
 void moe_schema_add(moe_schema_writer *w, moe_schema_piece *p, const char *text);
 void moe_schema_drop(moe_schema_writer *w, moe_schema_piece *p);
-/* A text in quotes. */
+/* Appends the text as a quoted literal. */
 void moe_schema_add_literal(moe_schema_writer *w, moe_schema_piece *p, const char *text,
                             size_t size);
-/* A value as compact JSON, in quotes. */
+/* Appends the value's compact JSON as a quoted literal. */
 void moe_schema_add_value(moe_schema_writer *w, moe_schema_piece *p, struct json_object *value);
-/* Makes the piece the rule of that number; *name is its name. Frees the piece. */
+/* Makes the piece the rule with this number, and writes the rule's name to `name`. Frees the
+ * piece. */
 void moe_schema_finish_rule(moe_schema_writer *w, moe_schema_piece *p, char name[16],
                             uint32_t number);
 

@@ -98,8 +98,8 @@ static bool has_any(struct json_object *schema, const char *const *keys)
     return *keys != NULL;
 }
 
-/* Whether the value is valid by a schema that need not be plain. Also false if the schema's own
- * keywords do not show it. */
+/* Whether a schema, which need not be plain, allows the value. Returns false, too, if the schema's
+ * own keywords do not decide it. */
 static bool fits(moe_schema_writer *w, struct json_object *schema, struct json_object *value)
 {
     static const char *const others[] = {"$ref", "$dynamicRef", "anyOf", "oneOf",  "allOf",

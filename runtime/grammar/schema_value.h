@@ -5,12 +5,13 @@
 
 #include "runtime/grammar/schema_text.h"
 
-/* Whether a plain schema allows a value. For arrays and objects the answer may be no although the
- * schema allows them, if its own keywords and those of the members do not show it. */
+/* Whether a plain schema allows a value. May return false for an array or an object that the schema
+ * does allow, if this follows neither from the schema's own keywords nor from those of its
+ * members. */
 bool moe_schema_allows(moe_schema_writer *w, struct json_object *plain, struct json_object *value);
-/* Whether it allows values of the type, by its keyword type. */
+/* Whether the schema's keyword `type` allows this type. */
 bool moe_schema_has_type(struct json_object *plain, const char *type);
-/* Whether a value is an integer or a fraction. */
+/* Whether the value is a number of JSON. */
 bool moe_schema_is_number(struct json_object *value);
 
 #endif

@@ -81,8 +81,8 @@ static uint32_t state_of(const moe_token_constraint *c)
     return c->n == 0 ? c->first_state : c->states[c->n - 1];
 }
 
-/* Call when the matcher's tables were emptied: only the state behind all tokens is left, under this
- * number. */
+/* Call this after the matcher emptied its tables: all states are invalid except the one behind the
+ * last token, which now has this number. */
 static void drop_states(moe_token_constraint *c, uint32_t state)
 {
     *(c->n == 0 ? &c->first_state : &c->states[c->n - 1]) = state;
@@ -92,7 +92,7 @@ static void drop_states(moe_token_constraint *c, uint32_t state)
     }
 }
 
-/* Feeds one more token to the grammar. False if memory is short. */
+/* Advances the state by one token. False: memory is short. */
 static bool read_token(moe_token_constraint *c, int32_t token)
 {
     if (c->n == c->capacity) {
@@ -113,7 +113,8 @@ static bool read_token(moe_token_constraint *c, int32_t token)
     uint8_t control[MOE_TOKEN_CONTROL_KEY];
     size_t size;
     const uint8_t *key = moe_token_key(&c->keys->source, token, control, &size);
-    /* A token that ends the text leaves a complete text as it is. */
+    /* A token that ends the text may come when the text is complete. It leaves the state
+     * unchanged. */
     bool ends = is_end(c, token) && moe_matcher_is_complete(&c->matcher, state);
     for (size_t i = 0; i < size && !ends; i++) {
         state = moe_matcher_step(&c->matcher, state, key[i]);
@@ -123,7 +124,9 @@ static bool read_token(moe_token_constraint *c, int32_t token)
     return true;
 }
 
-/* Brings the state to the end of the timeline. False: it cannot. */
+/* Brings the state to the end of the timeline: keeps the part that the timeline shares with the
+ * tokens read so far, and reads the rest. False: the grammar does not allow the timeline, or memory
+ * is short. */
 static bool follow(moe_token_constraint *c, const int32_t *timeline, size_t n)
 {
     size_t n_text = n > c->start ? n - c->start : 0;
@@ -132,7 +135,8 @@ static bool follow(moe_token_constraint *c, const int32_t *timeline, size_t n)
         same++;
     }
     if (same < c->n && same < c->valid_from) {
-        /* The states to go back to are void, so begin again. */
+        /* The matcher has dropped the states that we would go back to, so read the timeline from
+         * its beginning. */
         c->first_state = moe_matcher_start(&c->matcher);
         c->valid_from = 0;
         same = 0;

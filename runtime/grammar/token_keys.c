@@ -18,7 +18,8 @@ typedef struct entry {
 const uint8_t *moe_token_key(const moe_token_source *source, int32_t token,
                              uint8_t control[MOE_TOKEN_CONTROL_KEY], size_t *size)
 {
-    /* A byte that neither texts nor control tokens have. */
+    /* A text that no grammar can match, because the byte 0xFE occurs neither in UTF-8 nor in the
+     * keys of control tokens. */
     static const uint8_t no_text[] = {0xfe};
     moe_token_text text = source->text(source->user, token);
     if (!text.is_control && text.size > 0 &&
@@ -76,8 +77,8 @@ static int compare(const void *a, const void *b)
     return order != 0 ? order : x->size < y->size ? -1 : x->size > y->size;
 }
 
-/* Fills in an entry for each token that has bytes, and k->ends with the tokens that end a text.
- * controls: room for the keys of control tokens; entries point into it. */
+/* Lists all tokens that have bytes in `entries`, and all tokens that end a text in k->ends.
+ * `controls` receives the keys of control tokens; entries point into it. */
 static void collect(moe_token_keys *k, entry *entries, uint8_t *controls)
 {
     for (uint32_t t = 0; t < k->source.n_vocab; t++) {
@@ -100,8 +101,8 @@ static bool starts_char(uint8_t byte)
     return (byte & 0xc0) != 0x80;
 }
 
-/* For the rest of a token from each of its bytes on: the kinds of its characters, and their
- * number. */
+/* For each byte position of a token: which kinds of characters the bytes from there to its end
+ * hold, and how many characters. */
 typedef struct rest_kinds {
     uint16_t kinds[DEEPEST + 1];
     uint8_t n_chars[DEEPEST + 1];
@@ -125,7 +126,8 @@ static void find_kinds(const entry *e, rest_kinds *r)
     }
 }
 
-/* The branches that a token is on begin at tokens of the list `open`, which share more and more. */
+/* Finds all branches of the trie. `open` holds the branches that the current token belongs to, from
+ * the root down; each shares more bytes than the one before. */
 static void find_branches(moe_token_keys *k, const entry *entries)
 {
     uint32_t open[DEEPEST + 1];
@@ -205,7 +207,7 @@ int moe_token_keys_create(moe_token_keys **out, const moe_token_source *source, 
     return MOE_OK;
 }
 
-/* Most steps are one look into a table. */
+/* Advances the state by one byte. Most steps are one look into a table. */
 static inline uint32_t step(moe_matcher *m, uint32_t state, uint8_t byte)
 {
     const uint16_t *next = state < MOE_MATCH_FIRST ? NULL : m->states[state].next;
@@ -215,8 +217,8 @@ static inline uint32_t step(moe_matcher *m, uint32_t state, uint8_t byte)
 
 /* ---- A mask ---- */
 
-/* How many characters of these kinds can be read from a state on, whichever they are: within
- * strings any number, or up to a bound where they are counted. */
+/* How many characters of the given kinds can be read from a state on, whichever characters they
+ * are. Within a string this is any number; where a grammar counts characters, it is limited. */
 typedef struct kinds_read {
     uint32_t state, kinds; /* 0: nothing is known */
     uint32_t behind;       /* the state behind so many, MOE_MATCH_DEAD or MOE_MATCH_MIXED */
@@ -242,7 +244,8 @@ static uint32_t step_kinds(moe_matcher *m, uint32_t state, uint32_t kinds)
     return all;
 }
 
-/* The number of characters that can be read of the branch's; -1: that depends on the characters. */
+/* Returns how many characters of the branch's tokens can be read at the state, whichever characters
+ * they are. -1: it depends on the characters. */
 static int32_t count_readable(moe_matcher *m, kinds_read *known, uint32_t state,
                               const moe_token_branch *branch)
 {
@@ -265,8 +268,8 @@ static int32_t count_readable(moe_matcher *m, kinds_read *known, uint32_t state,
     return k->behind == MOE_MATCH_MIXED && k->n < branch->n_longest ? -1 : (int32_t)k->n;
 }
 
-/* Allows the branch's tokens of so many characters behind `rest`, what its first token has for
- * itself. */
+/* Allows those tokens of the branch that have at most n_readable characters behind the bytes that
+ * all of the branch share. */
 static void allow_branch(const moe_token_keys *k, uint32_t first, const uint8_t *rest,
                          uint32_t n_readable, uint64_t *bits)
 {
