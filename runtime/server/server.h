@@ -15,7 +15,7 @@ enum {
     SERVER_MOST_KEYS = 256,
 };
 
-/* What becomes of a text's hidden states. */
+/* How the hidden states of a text's tokens are combined into an embedding. */
 typedef enum server_pooling {
     SERVER_POOLING_MEAN,
     SERVER_POOLING_LAST,
@@ -45,9 +45,10 @@ typedef struct server_options {
     void *user;
 } server_options;
 
-/* Returns the bytes of RAM that the server takes beside the engine to serve so many sessions: for
- * requests, and for connections, whose number is limited. The value is meant for
- * moe_engine_options.program_memory. budget: the engine's host_memory; 0: not given. */
+/* Returns how many bytes of RAM the server needs in addition to the engine: for the requests of
+ * `parallel` sessions and for connections, whose number is limited. The caller passes this to the
+ * engine as moe_engine_options.program_memory. budget: the engine's host_memory in bytes; 0 if it
+ * is not set. */
 uint64_t server_memory(uint32_t parallel, uint64_t budget);
 
 /* Serves until options->stopped() is true, then finishes the answers that have begun. Until it

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Reads the monotonic clock, which nobody can set. */
+/* Returns the monotonic clock in nanoseconds. Nobody can set this clock back. */
 static inline uint64_t server_now_ns(void)
 {
     struct timespec now;

@@ -83,7 +83,8 @@ static bool is_older(const disk_file *a, const disk_file *b)
     return a->use != b->use ? a->use < b->use : a->written < b->written;
 }
 
-/* Makes room for a file of so many bytes; false: it is larger than the limit. */
+/* Deletes the files that were used longest ago until a new file of this size fits below the limit.
+ * False: the file alone is larger than the limit. */
 static bool make_room(server_disk *disk, uint64_t bytes)
 {
     uint64_t most = disk->options->cache_bytes;
@@ -107,7 +108,8 @@ static bool ends_with(const char *name, const char *ending)
     return size > n && strcmp(name + size - n, ending) == 0;
 }
 
-/* How much of a path names the model and the tokens. */
+/* Returns the length of the part of a path that identifies the model and the tokens: all before
+ * ".USE" and the ending. */
 static size_t stem_of(const char *path)
 {
     size_t size = strlen(path) - strlen(ENDING);
@@ -122,7 +124,8 @@ static uint64_t use_of(const char *path)
     return strcmp(path + stem, ENDING) != 0 ? strtoull(path + stem + 1, NULL, 16) : 0;
 }
 
-/* The path of a file whose use is the latest one; NULL: no memory. */
+/* Returns a file's path with a new counter of uses, which makes it the one that was used last.
+ * NULL: memory is short. */
 static char *path_of_use(server_disk *disk, const char *stem, size_t size)
 {
     char *path = NULL;
@@ -130,8 +133,8 @@ static char *path_of_use(server_disk *disk, const char *stem, size_t size)
     return n < 0 ? NULL : path;
 }
 
-/* Takes the path over. Files of other models count, but are never read; links and pipes are neither
- * read nor counted. */
+/* Adds a file to the list; the list then owns `path`. Files of other models count towards the limit
+ * on disk space but are never read. Links and pipes are ignored. */
 static void add(server_disk *disk, char *path)
 {
     struct stat status;
@@ -157,8 +160,8 @@ static void add(server_disk *disk, char *path)
     disk->files[disk->n_files++] = file;
 }
 
-/* Why the folder cannot be used: whoever may write to it could give the server other prompts' keys
- * and values, or have it write elsewhere. NULL: it can. */
+/* Returns why the folder must not be used, or NULL. Nobody else may be able to write to it: whoever
+ * can could give the server wrong keys and values for a prompt, or redirect its writes by links. */
 static const char *fault_of(DIR *list, const char *folder, moe_error *err)
 {
     struct stat about;
@@ -176,7 +179,8 @@ static const char *fault_of(DIR *list, const char *folder, moe_error *err)
     if ((size_t)snprintf(probe, sizeof probe, "%s/probe", folder) >= sizeof probe) {
         return strerror(ENAMETOOLONG);
     }
-    /* The probe never gets its name. The writer also removes what killed writers have left. */
+    /* Tries whether files can be written. The probe file is abandoned, so it never appears under
+     * its name. Opening it also removes temporary files that killed processes have left. */
     int status = moe_atomic_file_open(&file, probe, MOE_FILE_PRIVATE, err);
     moe_atomic_file_abandon(&file);
     return status == MOE_OK ? NULL : err->message;
@@ -255,8 +259,8 @@ static size_t shared_with(const disk_file *file, const int32_t *tokens, size_t n
     return shared;
 }
 
-/* Returns the index of the file that shares the longest beginning with the tokens, or n_files if
- * none shares any. */
+/* Returns the index of the file whose tokens have the longest common beginning with the given ones,
+ * and that length in *shared. Returns n_files if no file begins with the same token. */
 static size_t most_alike(const server_disk *disk, const int32_t *tokens, size_t n, size_t *shared)
 {
     size_t best = disk->n_files;
@@ -335,7 +339,8 @@ static uint64_t hash_of(const int32_t *tokens, size_t n)
     return hash;
 }
 
-/* Drops the files whose tokens are all in the new file, and the file that it replaces. */
+/* Deletes the old file at the same place, and all files whose tokens are a beginning of the new
+ * file's tokens. */
 static void drop_replaced(server_disk *disk, const char *path, const int32_t *tokens, size_t n)
 {
     size_t stem = stem_of(path);

@@ -20,8 +20,8 @@ enum {
 
 #define SECOND UINT64_C(1000000000)
 
-/* Hashes a client's address. Of an IPv6 address it takes the network only, because a client may
- * have many addresses in it. */
+/* Hashes a client's address. Of an IPv6 address only the network part counts, because one client
+ * may own all addresses of its network. */
 static uint64_t hash_address(const struct sockaddr_storage *address)
 {
     const unsigned char *bytes = NULL;
@@ -45,7 +45,7 @@ static uint64_t hash_address(const struct sockaddr_storage *address)
     return hash;
 }
 
-/* ---- With the lock held ---- */
+/* ---- The caller holds the lock ---- */
 
 static void set_state(server_visit *visit, server_visit_state state)
 {
@@ -53,7 +53,8 @@ static void set_state(server_visit *visit, server_visit_state state)
     visit->since_ns = server_now_ns();
 }
 
-/* Ends the connection: its thread notices, and libmicrohttpd closes the socket. */
+/* Shuts the socket down. The connection's thread notices this, and libmicrohttpd then closes the
+ * socket. */
 static void hang_up(server_visit *visit)
 {
     set_state(visit, SERVER_VISIT_CLOSING);
@@ -73,7 +74,7 @@ static bool may_be_evicted(const server_door *door, const server_visit *visit)
             (visit->state == SERVER_VISIT_IDLE && door->has_keys));
 }
 
-/* Connections of the address that have shown no key. */
+/* Counts the connections from this address that have not sent a valid key. */
 static uint32_t count_unknown(const server_door *door, uint64_t address)
 {
     uint32_t n = 0;
@@ -84,8 +85,8 @@ static uint32_t count_unknown(const server_door *door, uint64_t address)
     return n;
 }
 
-/* Evicts a connection of this address; 0: of the address that has the most. False: none may be
- * evicted. */
+/* Closes a connection of this address to make room; address 0: a connection of the address with the
+ * most connections. Returns false if no connection may be closed. */
 static bool evict(server_door *door, uint64_t address)
 {
     server_visit *best = NULL;
@@ -139,8 +140,8 @@ static server_visit *free_visit(server_door *door)
     return NULL;
 }
 
-/* Gives a new connection a free place, or that of a connection that is evicted for it. If neither
- * can be had, marks the new one as extra. */
+/* Gives a new connection a place, if necessary that of a connection that is closed for it. If there
+ * is no place, marks the new connection as extra: it will only be told so. */
 static void place(server_door *door, server_visit *visit)
 {
     uint32_t n_taken = 0;
@@ -154,7 +155,7 @@ static void place(server_door *door, server_visit *visit)
     }
 }
 
-/* ---- The door's thread ---- */
+/* ---- Run by the door's own thread ---- */
 
 static bool accept_one(server_door *door, server_visit *visit)
 {
@@ -237,7 +238,7 @@ void server_door_free(server_door *door)
     door->visits = NULL;
 }
 
-/* ---- Of the connections' threads ---- */
+/* ---- Called by the connections' threads ---- */
 
 server_visit *server_door_arrive(server_door *door, int socket)
 {

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* Who comes in: accepts connections and gives them to libmicrohttpd, and closes those that only
- * take up room. One thread does both.
+/* Accepts connections and passes them to libmicrohttpd, and closes connections that only occupy a
+ * place. One thread does both. The states of a connection ("head": request line and headers):
  *
- *   (accept) --> HEAD --(its head is there)--> WORK --(answered)--> IDLE --(the next head)--> WORK
- *                  |                                                 |
- *                  +------------> CLOSING <--------------------------+
+ *   (accept) --> HEAD --(head received)--> WORK --(answered)--> IDLE --(next head)--> WORK
+ *                  |                                              |
+ *                  +------(too slow, or evicted)--> CLOSING <-----+
  *
- * - A head has SERVER_HEAD_SECONDS, the next one of a connection SERVER_SILENT_SECONDS from the
- *   answer before it, however slowly its bytes come.
- * - When all places are taken a newcomer gets the place of one that has shown nothing yet: the
- *   oldest in HEAD, and where there are keys also IDLE without one, of the address that has most of
- *   them. If there is none, the newcomer is told that there is no place (503), unless it has a key:
- *   some places are kept for those.
- * - Where there are keys, an address has at most half of the places for connections that have not
- *   shown one.
- * - When the process has no descriptor left, nobody is accepted for a moment. */
+ * - Time limits: SERVER_HEAD_SECONDS for the first head, and SERVER_SILENT_SECONDS from an answer
+ * to the end of the next head, even if bytes keep coming.
+ *
+ * - If all places are taken, a new connection gets the place of one that has not asked for anything
+ * yet: the oldest in HEAD, or, if the server has keys, in IDLE without a key. It is taken from the
+ * address with the most such connections. If there is none, the new connection gets status 503. A
+ * few places are kept for clients with a key.
+ *
+ * - If the server has keys, the connections of one address that have not sent a key get at most
+ * half of the places.
+ *
+ * - If the process has no file descriptor left, the door stops accepting for a moment. */
 #ifndef SERVER_DOOR_H
 #define SERVER_DOOR_H
 
@@ -70,23 +73,25 @@ typedef struct server_door {
     server_door_counts counts;
 } server_door;
 
-/* False when memory is short. n_visits: places and more. */
+/* n_visits: connections that can exist at once, including those that are only told that there is no
+ * place; it is larger than `most`, the number of places. False: memory is short. */
 bool server_door_open(server_door *door, int listening, uint32_t most, uint32_t n_visits,
                       bool has_keys);
-/* Accepts from now on. False: no thread can be had. */
+/* Starts the thread that accepts connections. False: the thread cannot be created. */
 bool server_door_start(server_door *door, struct MHD_Daemon *daemon);
 /* Stops accepting connections. */
 void server_door_close(server_door *door);
-/* Call when every connection is closed. */
+/* Frees the door. All connections must be closed. */
 void server_door_free(server_door *door);
 
-/* Of libmicrohttpd's notifications: the connection of a socket, which is marked started; NULL:
- * none. And its end. */
+/* libmicrohttpd reports a new connection by its socket: marks the visit as started and returns it,
+ * or NULL if no visit has this socket. server_door_leave() is called when the connection has
+ * ended. */
 server_visit *server_door_arrive(server_door *door, int socket);
 void server_door_leave(server_door *door, server_visit *visit);
-/* Call when the request's head has come. False: there is no place for the connection. */
+/* Call when a request's head is complete. False: there is no place for the connection. */
 bool server_door_admit(server_door *door, server_visit *visit, bool has_key);
-/* Notes that the request is answered. */
+/* Call when a request is answered: the connection is idle until its next request. */
 void server_door_rest(server_door *door, server_visit *visit);
 
 #endif

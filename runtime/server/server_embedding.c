@@ -9,7 +9,8 @@
 
 /* ---- Fields ---- */
 
-/* A string or an array of ids is one text; an array of these is several. */
+/* Reads the field that holds the texts: a string or an array of token ids is one text, and an array
+ * of such values is several texts. */
 bool server_read_texts(server_reading *r, struct json_object *value)
 {
     r->request->texts = value;
@@ -61,7 +62,7 @@ static bool append_string(text_reader *t, struct json_object *value)
     size_t n;
     moe_error err = {""};
     const uint64_t before = t->request->allowance.bytes_now;
-    /* What stands in a text is never a control token. */
+    /* Special tokens are not recognized in the text, so a client cannot inject control tokens. */
     int status = moe_tokenize_within(
         t->engine, json_object_get_string(value), (size_t)json_object_get_string_len(value),
         MOE_TOKENIZE_ADD_SPECIAL, &ids, &n, &t->request->allowance, &err);
@@ -141,7 +142,8 @@ static bool add_texts(text_reader *t)
 
 /* ---- Jobs ---- */
 
-/* Job k has the texts k, k + n_jobs, ... of the first one's list. */
+/* Distributes the first job's texts among n jobs: job k gets the texts k, k + n, k + 2n and so
+ * on. */
 static bool share_out(server_request *request, const server_options *options, uint32_t n_embd,
                       server_error *error)
 {
@@ -216,7 +218,7 @@ uint64_t server_embedding_bytes(const server_request *request)
            2 * n_vectors * job->pool.n_embd * sizeof(float);
 }
 
-/* ---- The engine's thread ---- */
+/* ---- Called by the engine's thread ---- */
 
 static const moe_error no_memory = {"out of memory for the answer's vectors"};
 
@@ -255,7 +257,8 @@ int server_embedding_begin(const server_writer *w, server_job *job, moe_session 
     return status == MOE_OK ? feed_text(job, session, err) : status;
 }
 
-/* The text is evaluated. False: memory is short. */
+/* All tokens of a text are evaluated: computes its vector, hands it out, and moves on to the job's
+ * next text. False: memory is short. */
 static bool end_of_text(const server_writer *w, server_job *job)
 {
     bool stored = !job->lost;

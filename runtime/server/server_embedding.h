@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Embeddings: requests of /v1/embeddings, /embedding, /api/embed and /api/embeddings. The texts of
- * a request are shared out among jobs, a session each, so that a pass has several of them; a job
- * evaluates its texts one after the other, always anew: nothing is taken from kept prompts. */
+/* Embeddings: requests to /v1/embeddings, /embedding, /api/embed and /api/embeddings. The texts of
+ * a request are distributed among several jobs with a session each, so that one pass evaluates
+ * several texts. A job evaluates its texts one after the other, and always completely: kept prompts
+ * are not used, because their hidden states are gone. */
 #ifndef SERVER_EMBEDDING_H
 #define SERVER_EMBEDDING_H
 
@@ -16,20 +17,20 @@ enum {
 #define SERVER_EMBEDS                                                                              \
     (SERVER_EMBEDDINGS | SERVER_EMBEDDING | SERVER_OLLAMA_EMBED | SERVER_OLLAMA_EMBEDDINGS)
 
-/* ---- Of the workshop ---- */
+/* ---- Called by the workshop's thread (server_workshop.h) ---- */
 
-/* Makes the request's jobs. */
+/* Tokenizes the request's texts and creates its jobs. */
 bool server_take_texts(server_request *request, const moe_engine *engine,
                        const server_options *options, server_error *error);
-/* Bytes that the jobs and their vectors take beside their tokens. */
+/* Returns how many bytes the jobs and their vectors take, without the tokens. */
 uint64_t server_embedding_bytes(const server_request *request);
 
-/* ---- Of the engine's thread ---- */
+/* ---- Called by the engine's thread ---- */
 
-/* Begins with the job's text that is next. */
+/* Gives the session the tokens of the job's next text. */
 int server_embedding_begin(const server_writer *writer, server_job *job, moe_session *session,
                            moe_error *err);
-/* Takes what the step evaluated. True when the job is finished. */
+/* Takes the results of a step. Returns true when all texts of the job are done. */
 bool server_take_embedding(const server_writer *writer, server_job *job);
 
 #endif

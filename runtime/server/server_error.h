@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Why a request is refused or has failed. */
+/* Errors of requests: status, type and message, as clients receive them. */
 #ifndef SERVER_ERROR_H
 #define SERVER_ERROR_H
 
@@ -8,7 +8,7 @@
 
 #include <moe/moe.h>
 
-/* An error in the shape that OpenAI's clients expect. */
+/* An error with the members that OpenAI's clients expect. */
 typedef struct server_error {
     unsigned status;  /* of HTTP; 0: no error */
     const char *type; /* "invalid_request_error", ... */
@@ -17,19 +17,23 @@ typedef struct server_error {
     char message[MOE_ERROR_MESSAGE_SIZE + 128];
 } server_error;
 
-/* False always, so that a check can end with it. field may be NULL. */
+/* Sets the error. Always returns false, so that a check can end with `return server_fail(..)`.
+ * field: the request's field that is wrong, or NULL. */
 __attribute__((format(printf, 5, 6))) bool server_fail(server_error *error, unsigned status,
                                                        const char *code, const char *field,
                                                        const char *format, ...);
-/* The error of a failed call of the library. */
+/* Sets the error for a call of the library that failed with this status and message. Always returns
+ * false. */
 bool server_fail_status(server_error *error, int status, const moe_error *err);
 
-/* Keywords of schemas that answers are not held to, as the client is told of them. */
+/* The size of a text that tells the client which keywords of its JSON schema the grammar does not
+ * enforce. */
 enum { SERVER_DROPPED_BYTES = 512 };
 const char *server_dropped_keyword(unsigned i); /* NULL: there are no more */
-/* Those that are told of in the text, a bit for each. */
+/* Returns a bit for each keyword that such a text names. */
 uint32_t server_dropped_bits(const char *dropped);
-/* Adds words to dropped[SERVER_DROPPED_BYTES], as far as they fit. */
+/* Appends the keywords and the field that they belong to to such a text, as far as there is
+ * room. */
 void server_note_dropped(char *dropped, const char *where, const char *words);
 
 #endif

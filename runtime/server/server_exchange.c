@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What all addresses share: sending an answer, and freeing a body. */
+/* What all addresses (paths) of the server have in common: sending an answer, and freeing a
+ * request's body. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,8 @@ void server_add_headers(server_exchange *exchange, struct MHD_Response *response
         MHD_add_response_header(response, "X-Schema-Dropped", exchange->request.dropped);
     }
     if (strncmp(type, "text/html", 9) == 0) {
-        /* The page is one file, talks to its own server alone, and is shown in no other page. */
+        /* The policy lets the page load nothing from elsewhere, connect only to its own server, and
+         * not be embedded in other pages. */
         MHD_add_response_header(response, "Content-Security-Policy", server_page_policy);
         MHD_add_response_header(response, "Cache-Control", "no-cache");
     }
@@ -30,7 +32,8 @@ void server_add_headers(server_exchange *exchange, struct MHD_Response *response
     }
 }
 
-/* Charges the text, of which the connection's share is paid. False: there is no room for it. */
+/* Charges the text to the request's memory, unless it fits in what every connection has anyway.
+ * False: there is no memory for it. */
 static bool charge_text(server_exchange *exchange, cli_buffer *text)
 {
     char *fitting = text->data == NULL ? NULL : realloc(text->data, text->size + 1);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of fields that requests may have. */
+/* The table of all fields that requests may have, each with the endpoints that know it and the
+ * function that reads it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +19,8 @@ typedef bool (*read_fn)(server_reading *r, struct json_object *value);
 
 /* ---- The fields ---- */
 
-/* Accepts a value that changes nothing, so that clients may send their defaults. */
+/* Accepts only values that have no effect (null, false, 0, empty), because some clients always send
+ * their defaults. */
 static bool only_nothing(server_reading *r, struct json_object *value)
 {
     return server_is_nothing(value) || server_unsupported(r, value);
@@ -31,8 +33,8 @@ static bool only_one(server_reading *r, struct json_object *value)
                        "'%s' must be 1: this server writes one answer to a request.", r->name);
 }
 
-/* Accepts fields of other servers' samplers if their value (nothing, or 1) does not change the
- * choice. */
+/* Accepts a sampler setting of other servers only if it has its neutral value (nothing, or 1),
+ * which does not change the choice of tokens. */
 static bool only_neutral(server_reading *r, struct json_object *value)
 {
     bool is_one = (json_object_is_type(value, json_type_int) ||
@@ -41,7 +43,7 @@ static bool only_neutral(server_reading *r, struct json_object *value)
     return is_one || only_nothing(r, value);
 }
 
-/* Accepts a field that describes the request and does not change the answer. */
+/* Accepts any value: the field only describes the request and does not change the answer. */
 static bool harmless(server_reading *r, struct json_object *value)
 {
     (void)r;
@@ -78,7 +80,7 @@ static bool read_messages(server_reading *r, struct json_object *value)
            server_wrong(r, "an array of at least one message");
 }
 
-/* A string or blocks, as the content of a message. */
+/* Reads `system` (Anthropic): a string or an array of blocks, like the content of a message. */
 static bool read_system(server_reading *r, struct json_object *value)
 {
     r->request->system = value;
@@ -87,8 +89,8 @@ static bool read_system(server_reading *r, struct json_object *value)
            server_wrong(r, "a string, or an array of blocks of text");
 }
 
-/* {"type": "enabled", "budget_tokens": ..}. The template gets both, if it asks for them; the server
- * does not enforce the budget. */
+/* Reads {"type": "enabled", "budget_tokens": ..} (Anthropic). Both become variables of the chat
+ * template; the server itself does not enforce the budget. */
 static bool read_thinking(server_reading *r, struct json_object *value)
 {
     struct json_object *type = NULL;
@@ -101,7 +103,7 @@ static bool read_thinking(server_reading *r, struct json_object *value)
            server_unsupported(r, value);
 }
 
-/* {"effort": ..}, and what says nothing about the text. */
+/* Reads {"effort": ..} (Anthropic); accepts further members only if they do not change the text. */
 static bool read_output_config(server_reading *r, struct json_object *value)
 {
     struct json_object *effort = NULL;
@@ -178,7 +180,7 @@ static bool read_stream_options(server_reading *r, struct json_object *value)
 static bool read_max_tokens(server_reading *r, struct json_object *value)
 {
     int64_t n = 0;
-    /* 0: of a prompt that comes back alone. */
+    /* /v1/completions allows 0 tokens: then only the prompt is sent back (echo). */
     const bool may_be_none = r->request->endpoint == SERVER_COMPLETION;
     if (!server_get_count(r, value, may_be_none ? 0 : 1, INT64_MAX, "a whole number of at least 1",
                           &n)) {
@@ -217,7 +219,8 @@ static bool read_modalities(server_reading *r, struct json_object *value)
            server_unsupported(r, value);
 }
 
-/* The forerunner of tool_choice. Without functions these two ask for nothing. */
+/* Reads function_call, which tool_choice has replaced. Only "none" and "auto" are accepted; they
+ * have no effect without functions. */
 static bool read_function_call(server_reading *r, struct json_object *value)
 {
     return server_is_text(value, "none") || server_is_text(value, "auto") ||
@@ -349,8 +352,8 @@ static const struct {
     {"prompt_cache_retention", GENERATES | SERVER_RESPONSES, harmless},
 };
 
-/* Whether another address knows the field. Such a field means something, so it is refused and not
- * left out. */
+/* Whether some other endpoint knows this field. Then its meaning is known, so the request is
+ * refused rather than the field ignored. */
 static bool is_known_elsewhere(const char *name)
 {
     size_t i = 0;
@@ -360,8 +363,8 @@ static bool is_known_elsewhere(const char *name)
     return i < sizeof fields / sizeof fields[0];
 }
 
-/* Keeps an unknown field's name for the log. The log must not have text of requests, so it keeps
- * nothing that could be more than a name. */
+/* Keeps the name of an unknown field for the log. The log must contain no text of requests, so
+ * anything that does not look like a name is not kept. */
 static void keep_unknown(server_request *request, const char *name)
 {
     size_t size = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");

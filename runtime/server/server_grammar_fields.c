@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Fields that hold an answer to a form: grammar, response_format. */
+/* Fields that prescribe the form of an answer: `grammar` and `response_format`. */
 #include <string.h>
 
 #include <moe/grammar.h>
@@ -7,7 +7,8 @@
 #include "server_memory.h"
 #include "server_values.h"
 
-/* Sets the request's grammar. The error names the field. */
+/* Compiles the grammar and sets it as the request's. An error names the field that is being
+ * read. */
 static bool set_grammar(server_reading *r, const char *text, size_t size)
 {
     moe_error err = {""};
@@ -19,8 +20,8 @@ static bool set_grammar(server_reading *r, const char *text, size_t size)
     return status == MOE_OK || server_work_fail(r->error, status, r->name, &err);
 }
 
-/* Sets a grammar for the schema. If a keyword cannot be enforced: an error if strict; otherwise it
- * is left out, and the client is told. */
+/* Sets the grammar of a JSON schema. If a keyword cannot be enforced: with strict this is an error,
+ * otherwise the keyword is ignored and the client is told. */
 static bool set_schema(server_reading *r, const char *schema, size_t size, bool strict)
 {
     char *text, *dropped = NULL;
@@ -69,8 +70,8 @@ bool server_read_json_schema(server_reading *r, struct json_object *value)
     return read_schema(r, value, false);
 }
 
-/* {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"schema":
- * ..}}; the last one's schema may stand beside "type", too. */
+/* Reads {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema":
+ * {"schema": ..}}. The schema may also stand directly beside "type". */
 bool server_read_response_format(server_reading *r, struct json_object *value)
 {
     struct json_object *type = NULL, *wrapped = NULL, *schema = NULL, *strict = NULL;

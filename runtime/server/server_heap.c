@@ -12,8 +12,8 @@ enum {
     SPARE_BYTES = 64 << 10,
 };
 
-/* glibc raises its own threshold to what was freed last, up to 32 MiB, and has a heap for each
- * thread, up to eight for each core. */
+/* Fixes two of glibc's settings. By default it raises the size from which freed memory is returned
+ * to the system, up to 32 MiB, and uses up to eight heaps per core. */
 void server_heap_configure(void)
 {
     (void)mallopt(M_MMAP_THRESHOLD, MAPPED_FROM);
@@ -29,7 +29,7 @@ void server_heap_trim(void)
 
 #else
 
-/* Other C libraries give memory back by themselves. */
+/* Other C libraries return freed memory to the system without this. */
 void server_heap_configure(void)
 {
 }

@@ -4,9 +4,10 @@
 #ifndef SERVER_HEAP_H
 #define SERVER_HEAP_H
 
-/* Before threads are started. A front door calls it: the settings are the process's. */
+/* Call before any thread is started. Only the command's main code calls it, because the settings
+ * hold for the whole process. */
 void server_heap_configure(void);
-/* Gives free memory back to the system. */
+/* Returns unused memory of the heap to the system. */
 void server_heap_trim(void);
 
 #endif

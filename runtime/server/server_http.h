@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a connection's thread keeps of one HTTP request, and the limits that it is under. */
+/* The state of one HTTP request and its answer, held by the connection's thread, and the limits for
+ * requests. */
 #ifndef SERVER_HTTP_H
 #define SERVER_HTTP_H
 
@@ -50,7 +51,8 @@ typedef struct server {
     _Atomic unsigned n_exchanges; /* requests that are not answered to the end */
 } server;
 
-/* A whole answer's JSON, in which reports on tokens are written out as it is sent. */
+/* State of sending a whole answer that contains reports on tokens. Each report is turned into JSON
+ * only when it is sent (server_logprobs.h). */
 typedef struct server_reports {
     size_t mark, mark_end; /* of the next mark in the JSON, or the end */
     uint32_t index;        /* of the answer whose reports they are */
@@ -60,7 +62,7 @@ typedef struct server_reports {
     size_t sent; /* of the piece */
 } server_reports;
 
-/* Before a model's name. */
+/* The path of the endpoint that describes one model; the model's name follows. */
 #define SERVER_MODEL_PATH "/v1/models/"
 
 /* One request and its answer. */
@@ -83,7 +85,7 @@ typedef struct server_exchange {
     server_reply reply;
     unsigned status; /* that was answered */
     bool closes;     /* the connection, after the answer */
-    /* The answer's text, whole; of a stream events that wait to be sent. */
+    /* The text of the answer. In a stream: events that have not been sent yet. */
     cli_buffer events;
     const char *type; /* of the text; NULL: JSON */
     size_t n_sent;
@@ -94,21 +96,24 @@ typedef struct server_exchange {
     bool events_end;
 } server_exchange;
 
-/* Answers with the buffer's text. Takes the buffer over and charges it. */
+/* Sends the text as the answer; takes the buffer over and charges its memory to the request. */
 enum MHD_Result server_answer(server_exchange *exchange, unsigned status, const char *type,
                               cli_buffer *text);
 enum MHD_Result server_answer_error(server_exchange *exchange);
-/* Has the workshop make the answer, within exchange->request.allowance. Returns false, with
- * exchange->error, if this fails, or if the client leaves or the server shuts down. */
+/* Has the workshop's thread run `work` within the limits exchange->request.allowance, and waits.
+ * Returns false and sets exchange->error if this fails, if the client leaves, or if the server
+ * shuts down. */
 bool server_in_workshop(server_exchange *exchange, server_work work);
 void server_add_headers(server_exchange *exchange, struct MHD_Response *response, unsigned status,
                         const char *type);
-/* Frees the body and its JSON, which nobody needs once the request is prepared. */
+/* Frees the request's body and its parsed JSON, which are not needed once the request is
+ * prepared. */
 void server_forget_body(server_exchange *exchange);
 
-/* Answers a request that has come whole. (server_routes.c) */
+/* Handles a request whose body has arrived completely. (server_routes.c) */
 enum MHD_Result server_route(server_exchange *exchange);
-/* The path as the table has it, *is_post its method; NULL: there is no such path. */
+/* Returns the entry of the table of paths that equals this path, and whether its method is POST.
+ * NULL: there is no such path. */
 const char *server_find_path(const char *path, bool *is_post);
 
 /* Submits the request's job and answers with its text. (server_stream.c) */

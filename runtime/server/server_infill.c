@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Texts with a gap: what comes before and after is given, and the model writes what is between, if
- * its vocabulary has the tokens for that. The suffix of /v1/completions, and /infill, whose fields
- * and answers are those of llama-server. */
+/* Fill-in-the-middle: the client sends the text before and after a gap, and the model writes the
+ * text for the gap, if its vocabulary has the special tokens for this. Used by `suffix` of
+ * /v1/completions, and by /infill, which has the fields and answers of llama-server. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ typedef struct gap_marks {
     int32_t file; /* -1: there is none */
 } gap_marks;
 
-/* The token of this text; -1: it is no single one. */
+/* Returns the token whose text is exactly this; -1 if the text is not a single token. */
 static int32_t find_token(const moe_engine *engine, const char *text)
 {
     int32_t *tokens = NULL, found = -1;
@@ -79,7 +79,8 @@ static bool add_tokens(server_request *request, const int32_t *tokens, size_t n,
     return true;
 }
 
-/* A text, in which nothing is a control token. NULL: only what begins every prompt. */
+/* Tokenizes the text without recognizing control tokens in it, and adds its tokens to the prompt.
+ * NULL: adds only the tokens with which every prompt begins. */
 static bool add_text(server_request *request, const moe_engine *engine, struct json_object *text,
                      server_error *error)
 {
@@ -104,7 +105,7 @@ static bool add_text(server_request *request, const moe_engine *engine, struct j
     return added;
 }
 
-/* Other files, which come first: their names and texts. */
+/* Adds the names and texts of further files, for context, before the text with the gap. */
 static bool add_files(server_request *request, const moe_engine *engine, const gap_marks *marks,
                       server_error *error)
 {
@@ -179,7 +180,7 @@ bool server_read_gap_begun(server_reading *r, struct json_object *value)
     return read_text(r, value, &r->request->begun);
 }
 
-/* [{"filename": .., "text": ..}, ..] */
+/* Reads an array of files: [{"filename": .., "text": ..}, ..] */
 bool server_read_gap_files(server_reading *r, struct json_object *value)
 {
     static const char what[] = "an array of at most 256 objects with 'filename' and 'text'";
@@ -200,7 +201,8 @@ bool server_read_gap_files(server_reading *r, struct json_object *value)
     return true;
 }
 
-/* The most tokens: -1 is no limit, and 0, which warms a server up, is one token here. */
+/* Reads the largest number of tokens. -1: no limit. 0, which clients send to warm a server up,
+ * counts as 1. */
 bool server_read_n_predict(server_reading *r, struct json_object *value)
 {
     int64_t n = 0;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* The answer to one prompt, from its request to its text.
+/* A job: the answer to one prompt, from its submission to its last token.
  *
  *   WAITING --(a session is free)--> RUNNING --(the text has ended)--> DONE
  *      |                                                                ^
- *      +----(refused for want of memory, or its client has left)--------+
+ *      +----(refused for lack of memory, or its client has left)--------+
  *
- * A job that memory is short for while it is RUNNING may be set back: it stays RUNNING, waits in
- * the queue again and loses its session. What it has written is written once more and not handed
- * out again: the text is the same.
+ * If memory is short, a RUNNING job may be set back. It stays RUNNING, but loses its session and
+ * waits in the queue again. Later it generates the same tokens once more, which are not sent again.
  *
- * A request for several answers has several jobs. The first one leads: the others use its prompt
- * and settings, wait until its prompt is evaluated, and go on from its session. */
+ * A request for several answers has several jobs. The first one is their leader: the others
+ * (followers) use its prompt and settings, wait until its prompt is evaluated, and continue from
+ * its session. */
 #ifndef SERVER_JOB_H
 #define SERVER_JOB_H
 
@@ -41,8 +41,8 @@ typedef enum server_finish {
 } server_finish;
 
 typedef struct server_job {
-    /* Set by the request before server_submit(); not changed afterwards. What a leader owns its
-     * followers point to. */
+    /* Set before server_submit() and never changed afterwards. Followers point to what their leader
+     * owns. */
     struct server_job *leader; /* NULL: leads itself, or is alone; holds a reference */
     int32_t *tokens;           /* free() */
     size_t n_tokens;           /* at least 1, below the context */
@@ -59,15 +59,15 @@ typedef struct server_job {
     bool keeps_markup;   /* calls of tools are to be told from the text */
     bool tells_progress; /* while the prompt is read */
     bool tells_prompt;   /* the prompt's tokens are reported on, too */
-    /* Of an embedding (server_embedding.h): ends of texts among the tokens; NULL: it is none. What
-     * the leader owns its followers point to. */
+    /* Only for embeddings (server_embedding.h): where each text ends among the tokens; NULL for all
+     * other jobs. Followers point to what their leader owns. */
     size_t *text_ends; /* [n_texts]; free() */
     size_t n_texts, text_step;
     server_pooling pooling;
     bool normalizes;
     uint64_t client; /* whose request it is: fairness is between clients */
 
-    /* Of the engine's thread. */
+    /* Used only by the engine's thread. */
     const struct server_writer *writer;
     size_t at_text; /* of an embedding: the one that is evaluated */
     moe_pool pool;  /* likewise; its sums are free()'d */
@@ -81,7 +81,7 @@ typedef struct server_job {
     uint64_t written;    /* a hash of the n_written tokens */
     uint64_t repeated;   /* a hash of the n_repeated tokens */
 
-    /* Under the queue's lock. */
+    /* Protected by the queue's lock. */
     server_job_state state;
     moe_session *session; /* set by the engine's thread while the job is running */
     cli_buffer content;   /* written since the connection's thread last looked */
@@ -103,7 +103,7 @@ typedef struct server_job {
     uint64_t submitted_ns;
 } server_job;
 
-/* Bytes of a moe_token_report with so many likely tokens, as far as it is used. */
+/* Returns the bytes that are used of a moe_token_report with n_top likely tokens. */
 static inline size_t server_report_size(int n_top)
 {
     return offsetof(moe_token_report, top) + (size_t)n_top * sizeof(moe_token_chance);
@@ -111,11 +111,14 @@ static inline size_t server_report_size(int n_top)
 
 /* NULL when memory is short. */
 server_job *server_job_new(void);
-/* A job with the same prompt and settings; NULL when memory is short. Before they are submitted. */
+/* Returns a new job that has the leader's prompt and settings; NULL: memory is short. Call before
+ * the jobs are submitted. */
 server_job *server_job_follow(server_job *leader);
-/* Nothing refers to the job any more. Returns its leader, which loses a reference, or NULL. */
+/* Frees a job to which nothing refers any more. Returns its leader, to which it held a reference
+ * and which the caller must release, or NULL. */
 server_job *server_job_free(server_job *job);
-/* The job whose condition the request's thread waits on. */
+/* Returns the leader, or the job itself if it has none. The request's thread waits on this job's
+ * condition variable. */
 server_job *server_job_first(server_job *job);
 
 #endif

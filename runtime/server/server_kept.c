@@ -7,7 +7,7 @@
 
 enum { PART_OF_REQUESTS = 4 };
 
-/* ---- With the lock held ---- */
+/* ---- The caller holds the lock ---- */
 
 static void unlist(server_kept *kept, server_kept_answer *answer)
 {
@@ -23,8 +23,8 @@ static void list(server_kept *kept, server_kept_answer *answer)
     kept->newest = answer;
 }
 
-/* Drops a reference. With the last one, frees the answer and drops its reference to the one before
- * it. */
+/* Drops a reference. If it was the last one, frees the answer, and drops its reference to the
+ * answer before it, and so on. */
 static void drop(server_kept *kept, server_kept_answer *answer)
 {
     while (answer != NULL && --answer->references == 0) {
@@ -45,7 +45,8 @@ static void leave(server_kept *kept, server_kept_answer *answer)
 
 /* ---- Room ---- */
 
-/* Called by server_memory.h if a request lacks room. Returns true if some memory was given back. */
+/* Called (by server_memory.h) when memory for a request is short. Frees the answer that was used
+ * longest ago. Returns whether memory was freed. */
 static bool give_back(void *user)
 {
     server_kept *kept = user;
@@ -97,7 +98,7 @@ void server_kept_free(server_kept *kept)
     pthread_mutex_destroy(&kept->lock);
 }
 
-/* Appends items; false when memory is short. */
+/* Appends JSON items to the answer. False: memory is short. */
 static bool append(server_kept *kept, server_kept_answer *answer, const char *items, size_t size)
 {
     if (size == 0) {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Answers of /v1/responses that are kept, so that a request can name the one before it and sends
- * only what is new (previous_response_id).
+/* Keeps answers of /v1/responses. A request can then name an earlier answer (previous_response_id)
+ * and send only what is new in the conversation.
  *
- * An answer keeps its own input and output, as items in JSON, and refers to the one before it:
+ * An answer holds its own input and output as JSON items, and refers to the answer before it:
  *
  *   resp_1 <-- resp_2 <-- resp_3      a conversation
- *                 ^------ resp_4      the same, gone on in another way
+ *                 ^------ resp_4      the same conversation, continued in another way
  *
- * All together take a part of the requests' memory at most, and give it back as soon as a request
- * needs it: the answer that was used longest ago leaves first. Its text stays while a later answer
- * refers to it. Only the client whose answer it was finds it. Any thread may call these functions.
- */
+ * Together the answers take at most a fixed part of the memory for requests. If a request needs
+ * that memory, the answer that was used longest ago is dropped first; its items stay as long as a
+ * later answer refers to them. Only the client that made an answer can find it. All functions may
+ * be called from any thread. */
 #ifndef SERVER_KEPT_H
 #define SERVER_KEPT_H
 
@@ -42,19 +42,19 @@ typedef struct server_kept {
     uint64_t bytes; /* of all, also of those that are not listed */
 } server_kept;
 
-/* From then on, kept answers are dropped if a request lacks room. */
+/* From now on, kept answers are dropped whenever memory for a request is short. */
 void server_kept_open(server_kept *kept, server_memory_account *memory);
 void server_kept_free(server_kept *kept);
 
-/* Begins an answer, which cannot be found yet. Takes over the reference to the one before it. NULL:
- * there is no room for it. */
+/* Begins an answer to the request's input `items`. It cannot be found before server_kept_finish().
+ * Takes over the reference to the answer `before` it. NULL: there is no room. */
 server_kept_answer *server_kept_begin(server_kept *kept, uint64_t client,
                                       server_kept_answer *before, const char *items, size_t size);
-/* Adds the output; from then on the answer is found by its id. False: there is no room for it. */
+/* Adds the output items. From now on the answer can be found by its id. False: there is no room. */
 bool server_kept_finish(server_kept *kept, server_kept_answer *answer, const char *id,
                         const char *items, size_t size);
-/* Finds an answer of this client. Returns a reference, for server_kept_release(), or NULL if there
- * is none. */
+/* Finds this client's answer by its id. Returns a reference, to be released by
+ * server_kept_release(), or NULL if there is none. */
 server_kept_answer *server_kept_find(server_kept *kept, uint64_t client, const char *id);
 void server_kept_release(server_kept *kept, server_kept_answer **answer);
 uint64_t server_kept_bytes(server_kept *kept);

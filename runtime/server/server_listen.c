@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* HTTP by libmicrohttpd, a thread for each connection: such a thread may wait for its answer. */
+/* Receives HTTP requests through libmicrohttpd and checks who may send them. Each connection has a
+ * thread of its own, so handling a request may block. */
 #include "server_http.h"
 
 #include <inttypes.h>
@@ -11,9 +12,9 @@
 #include "server_door.h"
 #include "server_socket.h"
 
-/* ---- Who may ask ---- */
+/* ---- Access ---- */
 
-/* Takes as long for a wrong key as for the right one. */
+/* Compares in constant time, so that the time does not reveal how much of a key is right. */
 static bool same_key(const char *key, const char *given)
 {
     size_t size = strlen(key);
@@ -32,8 +33,8 @@ static const char *header(const server_exchange *exchange, const char *name)
     return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name);
 }
 
-/* OpenAI's clients send "Authorization: Bearer KEY", Anthropic's "x-api-key: KEY". A key is a
- * client: its number is the client's name. */
+/* Finds the key that the client sent: "Authorization: Bearer KEY" (OpenAI) or "x-api-key: KEY"
+ * (Anthropic). Each key counts as one client. */
 static bool find_key(server_exchange *exchange)
 {
     const server_options *options = exchange->srv->options;
@@ -52,8 +53,9 @@ static bool find_key(server_exchange *exchange)
     return found;
 }
 
-/* Without keys, a page of a foreign site in a browser of this machine must not reach the server,
- * neither by a name of its own that leads here (Host) nor by a request across sites (Origin). */
+/* Without keys, web pages of other sites that a browser on this machine shows must not reach the
+ * server. Refuses requests whose Host is not this machine (a foreign name that resolves to it) or
+ * whose Origin is another site. */
 static bool is_from_here(const server_exchange *exchange)
 {
     char own[300];
@@ -66,12 +68,12 @@ static bool is_from_here(const server_exchange *exchange)
     return origin == NULL || strcasecmp(origin, own) == 0;
 }
 
-/* Checks all that can be checked before the body has come. */
+/* Checks everything that the head of a request decides, before its body arrives. */
 static void check_head(server_exchange *exchange, const char *method, bool has_key)
 {
     server *srv = exchange->srv;
     server_error *error = &exchange->error;
-    /* The page needs no key: it asks the user for it. */
+    /* The page itself needs no key: it asks the user for one. */
     bool is_open = exchange->path != NULL &&
                    (strcmp(exchange->path, "/health") == 0 || strcmp(exchange->path, "/") == 0);
     bool posts = strcmp(method, "POST") == 0;
@@ -102,7 +104,7 @@ static bool fail_size(server_exchange *exchange)
                        "The request is larger than %zu bytes.", exchange->srv->memory.most_body);
 }
 
-/* Refuses a body by its stated length if it is too large, without waiting for it. */
+/* Refuses a body whose Content-Length is too large, without waiting for the body. */
 static bool refuses_length(server_exchange *exchange)
 {
     const char *length = header(exchange, "Content-Length");
@@ -110,7 +112,8 @@ static bool refuses_length(server_exchange *exchange)
            !fail_size(exchange);
 }
 
-/* Keeps a piece of the body, unless the request is refused already. False: hang up. */
+/* Appends a piece of the body, unless the request is already refused. False: close the
+ * connection. */
 static bool take_body(server_exchange *exchange, const char *bytes, size_t size)
 {
     server *srv = exchange->srv;
@@ -133,8 +136,8 @@ static bool take_body(server_exchange *exchange, const char *bytes, size_t size)
 
 /* ---- Heads ---- */
 
-/* What could be read in two ways: a proxy in front may have read it in the other one, and taken the
- * rest of the connection for the next request. */
+/* Parts of a head that two programs may understand differently. If a proxy understood them
+ * differently, it could take the rest of one request for the next one (request smuggling). */
 typedef struct head_check {
     unsigned n_lengths, n_encodings, n_hosts;
     const char *wrong;
@@ -178,7 +181,7 @@ static enum MHD_Result check_header(void *user, enum MHD_ValueKind kind, const c
     return MHD_YES;
 }
 
-/* False, with an error, for a head that is not clear. */
+/* Returns false and sets an error if the head is ambiguous in this way. */
 static bool is_clear_head(server_exchange *exchange)
 {
     head_check check = {0, 0, 0, NULL};
@@ -245,7 +248,8 @@ static server_exchange *new_exchange(server *srv, struct MHD_Connection *connect
     return exchange;
 }
 
-/* Called when the headers have come, for each piece of the body, and at its end. */
+/* libmicrohttpd calls this when the head has arrived, for each piece of the body, and when the body
+ * is complete. */
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *url,
                                   const char *method, const char *version, const char *upload,
                                   size_t *upload_size, void **state)

@@ -55,7 +55,7 @@ static bool add(cli_buffer *out, const char *text)
     return cli_buffer_append(out, text, strlen(text));
 }
 
-/* A token's text in quotes. */
+/* Appends the token's text as a JSON string. */
 static bool add_text(const moe_engine *engine, int32_t token, cli_buffer *out)
 {
     size_t size;
@@ -63,7 +63,8 @@ static bool add_text(const moe_engine *engine, int32_t token, cli_buffer *out)
     return server_append_json(cli_json_new_text(text, size), out);
 }
 
-/* With the digits that a float has. JSON has no infinity; OpenAI's interface says -9999. */
+/* Appends the number with as many digits as a float has. JSON has no infinity, so -9999 stands for
+ * it, as in OpenAI's interface. */
 static bool add_number(float logprob, cli_buffer *out)
 {
     char text[32];
@@ -71,7 +72,7 @@ static bool add_number(float logprob, cli_buffer *out)
     return add(out, text);
 }
 
-/* The object without its end. */
+/* Appends the beginning of the object for one token, without its closing bracket. */
 static bool add_chance(const moe_engine *engine, const moe_token_chance *c, cli_buffer *out)
 {
     size_t size;
@@ -103,7 +104,8 @@ static bool is_first(const moe_token_report *report)
     return isnan(report->chosen.logprob);
 }
 
-/* An object of texts: of tokens that read alike, the last one counts. */
+/* Appends an object whose keys are the likely tokens' texts. If two tokens have the same text, the
+ * last one remains. */
 static bool add_top_object(const moe_engine *engine, const moe_token_report *report,
                            cli_buffer *out)
 {
@@ -125,7 +127,7 @@ static bool add_top_object(const moe_engine *engine, const moe_token_report *rep
 
 /* ---- Pieces ---- */
 
-/* One entry of each of /v1/completions' four arrays. */
+/* Appends one entry to each of the four arrays of /v1/completions' logprobs. */
 static bool add_text_entry(const server_reply *reply, const moe_token_report *report,
                            server_logprobs_cursor *cursor, cli_buffer *out)
 {

@@ -4,11 +4,12 @@
 #include "server.h"
 
 enum {
-    /* Of requests and the workshop, together. */
+    /* Limits of the memory for requests and the workshop together, in bytes. */
     LEAST_BYTES = 12 << 20,
     MOST_BYTES = 48 << 20,
     PART_OF_BUDGET = 16, /* three of them */
-    /* Of json-c 0.16 to 0.18: an object with its table, an array, any value with its place. */
+    /* What json-c 0.16 to 0.18 allocates, in bytes: an object with its table, an array, and any
+     * value together with its entry in its parent. */
     OBJECT_BYTES = 832,
     ARRAY_BYTES = 224,
     VALUE_BYTES = 112,

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The memory that serving takes beside the engine. The engine's plan keeps it free (server_memory()
- * of server.h); here is what holds requests to it:
+/* Limits the memory that serving takes in addition to the engine. The engine's memory plan leaves
+ * this much free (server_memory() in server.h). It has three parts:
  *
- *   connections  SERVER_CONNECTION_BYTES each: a thread, the headers, a short answer and its events
- *   requests     bodies as they come, prompts and grammars of answers that are written, answers
- *                that are long. Each is charged before it is taken.
- *   the workshop what one request at a time takes while it is taken apart, or its answer put
- *                together: JSON's objects, the template, tokens, grammars (server_workshop.h) */
+ * - connections: SERVER_CONNECTION_BYTES each, for a thread, the headers, and a short answer with
+ * its events;
+ *
+ * - requests: bodies, the prompts and grammars of running answers, and long answers; all of this is
+ * charged before it is allocated;
+ *
+ * - the workshop: what parsing one request or writing one answer takes at a time: JSON objects, the
+ * template, tokens, grammars (server_workshop.h). */
 #ifndef SERVER_MEMORY_H
 #define SERVER_MEMORY_H
 
@@ -41,30 +44,33 @@ typedef struct server_memory_account {
     _Atomic uint64_t peak;
 } server_memory_account;
 
-/* planned: what the engine's plan keeps free; 0: nothing is known of one. */
+/* planned: how many bytes the engine's memory plan leaves free for serving; 0: unknown. */
 void server_memory_open(server_memory_account *account, uint32_t parallel, uint64_t planned);
-/* Adds to what a request is charged. False: there is no room while the other requests are there
- * (503), or there would be none without them either (413). */
+/* Adds bytes to the charge of a request. False: other requests occupy the memory (status 503), or
+ * the request is too large even alone (413). */
 bool server_memory_charge(server_memory_account *account, uint64_t *charged, uint64_t bytes,
                           server_error *error);
 void server_memory_release(server_memory_account *account, uint64_t *charged, uint64_t bytes);
-/* Charges more, or releases some, so that *charged becomes `bytes`. */
+/* Changes a request's charge to `bytes`: charges the difference, or releases it. */
 bool server_memory_set(server_memory_account *account, uint64_t *charged, uint64_t bytes,
                        server_error *error);
-/* Appends to the buffer. If the buffer must grow, charges the growth first. most: a size that the
- * buffer will never exceed. */
+/* Appends to the buffer. If the buffer must grow, charges the growth first. `most` is the largest
+ * size that the buffer may reach. */
 bool server_memory_append(server_memory_account *account, uint64_t *charged, cli_buffer *buffer,
                           const void *bytes, size_t size, size_t most, server_error *error);
 
 /* ---- In the workshop ---- */
 
-/* Takes bytes of the workshop's memory until its task ends; false, with an error (413). */
+/* Takes bytes from the workshop's memory until its task ends. Returns false and sets an error (413)
+ * if they are not available. */
 bool server_work_take(moe_allowance *allowance, uint64_t bytes, server_error *error);
-/* Counts steps; false, with an error. */
+/* Counts n steps of the task. Returns false and sets an error if the limit is exceeded. */
 bool server_work_step(moe_allowance *allowance, uint64_t n, server_error *error);
-/* The error of a call within an allowance; field: what the error is of. */
+/* Sets the error for a call that failed within the task's limits. field: the request's field that
+ * the call was about. */
 bool server_work_fail(server_error *error, int status, const char *field, const moe_error *err);
-/* The most that json-c's objects take for this text, without its strings' bytes. */
+/* Returns an upper bound of the memory that json-c's objects take for this text, without the bytes
+ * of strings. */
 uint64_t server_json_bytes(const char *text, size_t size);
 
 #endif

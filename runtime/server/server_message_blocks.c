@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* From messages of Anthropic's interface, which are made of blocks, to those that templates know.
- */
+/* Converts messages of Anthropic's interface, whose content is an array of blocks, to the messages
+ * that chat templates know. */
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static struct json_object *new_message(const char *role, struct json_object *con
     return message;
 }
 
-/* The text of a content: a string, or blocks of text. False: there are other blocks. */
+/* Appends the text of a content: a string, or text blocks. False: the content has other blocks. */
 static bool append_text(cli_buffer *out, struct json_object *content)
 {
     if (json_object_is_type(content, json_type_string)) {
@@ -52,7 +52,8 @@ static struct json_object *take_text(cli_buffer *text)
     return value;
 }
 
-/* {"type": "tool_result", "tool_use_id": .., "content": ..} */
+/* Converts a block {"type": "tool_result", "tool_use_id": .., "content": ..} to a message of the
+ * role `tool`. */
 static bool add_result(struct json_object *messages, struct json_object *block, server_error *error)
 {
     cli_buffer text = {NULL, 0, 0};
@@ -70,7 +71,8 @@ static bool add_result(struct json_object *messages, struct json_object *block, 
     return true;
 }
 
-/* {"type": "tool_use", "id": .., "name": .., "input": {..}} */
+/* Converts a block {"type": "tool_use", "id": .., "name": .., "input": {..}} to a call of the
+ * assistant's message. */
 static bool add_use(struct json_object *calls, struct json_object *block, server_error *error)
 {
     struct json_object *call = json_object_new_object();
@@ -93,7 +95,8 @@ static bool add_use(struct json_object *calls, struct json_object *block, server
     return whole || refuse(error, "a tool_use needs 'id', 'name' and 'input'.");
 }
 
-/* One message's blocks; results of tools become messages of their own, before its text. */
+/* Converts the blocks of one message. Each tool result becomes a message of its own, before the
+ * message's text. */
 static bool add_blocks(struct json_object *messages, const char *role, struct json_object *blocks,
                        server_error *error)
 {
