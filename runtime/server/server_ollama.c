@@ -27,8 +27,8 @@ bool server_read_ollama_messages(server_reading *r, struct json_object *value)
     return n > 0 || server_wrong(r, "an array of at least one message");
 }
 
-/* {"temperature": .., "num_predict": ..}; what is about the machine (num_ctx, num_gpu) is left
- * out. */
+/* Reads the object `options`: {"temperature": .., "num_predict": ..}. Ignores options about the
+ * machine (num_ctx, num_gpu). */
 bool server_read_ollama_options(server_reading *r, struct json_object *value)
 {
     static const struct {
@@ -62,7 +62,7 @@ bool server_read_ollama_options(server_reading *r, struct json_object *value)
     return true;
 }
 
-/* "json", or a schema. */
+/* Reads `format`: "json", or a JSON schema. */
 bool server_read_ollama_format(server_reading *r, struct json_object *value)
 {
     if (json_object_is_type(value, json_type_object)) {
@@ -78,7 +78,7 @@ bool server_read_ollama_format(server_reading *r, struct json_object *value)
     return read;
 }
 
-/* Whether the model reasons, or how much. */
+/* Reads `think`: whether the model reasons, or how much. */
 bool server_read_think(server_reading *r, struct json_object *value)
 {
     if (json_object_is_type(value, json_type_boolean)) {
@@ -94,7 +94,8 @@ bool server_read_raw(server_reading *r, struct json_object *value)
     return server_get_flag(r, value, &r->request->is_raw);
 }
 
-/* The prompt of /api/generate is a message, unless it is raw or has a gap. */
+/* Turns the prompt of /api/generate into a user's message. Not called for a raw prompt, or one
+ * with a suffix. */
 bool server_convert_prompt(server_request *request, server_error *error)
 {
     struct json_object *message = json_object_new_object();
@@ -116,7 +117,7 @@ static bool is_chat(const server_reply *reply)
     return reply->endpoint == SERVER_OLLAMA_CHAT;
 }
 
-/* Calls that a stream has not told yet. */
+/* Returns the calls from number `from` on, which the stream has not sent yet. */
 static struct json_object *new_calls(const server_choice *answer, uint32_t from)
 {
     struct json_object *calls = json_object_new_array();

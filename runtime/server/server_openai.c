@@ -11,7 +11,7 @@ static bool is_chat(const server_reply *reply)
     return reply->endpoint == SERVER_CHAT;
 }
 
-/* Makes an answer and fills in the fields that every kind of answer begins with. */
+/* Creates an answer's object with the members that all kinds of answers begin with. */
 static struct json_object *new_answer(const server_reply *reply, const char *kind)
 {
     struct json_object *answer = json_object_new_object();
@@ -30,7 +30,8 @@ static const char *finish_word(const server_choice *answer)
                                                   : "stop";
 }
 
-/* A choice; ends: it tells why the text ended. It has a mark for the reports that are told now. */
+/* Creates one element of `choices`. If `ends` is true, it also says why the text ended. If
+ * reports on tokens are due, it has a mark in their place. */
 static struct json_object *new_choice(const server_reply *reply, uint32_t index, const char *key,
                                       struct json_object *value, bool ends)
 {
@@ -94,7 +95,8 @@ static struct json_object *new_calls(const server_choice *answer)
     return calls;
 }
 
-/* What a stream has not told of calls: each has its number, and only a new one its id and name. */
+/* Returns the parts of calls that the stream has not sent yet. Each part has its call's number;
+ * only the first part of a call has the id and the name. */
 static struct json_object *new_calls_news(const server_choice *answer)
 {
     size_t told;
@@ -146,7 +148,7 @@ static bool whole(const server_reply *reply, cli_buffer *out)
 
 /* ---- Streams ---- */
 
-/* How far the prompt is, as llama-server tells it. */
+/* Adds how much of the prompt has been evaluated, with the members that llama-server uses. */
 static void put_progress(struct json_object *chunk, const server_reply *reply,
                          const server_choice *answer)
 {
@@ -158,7 +160,8 @@ static void put_progress(struct json_object *chunk, const server_reply *reply,
     cli_json_put(chunk, "prompt_progress", progress);
 }
 
-/* choice: NULL: the usage. read: whose prompt's progress it has; NULL: none. */
+/* Appends one event of a stream. choice NULL: the event holds the token counts. read: the answer
+ * whose prompt's progress is reported, or NULL. */
 static bool append_chunk_with(const server_reply *reply, struct json_object *choice,
                               const server_choice *read, cli_buffer *out)
 {

@@ -24,9 +24,9 @@ void server_queue_free(server_queue *q)
 
 /* ---- Clients; all with the lock held ---- */
 
-/* Returns the client's entry. A new client starts at the lowest clock of those at work. If the
- * table is full, it takes the place of a client that is not at work, or else shares the first
- * entry. */
+/* Returns the client's entry. A new client's clock starts at the lowest clock of all clients that
+ * have jobs. If the table is full, a client without jobs is replaced; if all have jobs, the new
+ * client shares the first entry. */
 static server_client *client_of(server_queue *q, uint64_t name)
 {
     server_client *place = q->n_clients < SERVER_MOST_CLIENTS ? &q->clients[q->n_clients] : NULL;
@@ -43,7 +43,8 @@ static server_client *client_of(server_queue *q, uint64_t name)
     for (uint32_t i = 0; i < q->n_clients; i++) {
         server_client *client = &q->clients[i];
         if (client->name == name) {
-            /* The client was idle. It gets no credit for what it did not use meanwhile. */
+            /* The client was idle, and gets no credit for that time: its clock moves up to the
+             * lowest clock of the clients that have jobs. */
             client->clock = lowest != UINT64_MAX && client->clock < lowest ? lowest : client->clock;
             return client;
         }
@@ -57,7 +58,7 @@ static server_client *client_of(server_queue *q, uint64_t name)
     return place;
 }
 
-/* ---- Of a connection's thread ---- */
+/* ---- Called by the connections' threads ---- */
 
 bool server_submit(server_queue *q, server_job *const *jobs, uint32_t n)
 {
@@ -164,8 +165,8 @@ static void end_of_job(server_queue *q, const server_job *job)
     client->n_jobs -= client->n_jobs > 0;
 }
 
-/* Takes a job whose client has left off the list, so that it takes no place there. False: it is not
- * there. With the lock held. */
+/* Removes a job whose client has left from the list of waiting jobs, so that it takes up no
+ * place. Returns false if the job is not on the list. The caller holds the lock. */
 static bool leave_list(server_queue *q, server_job *job)
 {
     server_job **at = &q->first;
@@ -229,7 +230,7 @@ void server_get_counts(server_queue *q, server_counts *counts)
     pthread_mutex_unlock(&q->lock);
 }
 
-/* ---- Of the engine's thread ---- */
+/* ---- Called by the engine's thread ---- */
 
 bool server_queue_await(server_queue *q, bool is_active)
 {
@@ -243,7 +244,8 @@ bool server_queue_await(server_queue *q, bool is_active)
     return goes_on;
 }
 
-/* A follower waits until its leader's prompt is evaluated, so that it can go on from there. */
+/* Whether the job may begin. A follower must wait until its leader's prompt is evaluated, because
+ * it continues from the leader's session. */
 static bool can_begin(const server_job *job)
 {
     return job->cancelled || job->leader == NULL || job->text_ends != NULL ||
@@ -269,7 +271,8 @@ static bool goes_before(server_queue *q, const server_job *a, const server_job *
     if (late_a != late_b) {
         return late_a;
     }
-    /* Of equals the one that came first is next, as of two that are late. */
+    /* The shorter job goes first. Equally long jobs, and two jobs that have both waited too long,
+     * keep their order. */
     return !late_a && length_of(a) < length_of(b);
 }
 

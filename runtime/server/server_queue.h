@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Jobs between the threads of connections, which submit them and wait for their text, and the
- * engine's thread, which takes them and writes it. The queue is bounded.
+/* The queue of jobs. The connections' threads submit jobs and wait for their text; the engine's
+ * thread takes jobs and writes the text. The queue's length is bounded.
  *
- * Who is next. A client (a key, else an address) has a clock of tokens: it advances by what the
- * client's jobs read and write. The client whose clock is lowest is next, so that one with many
- * requests does not hold up one with few; a client that comes anew starts where the lowest one at
- * work is. Of one client's jobs the shortest is next, and one that has waited for
- * SERVER_PATIENCE_SECONDS before it. */
+ * Which job is next: Each client (identified by its key, else its address) has a clock that
+ * counts the tokens that its jobs have read and written. The client with the lowest clock is
+ * next, so a client with many requests does not delay one with few. A new client's clock starts
+ * at the lowest clock of the clients that have jobs. Among the jobs of one client, one that has
+ * waited longer than SERVER_PATIENCE_SECONDS is next, else the shortest. */
 #ifndef SERVER_QUEUE_H
 #define SERVER_QUEUE_H
 
@@ -53,7 +53,7 @@ typedef struct server_queue {
     uint32_t n_clients;
 } server_queue;
 
-/* What a connection's thread learns of a job. */
+/* What is new of a job, for the connection's thread. */
 typedef struct server_news {
     cli_buffer content; /* new text: the caller frees them */
     cli_buffer reasoning;
@@ -74,43 +74,46 @@ typedef struct server_news {
 void server_queue_init(server_queue *queue, size_t most_waiting, server_memory_account *memory);
 void server_queue_free(server_queue *queue);
 
-/* ---- Of a connection's thread ---- */
+/* ---- Called by the connections' threads ---- */
 
-/* Submits all of them, or none: false when too many wait. */
+/* Submits all n jobs, or none: returns false if too many jobs are waiting. */
 bool server_submit(server_queue *queue, server_job *const *jobs, uint32_t n);
-/* Returns when a job has text or another state than states[i], or after so many milliseconds; of a
- * job whose state is DONE nothing more is wanted. The
- * news are of jobs[returned]; of `n`: there are none. Looks at jobs[first] first. */
+/* Waits until some job has new text or a state other than states[i], or until the time in
+ * milliseconds has passed. Jobs whose state in states[] is DONE are ignored. Returns the index of
+ * the job whose news were taken, or n if there are none. Looks at jobs[first] first. */
 uint32_t server_wait(server_queue *queue, server_job *const *jobs, const server_job_state *states,
                      uint32_t n, uint32_t first, unsigned milliseconds, server_news *news);
 void server_news_free(server_queue *queue, server_news *news);
-/* Cancels the job if it is not DONE: its session is free after the step that is running. */
+/* Releases the connection's reference. If the job is not DONE, cancels it; its session is then
+ * free after the step that is running. */
 void server_job_release(server_queue *queue, server_job **job);
-/* Ends the queue: it takes no more jobs, and server_queue_await() returns. */
+/* Shuts the queue down: it accepts no more jobs, and server_queue_await() returns false once it
+ * is empty. */
 void server_queue_end(server_queue *queue);
-/* Makes the engine's thread go through its loop once. */
+/* Wakes the engine's thread, so that it goes through its loop once even without a job. */
 void server_queue_poke(server_queue *queue);
 void server_get_counts(server_queue *queue, server_counts *counts);
 
-/* ---- Of the engine's thread ---- */
+/* ---- Called by the engine's thread ---- */
 
-/* Waits for a job, while none is active; false: the queue is ending and empty. */
+/* Waits for a job, unless jobs are active. Returns false if the queue is shut down and empty. */
 bool server_queue_await(server_queue *queue, bool is_active);
-/* Takes the next job off the queue that can begin; NULL: none. *left: its client has gone. */
+/* Removes the next job that can begin from the queue and returns it; NULL if there is none. Sets
+ * *left if its client has left. */
 server_job *server_queue_next(server_queue *queue, bool *left);
-/* Puts a job back that could not begin for want of memory, or that is set back. Returns the session
- * that it had, or NULL. */
+/* Puts a job back into the queue, because memory is short for it to begin or to continue. Returns
+ * the session that it had, or NULL. */
 moe_session *server_queue_put_back(server_queue *queue, server_job *job);
 void server_queue_began(server_queue *queue, server_job *job, moe_session *session,
                         size_t n_cached);
-/* Notes how many of the prompt's tokens are evaluated. */
+/* Records how many tokens of the job's prompt have been evaluated. */
 void server_queue_read(server_queue *queue, server_job *job, size_t n_read);
-/* Makes the job DONE; returns the session that it had. The caller lets go of the job with
- * server_queue_drop(). */
+/* Makes the job DONE and returns the session that it had. The caller then releases its reference
+ * with server_queue_drop(). */
 moe_session *server_queue_finish(server_queue *queue, server_job *job, server_finish finish,
                                  int status, const moe_error *message);
 void server_queue_drop(server_queue *queue, server_job *job);
-/* With the lock held: the job's client has had so many tokens. */
+/* Advances the clock of the job's client by so many tokens. The caller holds the lock. */
 void server_queue_charge(server_queue *queue, const server_job *job, uint64_t n_tokens);
 bool server_queue_is_cancelled(server_queue *queue, const server_job *job);
 

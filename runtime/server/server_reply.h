@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Answers as JSON: whole, or as server-sent events. What the interfaces of OpenAI and Anthropic
- * write differently is a server_dialect. Functions that append are false when memory is short. */
+/* Writes answers as JSON: as one object, or as server-sent events. A server_dialect holds what
+ * differs between the interfaces of OpenAI, Anthropic and others. Functions that append to a
+ * buffer return false if memory is short. */
 #ifndef SERVER_REPLY_H
 #define SERVER_REPLY_H
 
@@ -13,7 +14,8 @@
 #include "server_request.h"
 #include "server_tool_reader.h"
 
-/* One answer of a request, as far as it has come. */
+/* The state of one answer of a request: what has arrived from its job, and how much of that a
+ * stream has sent. */
 typedef struct server_choice {
     cli_buffer content;
     cli_buffer reasoning;
@@ -32,11 +34,12 @@ typedef struct server_choice {
     uint32_t calls_told;
     bool call_open;        /* the last one that was told has not ended */
     size_t arguments_told; /* of it */
-    /* How much of it a stream has told. */
+    /* How many bytes of each text the stream has sent. */
     size_t content_told, reasoning_told;
 } server_choice;
 
-/* An item of an answer of /v1/responses: a run of its reasoning or of its text, or a call. */
+/* Kinds of output items in an answer of /v1/responses: a stretch of reasoning, a stretch of text,
+ * or a tool call. */
 typedef enum server_item_kind {
     SERVER_ITEM_REASONING,
     SERVER_ITEM_TEXT,
@@ -54,9 +57,10 @@ enum { SERVER_MOST_ITEMS = SERVER_MOST_TOOL_CALLS + 32 };
 typedef struct server_reply server_reply;
 
 typedef struct server_dialect {
-    /* All answers are DONE: one object. */
+    /* Writes all answers, once they are DONE, as one object. */
     bool (*whole)(const server_reply *reply, cli_buffer *out);
-    /* Of a stream: its beginning, what is new of an answer, an answer's end, the end. */
+    /* Write the events of a stream: its beginning, progress of a prompt, a new piece of an
+     * answer, the end of an answer, the end of the stream, and an error. */
     bool (*begin)(server_reply *reply, cli_buffer *out);
     bool (*progress)(server_reply *reply, uint32_t index, cli_buffer *out); /* NULL: none */
     bool (*piece)(server_reply *reply, uint32_t index, cli_buffer *out);
@@ -94,27 +98,29 @@ struct server_reply {
     server_choice answers[SERVER_MOST_CHOICES];
 };
 
-/* prefix: of the answer's id. */
+/* prefix: the beginning of the answer's id. */
 void server_reply_begin(server_reply *reply, const server_dialect *dialect, const char *prefix,
                         const server_request *request, const moe_engine *engine, const char *model,
                         uint64_t fingerprint);
 void server_reply_free(server_reply *reply);
-/* Tokens written, in all answers. */
+/* Returns the number of tokens generated in all answers of the request. */
 uint64_t server_reply_written(const server_reply *reply);
 
 /* {"error": {...}} */
 bool server_reply_error(const server_error *error, cli_buffer *out);
 
-/* ---- Parts for dialects ---- */
+/* ---- Helpers for dialects ---- */
 
-/* Appends the object as text, and releases it. */
+/* Appends the object as JSON text, and releases the object. */
 bool server_append_json(struct json_object *object, cli_buffer *out);
-/* "data: {...}", or "event: NAME" before it if there is a name. Releases the object. */
+/* Appends the event "data: {...}", with a line "event: NAME" before it if name is not NULL.
+ * Releases the object. */
 bool server_append_event(const char *name, struct json_object *object, cli_buffer *out);
 void server_put_text(struct json_object *object, const char *key, const char *text);
-/* The first call that a stream has news of. *arguments: how much of its arguments is told. */
+/* Returns the first call of which the stream has not sent everything, and sets *arguments to how
+ * many bytes of its arguments have been sent. */
 uint32_t server_next_call(const server_choice *answer, size_t *arguments);
-/* The text from an offset on. */
+/* Returns the text from this byte offset on, as a JSON string. */
 struct json_object *server_text_from(const cli_buffer *buffer, size_t from);
 struct json_object *server_error_object(const server_error *error);
 /* "PREFIX_" and 24 random hexadecimal digits. */
@@ -128,9 +134,9 @@ extern const server_dialect server_ollama;         /* of /api/chat and /api/gene
 extern const server_dialect server_openai_vectors; /* of /v1/embeddings */
 extern const server_dialect server_native_vectors; /* of /embedding */
 extern const server_dialect server_ollama_vectors; /* of /api/embed and /api/embeddings */
-/* An error as Ollama's clients expect it. */
+/* Converts the error to the object that Ollama's clients expect. */
 struct json_object *server_ollama_error(const server_error *error);
-/* An error as Anthropic's clients expect it. */
+/* Converts the error to the object that Anthropic's clients expect. */
 struct json_object *server_messages_error(const server_error *error);
 
 #endif

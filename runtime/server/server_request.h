@@ -98,43 +98,45 @@ typedef struct server_request {
     int top_logprobs; /* -1: not given */
 } server_request;
 
-/* The name as the options have it; NULL: the model is not known by it. */
+/* Returns the given model name as it stands in the options; NULL if it is none of this server's
+ * names. */
 const char *server_find_name(const server_options *options, const char *name);
 /* Reads the body's fields into the request. */
 bool server_request_read(server_request *request, const server_options *options, const char *body,
                          size_t size, server_error *error);
-/* Renders or tokenizes what the request's job is to answer. */
+/* Renders the messages or tokenizes the prompt, so that the request's jobs can be submitted. */
 bool server_request_prepare(server_request *request, server_tools *tools, const moe_engine *engine,
                             const server_options *options, server_error *error);
-/* Of server_tool_fields.c: tools and choice fit each other. */
+/* (server_tool_fields.c) Checks that `tool_choice` fits `tools`. */
 bool server_check_tools(server_request *request, server_error *error);
-/* Of server_tool_prepare.c: what the template does with tools; a grammar for an answer that must be
- * calls. */
+/* (server_tool_prepare.c) The first function finds out how the template writes tools and calls. */
 bool server_request_find_tools(server_request *request, server_tools *tools,
                                const moe_engine *engine, const server_options *options,
                                server_error *error);
-/* Beside calls the messages have the content that the template wants. */
+/* Changes the content of messages that contain tool calls to the form that the template wants. */
 bool server_request_adapt_calls(server_request *request, server_tools *tools,
                                 const moe_engine *engine, const server_options *options,
                                 server_error *error);
-/* A system message's text that tells the model of the tools; NULL when memory is short. */
+/* Returns the text of a system message that describes the tools, for templates that do not; NULL:
+ * memory is short. */
 struct json_object *server_describe_tools(const server_request *request);
 bool server_request_hold_to_tools(server_request *request, const moe_engine *engine,
                                   server_error *error);
-/* Of server_message_blocks.c: the messages of SERVER_MESSAGES as templates know them. */
+/* (server_message_blocks.c) Converts the messages of Anthropic's interface to the messages that
+ * templates know. */
 bool server_convert_blocks(server_request *request, server_error *error);
-/* Of server_response_items.c: the same for the input of SERVER_RESPONSES. */
+/* (server_response_items.c) Does the same with the input items of /v1/responses. */
 bool server_convert_items(server_request *request, server_error *error);
-/* Renders the messages. Release *out with moe_chat_prompt_close(). */
+/* Renders the messages with the chat template. Release *out with moe_chat_prompt_close(). */
 bool server_render(moe_chat_prompt **out, server_request *request, server_tools *tools,
                    const moe_engine *engine, const server_options *options, server_error *error);
-/* Of server_ollama.c: the prompt as a message. */
+/* (server_ollama.c) Turns the prompt into a message. */
 bool server_convert_prompt(server_request *request, server_error *error);
-/* Of server_infill.c: the tokens of a text with a gap. */
+/* (server_infill.c) Makes the tokens of a prompt with a gap. */
 bool server_take_gap(server_request *request, const moe_engine *engine, server_error *error);
 void server_request_free(server_request *request, server_queue *queue);
 
-/* Of server_fields.c: reads one field into the request. */
+/* (server_fields.c) Reads one field into the request. */
 bool server_read_field(server_request *request, const server_options *options, const char *name,
                        struct json_object *value, server_error *error);
 

@@ -21,7 +21,7 @@ static bool parse(server_request *request, const char *body, size_t size, server
         return server_fail(error, 503, "overloaded", NULL, "out of memory for the request");
     }
     json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
-    /* With the terminating byte, so that a number at the end ends there. */
+    /* The text is passed with its terminating NUL, so that the parser sees the end of a number. */
     request->body = json_tokener_parse_ex(tokener, size == 0 ? "" : body, (int)size + 1);
     enum json_tokener_error failure = json_tokener_get_error(tokener);
     size_t end = json_tokener_get_parse_end(tokener);
@@ -47,7 +47,7 @@ static bool require(struct json_object *value, const char *name, server_error *e
                                         "'%s' is missing: this address needs it.", name);
 }
 
-/* The fields that the address cannot do without. */
+/* Checks that the fields that this endpoint requires are present. */
 static bool has_required(server_request *request, server_error *error)
 {
     switch (request->endpoint) {
@@ -139,7 +139,7 @@ bool server_request_read(server_request *request, const server_options *options,
 
 /* ---- Tokens ---- */
 
-/* Two texts with an empty line between them; takes the first. */
+/* Returns both texts with an empty line between them. Takes over the first one. */
 static struct json_object *join_texts(struct json_object *first, struct json_object *second)
 {
     cli_buffer text = {NULL, 0, 0};
@@ -156,8 +156,9 @@ static struct json_object *join_texts(struct json_object *first, struct json_obj
     return joined;
 }
 
-/* A system message with that content before the messages, in a new array; many templates take one
- * only, so a text joins the text that is there. Takes content. */
+/* Returns a new array of the request's messages with a system message of this content in front.
+ * If the first message is already a system message, the two texts are joined, because many
+ * templates accept only one. Takes over the content. */
 static struct json_object *prepend_system(const server_request *request,
                                           struct json_object *content)
 {
@@ -183,7 +184,7 @@ static void replace_messages(server_request *request, struct json_object *messag
     request->converted = request->messages = messages;
 }
 
-/* The system's message, and the tools', where the template does not tell of them. */
+/* Adds the client's system message, and one that describes the tools if the template does not. */
 static void add_system(server_request *request)
 {
     if (request->tells_tools) {
@@ -195,8 +196,8 @@ static void add_system(server_request *request)
     }
 }
 
-/* The template's variables: those of the request, and what it says of reasoning. NULL: none, or
- * memory is short. The caller's. */
+/* Returns the variables for the template: those that the request gives, and its settings of
+ * reasoning. The caller owns the result. NULL: memory is short. */
 static struct json_object *new_arguments(const server_request *request)
 {
     struct json_object *arguments = json_object_new_object();
@@ -223,7 +224,7 @@ static struct json_object *new_arguments(const server_request *request)
     return arguments;
 }
 
-/* An answer that the client has begun is gone on with. */
+/* Whether the last message is the beginning of an answer, which the model is to continue. */
 static bool ends_with_answer(struct json_object *messages)
 {
     size_t n = json_object_array_length(messages);
@@ -378,7 +379,7 @@ static bool check_ids(const server_request *request, const moe_engine_info *info
     return true;
 }
 
-/* Jobs for the further answers, each with a seed of its own: the first one's plus its number. */
+/* Adds a job for each further answer. Its seed is the seed of the first job plus its number. */
 static bool add_followers(server_request *request, server_error *error)
 {
     for (uint32_t i = 1; i < request->n_jobs; i++) {
@@ -391,7 +392,8 @@ static bool add_followers(server_request *request, server_error *error)
     return true;
 }
 
-/* The prompt's text: as it came, or that of its tokens. */
+/* Keeps the prompt's text, for requests that want it back (echo): the text as it was given, or
+ * the text of the given tokens. */
 static bool take_echo(server_request *request, const moe_engine *engine, server_error *error)
 {
     const server_job *job = request->job;
@@ -404,7 +406,7 @@ static bool take_echo(server_request *request, const moe_engine *engine, server_
     }
     size = is_text ? size : n_all;
     request->echo_offset = size - n_all; /* tokens that begin a text stand before it */
-    /* Here, and in each answer, whose text grows. */
+    /* The text is held here once, and up to twice in each answer's growing buffer. */
     if (!server_work_take(&request->allowance, (1 + 2 * request->n_jobs) * (size + 1), error)) {
         return false;
     }
@@ -455,7 +457,7 @@ bool server_request_prepare(server_request *request, server_tools *tools, const 
 
 void server_request_free(server_request *request, server_queue *queue)
 {
-    /* Followers first: they point into their leader. */
+    /* Followers are freed before their leader, because they point to what it owns. */
     for (uint32_t i = SERVER_MOST_CHOICES; i-- > 0;) {
         server_job_release(queue, &request->jobs[i]);
     }

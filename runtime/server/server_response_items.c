@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The input of /v1/responses: items become messages that templates know. */
+/* Converts the input items of /v1/responses to messages that templates know. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static bool refuse(server_error *error, const char *what)
     return server_fail(error, 400, "unsupported_value", "input", "'input': %s", what);
 }
 
-/* A string, or parts of text. */
+/* Appends the text of a content, which is a string or an array of text parts. */
 static bool append_content(cli_buffer *out, struct json_object *content, server_error *error)
 {
     static const char *const kinds[] = {"input_text", "output_text", "text", "reasoning_text",
@@ -57,7 +57,8 @@ static struct json_object *new_message(struct json_object *messages, const char 
     return message;
 }
 
-/* The last message, if it is the assistant's; else a new one. */
+/* Returns the last message if it is the assistant's; otherwise appends a new assistant's message
+ * and returns that. */
 static struct json_object *assistant_turn(struct json_object *messages)
 {
     size_t n = json_object_array_length(messages);
@@ -157,9 +158,9 @@ static bool add_items(struct json_object *messages, struct json_object *items, s
     return added;
 }
 
-/* ---- What came before ---- */
+/* ---- Earlier turns of the conversation ---- */
 
-/* The items of one answer that is kept. */
+/* Adds the items of one kept answer to the messages. */
 static bool add_kept(server_request *request, struct json_object *messages,
                      const server_kept_answer *answer, server_error *error)
 {
@@ -183,7 +184,7 @@ static bool add_kept(server_request *request, struct json_object *messages,
     return added;
 }
 
-/* The conversation of which the answer is the last, from its beginning on. */
+/* Adds the whole conversation that ends with this kept answer, from its beginning on. */
 static bool add_conversation(server_request *request, struct json_object *messages,
                              const server_kept_answer *last, server_error *error)
 {
@@ -208,7 +209,8 @@ static bool add_conversation(server_request *request, struct json_object *messag
     return added;
 }
 
-/* The request's own items, behind those before them; takes the reference to these. */
+/* Keeps the request's own items as part of the answer to come. Takes over the reference to the
+ * answer before it. */
 static void keep_input(server_request *request, server_kept_answer *before)
 {
     struct json_object *item = NULL;
@@ -281,7 +283,7 @@ bool server_read_instructions(server_reading *r, struct json_object *value)
     return is_text(value) || server_wrong(r, "a string");
 }
 
-/* {"format": ..}, as response_format. */
+/* Reads {"format": ..}, which means the same as response_format. */
 bool server_read_text_format(server_reading *r, struct json_object *value)
 {
     if (!json_object_is_type(value, json_type_object)) {
@@ -305,7 +307,8 @@ bool server_read_text_format(server_reading *r, struct json_object *value)
     return true;
 }
 
-/* {"effort": .., "summary": ..}: the reasoning itself is in the answer. */
+/* Reads {"effort": .., "summary": ..}. A summary is accepted but not made, because the answer
+ * contains the reasoning itself. */
 bool server_read_reasoning(server_reading *r, struct json_object *value)
 {
     if (!json_object_is_type(value, json_type_object)) {
@@ -325,8 +328,8 @@ bool server_read_reasoning(server_reading *r, struct json_object *value)
     return true;
 }
 
-/* Of what could be included, encrypted reasoning is the only thing that nobody misses here: the
- * reasoning itself is in the answer. */
+/* Reads `include`. The only entry that is accepted and has no effect is encrypted reasoning: the
+ * answer contains the reasoning in plain text anyway. */
 bool server_read_include(server_reading *r, struct json_object *value)
 {
     for (size_t i = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Answers of /v1/responses: items of reasoning, of text, and of calls. In a stream each item is
- * opened, told in pieces and closed; the last event has the whole answer once more. */
+/* Writes answers of /v1/responses as items: reasoning, text and calls. A stream opens each item,
+ * sends it in pieces and closes it; its last event repeats the whole answer. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static const struct {
     [SERVER_ITEM_CALL] = {"fc", "function_call", NULL},
 };
 
-/* The answer's own number makes those of its items. */
+/* Adds an item's id, which is made from the answer's id and the item's index. */
 static void put_item_id(struct json_object *object, const char *key, const server_reply *reply,
                         uint32_t index)
 {
@@ -45,7 +45,7 @@ static struct json_object *item_text(const server_reply *reply, const server_ite
                              item->to - item->from);
 }
 
-/* A part of the item's text. */
+/* Creates a content part of an item, with this text. */
 static struct json_object *new_part(const server_item *item, struct json_object *text)
 {
     struct json_object *part = json_object_new_object();
@@ -105,7 +105,8 @@ static struct json_object *new_usage(const server_reply *reply)
     return usage;
 }
 
-/* The tools as this interface has them: the function's members beside the type. */
+/* Returns the tools as this interface writes them: name, description and parameters stand beside
+ * "type", not within "function". */
 static struct json_object *flat_tools(struct json_object *tools)
 {
     struct json_object *flat = json_object_new_array();
@@ -196,8 +197,8 @@ static void add_item(server_reply *reply, server_item_kind kind, size_t from, si
     }
 }
 
-/* Keeps the output for requests that name this answer. Where there is no room it is not kept: the
- * text that comes back says so ("store"). */
+/* Keeps the answer, so that later requests can refer to it. If there is no room, it is not kept,
+ * and its member "store" says so. */
 static void keep(server_reply *reply)
 {
     cli_buffer text = {NULL, 0, 0};
@@ -249,8 +250,8 @@ static bool append_response(server_reply *reply, const char *type, bool ended, c
     return server_append_event(type, event, out);
 }
 
-/* An event about the last item. text NULL: an event about the item itself; key: what it is called.
- */
+/* Appends an event of this type about the last item. `value` becomes its member `key`; for the
+ * key "item" it is the item itself. */
 static bool append_about(server_reply *reply, const char *type, const char *key,
                          struct json_object *value, cli_buffer *out)
 {
@@ -300,7 +301,7 @@ static bool close_item(server_reply *reply, cli_buffer *out)
                         new_item(reply, last_index(reply), true), out);
 }
 
-/* Opens an item of that kind, unless it is open. */
+/* Opens a new item of this kind, unless the last item is of this kind and still open. */
 static bool open_item(server_reply *reply, server_item_kind kind, size_t from, cli_buffer *out)
 {
     if (reply->item_open && reply->items[last_index(reply)].kind == kind) {
@@ -333,7 +334,8 @@ static bool append_text(server_reply *reply, server_item_kind kind, const cli_bu
     return append_about(reply, delta, "delta", server_text_from(text, told), out);
 }
 
-/* An item that begins, or goes on: what is new of its arguments; and ends if the call is whole. */
+/* Appends the events of a call: the item's beginning if it is new, the part of its arguments that
+ * has not been sent, and the item's end if the call is complete. */
 static bool append_call(server_reply *reply, uint32_t index, bool is_new, size_t told, bool ends,
                         cli_buffer *out)
 {

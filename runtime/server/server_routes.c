@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The addresses of the server. */
+/* The paths of the server (/v1/models and so on), and the function that answers each of them. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "server_memory.h"
 #include "server_page.h"
 
-/* Answers with this object, and releases it. */
+/* Sends the object as the answer, and releases it. */
 static bool put_object(server_exchange *exchange, struct json_object *object)
 {
     return server_append_json(object, &exchange->events) ||
@@ -24,9 +24,9 @@ static bool read_request(server_exchange *exchange, server_endpoint endpoint)
     const cli_buffer *body = &exchange->body;
     bool is_text = (endpoint & (SERVER_TOKENIZE | SERVER_DETOKENIZE)) != 0;
     request->endpoint = endpoint;
-    /* Messages and tools may be there twice, in the client's form and the template's; their text is
-     * there as JSON's strings, converted, and written out for the template in a buffer that grows.
-     */
+    /* Counts what the request needs while it is prepared. Messages and tools may exist twice, in
+     * the client's form and in the template's; their strings exist as JSON strings, converted,
+     * and rendered in a buffer that grows. */
     uint64_t objects = (is_text ? 1 : 2) * server_json_bytes(body->data, body->size);
     uint64_t texts = (is_text ? 1 : SERVER_TEXT_COPIES) * (uint64_t)body->size;
     if (endpoint == SERVER_RESPONSES) {
@@ -42,9 +42,9 @@ static bool read_request(server_exchange *exchange, server_endpoint endpoint)
                                &exchange->error);
 }
 
-/* ---- Text: all of this is done by the workshop ---- */
+/* ---- Text: run by the workshop's thread (server_workshop.h) ---- */
 
-/* Reports on the tokens of an answer that is sent whole: they are kept until it ends. */
+/* Returns the bytes of the reports on tokens that an answer sent as a whole keeps until its end. */
 static uint64_t report_bytes(const server_exchange *exchange)
 {
     const server_request *request = &exchange->request;
@@ -57,7 +57,7 @@ static uint64_t report_bytes(const server_exchange *exchange)
                : 0;
 }
 
-/* Reduces the charge to what the job keeps: its prompt, tokens and grammar, and tools. */
+/* Reduces the request's charge to what the job still needs: prompt, tokens, grammar and tools. */
 static bool keep(server_exchange *exchange)
 {
     server_request *request = &exchange->request;
@@ -149,7 +149,7 @@ static bool make_count(server_exchange *exchange)
     return put_object(exchange, object);
 }
 
-/* The array is written as text: an object for each token would take twenty times as much. */
+/* Writes the array directly as text: as JSON objects it would take twenty times as much memory. */
 static bool write_tokens(server_exchange *exchange, const int32_t *tokens, size_t n)
 {
     cli_buffer *out = &exchange->events;
@@ -191,8 +191,8 @@ static bool make_tokens(server_exchange *exchange)
     return made;
 }
 
-/* Of a text: its copy without bytes that are no UTF-8, JSON's string, and the answer, with escapes.
- */
+/* Answers with {key: text}. First takes memory for a copy without invalid UTF-8, for the JSON
+ * string, and for the answer's escaped text. */
 static bool put_text(server_exchange *exchange, const char *key, const char *text, size_t size)
 {
     const uint64_t bytes = (uint64_t)size * SERVER_ANSWER_COPIES;
@@ -204,7 +204,8 @@ static bool put_text(server_exchange *exchange, const char *key, const char *tex
     return put_object(exchange, object);
 }
 
-/* The id at a place of 'tokens'; -1: there is none, with an error. */
+/* Returns element i of the request's 'tokens'. Returns -1 and sets an error if it is not a token
+ * id. */
 static int32_t id_at(server_exchange *exchange, size_t i)
 {
     struct json_object *id = json_object_array_get_idx(exchange->request.tokens, i);
@@ -267,7 +268,7 @@ static bool make_prompt(server_exchange *exchange)
     return made;
 }
 
-/* ---- About the server ---- */
+/* ---- Information about the server ---- */
 
 static struct json_object *new_model(const server *srv, const char *name)
 {
@@ -301,7 +302,7 @@ static bool make_models(server_exchange *exchange)
     return put_object(exchange, object);
 }
 
-/* ---- The same for Ollama's clients ---- */
+/* ---- Information about the server, for Ollama's clients ---- */
 
 static struct json_object *new_details(const server *srv)
 {
@@ -371,8 +372,8 @@ static bool make_health(server_exchange *exchange)
     return put_object(exchange, object);
 }
 
-/* Says how the server reads calls of tools: by a named format, or by one of the kinds that it
- * learns from templates. */
+/* Returns a word for how the server reads this model's tool calls: the name of a built-in format,
+ * or one of the kinds that it learns from templates. */
 static const char *calls_of(const server_tools *tools)
 {
     static const char *const kinds[] = {"none", "json", "named", "tagged", "channels", "literals"};
@@ -406,7 +407,7 @@ static bool make_props(server_exchange *exchange)
     return put_object(exchange, object);
 }
 
-/* ---- The page and what it shows ---- */
+/* ---- The web page and its data ---- */
 
 static bool make_page(server_exchange *exchange)
 {
@@ -415,8 +416,8 @@ static bool make_page(server_exchange *exchange)
            server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the answer");
 }
 
-/* Takes the engine thread's latest snapshot. If it is too old, asks for a new one for the next
- * request. */
+/* Refreshes the data for the page: uses the latest snapshot of the engine's thread, and asks for
+ * a new one, for the next request, if it is too old. */
 static void look(server *srv)
 {
     if (server_view_ask(&srv->view)) {
@@ -524,9 +525,10 @@ static bool make_metrics(server_exchange *exchange)
            server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the answer");
 }
 
-/* ---- The table ---- */
+/* ---- The table of paths ---- */
 
-/* Who makes the answer: the connection's own thread makes short ones, the workshop all others. */
+/* Which thread makes the answer: the connection's own thread makes short answers, the engine's
+ * thread generated text, and the workshop's thread all others. */
 typedef enum server_maker { BY_CONNECTION, BY_WORKSHOP, BY_ENGINE } server_maker;
 
 static const struct {

@@ -41,8 +41,8 @@ static bool all_answered(server *srv, unsigned seconds)
     return true;
 }
 
-/* Shuts down: accepts no more connections and begins no more answers. Those that have begun get
- * a minute, then an error. */
+/* Shuts down: accepts no new connections and starts no new answers. Answers that have begun may
+ * run for another minute; then they end with an error. */
 static void drain(server *srv, struct MHD_Daemon *daemon, int listening)
 {
     atomic_store(&srv->draining, true);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Fields that say how tokens are chosen, and what is told of the choice. */
+/* Reads the fields that control how tokens are chosen (sampling), and which probabilities the
+ * answer reports. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -77,7 +78,8 @@ bool server_read_frequency_penalty(server_reading *r, struct json_object *value)
     return read_penalty(r, value, &r->request->job->sampling.frequency_penalty);
 }
 
-/* One entry, a token's id and a number. -100 bans the token, as OpenAI's interface says. */
+/* Adds one entry of logit_bias: a token's id and the number added to its logit. -100 bans the
+ * token, as in OpenAI's interface. */
 static bool add_bias(server_reading *r, const char *key, struct json_object *value)
 {
     static const char what[] = "an object of token ids with numbers from -100 to 100";
@@ -144,7 +146,7 @@ bool server_read_top_logprobs(server_reading *r, struct json_object *value)
     return true;
 }
 
-/* Of /v1/completions: a number, which asks for them. */
+/* Reads logprobs of /v1/completions: the number of likely tokens to report. */
 bool server_read_text_logprobs(server_reading *r, struct json_object *value)
 {
     if (json_object_is_type(value, json_type_boolean) && !json_object_get_boolean(value)) {
@@ -154,7 +156,8 @@ bool server_read_text_logprobs(server_reading *r, struct json_object *value)
     return server_read_top_logprobs(r, value);
 }
 
-/* A word for the template's reasoning_effort, which it may leave unread. */
+/* Reads a word, such as "high", that becomes a variable of the chat template. The template may
+ * ignore it. */
 static bool read_word(server_reading *r, struct json_object *value, struct json_object **out)
 {
     *out = value;

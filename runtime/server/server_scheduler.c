@@ -19,7 +19,7 @@ struct server_scheduler {
     server_view *view;
     pthread_t thread;
 
-    /* Only the engine's thread uses these. */
+    /* Only the engine's thread uses these members. */
     server_job *active[SERVER_MOST_PARALLEL]; /* the first to begin is the first */
     uint32_t n_active;
     uint32_t n_running;   /* of them; the others are paused until one of these ends */
@@ -27,16 +27,16 @@ struct server_scheduler {
     uint64_t n_pauses;
     server_sessions sessions;
     server_writer writer;
-    /* For each job of the step under way: how many of its tokens are evaluated, and how many are
-     * not. */
+    /* For each job in the current step: how many of its tokens are evaluated, and how many are
+     * left. */
     struct {
         size_t read, left;
     } reading[SERVER_MOST_PARALLEL];
 };
 
-/* ---- The beginning of a job ---- */
+/* ---- Starting a job ---- */
 
-/* Replaces the settings that an earlier job made in the session. */
+/* Applies the job's settings to the session, replacing those of the session's earlier job. */
 static int apply_settings(moe_session *session, const server_job *job, moe_error *err)
 {
     int status = moe_session_set_biases(session, job->biases, job->n_biases, err);
@@ -98,8 +98,8 @@ static bool is_short(int status)
     return status == MOE_ERR_BUDGET || status == MOE_ERR_MEMORY;
 }
 
-/* Begins waiting jobs while sessions and memory are there. A job that memory is short for waits for
- * the active ones; it fails if there are none. */
+/* Starts waiting jobs as long as there are sessions and memory. If memory is short for a job, it
+ * waits until an active job ends; if no job is active, it fails. */
 static void admit(server_scheduler *s)
 {
     while (s->n_active < s->parallel && !s->short_of_memory) {
@@ -130,7 +130,7 @@ static void admit(server_scheduler *s)
 
 /* ---- Steps ---- */
 
-/* Paused jobs and new ones can have what this job had. */
+/* Removes a job from the active ones. The memory that it had is free for paused and new jobs. */
 static void drop_active(server_scheduler *s, uint32_t i)
 {
     memmove(&s->active[i], &s->active[i + 1], (s->n_active - i - 1) * sizeof s->active[0]);
@@ -150,7 +150,8 @@ static void drop_cancelled(server_scheduler *s)
     }
 }
 
-/* Closes the session of the job that came last; the job begins again when another one has ended. */
+/* Closes the session of the active job that came last. The job starts again when another job has
+ * ended. */
 static void set_back(server_scheduler *s)
 {
     server_job *job = s->active[s->n_active - 1];
@@ -163,10 +164,11 @@ static void set_back(server_scheduler *s)
     moe_session_close(&session);
 }
 
-/* A step failed. Where memory is short, idle sessions go first; then jobs are paused, the last that
- * came first, until one can go on; if even that one cannot beside what the paused ones hold, they
- * are set back. So the job that came first always goes on, and fails if it does not fit alone.
- * Other failures (a disk, damaged weights) concern all. */
+/* Handles a failed step. If memory is short, it first closes idle sessions. Then it pauses jobs,
+ * beginning with the one that came last, until the others can continue. If even the first job
+ * cannot continue beside the sessions of paused jobs, paused jobs are set back: they lose their
+ * sessions. So the job that came first always continues; it fails only if it does not fit alone.
+ * All other failures (a disk error, damaged weights) fail all jobs. */
 static void after_failure(server_scheduler *s, int status, const moe_error *err)
 {
     bool memory = is_short(status);
@@ -191,7 +193,7 @@ static void after_failure(server_scheduler *s, int status, const moe_error *err)
     }
 }
 
-/* How far the jobs' sessions are; what is evaluated of prompts is told. */
+/* Records how far the jobs' sessions have been evaluated, and reports the progress of prompts. */
 static void note_reading(server_scheduler *s, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -205,8 +207,9 @@ static void note_reading(server_scheduler *s, uint32_t n)
     }
 }
 
-/* Within a step, in which the engine must not be called. A pass has rows of all jobs, in proportion
- * to what they have left. */
+/* The library calls this during a step with the progress of the current pass; the engine must not
+ * be called here. A pass holds rows of all jobs, so its progress is divided among the jobs in
+ * proportion to the tokens that they have left. */
 static void on_pass(const moe_pass_progress *pass, void *user)
 {
     server_scheduler *s = user;
@@ -293,7 +296,7 @@ static void *engine_thread(void *user)
     return NULL;
 }
 
-/* ---- From outside ---- */
+/* ---- Called by other threads ---- */
 
 server_scheduler *server_scheduler_start(moe_engine *engine, uint32_t parallel, server_queue *queue,
                                          server_disk *disk, server_view *view)

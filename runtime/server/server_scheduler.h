@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* One thread owns the engine and decodes all active jobs as one batch. Sessions of finished jobs
- * stay idle, so that a job whose prompt begins likewise goes on from there. Active and idle ones
- * together are never more than `parallel`, for which memory is planned. */
+/* The engine's thread. It is the only thread that calls the engine, and decodes all active jobs
+ * together as one batch. The session of a finished job stays as an idle session, so that a later
+ * job whose prompt begins in the same way can continue from it. Active and idle sessions together
+ * are never more than `parallel`, the number that memory is planned for. */
 #ifndef SERVER_SCHEDULER_H
 #define SERVER_SCHEDULER_H
 
@@ -15,11 +16,11 @@
 
 typedef struct server_scheduler server_scheduler;
 
-/* Starts the engine's thread, which takes jobs from the queue. NULL when memory is short or no
- * thread can be had. disk: where finished prompts are kept, or NULL. */
+/* Starts the thread, which takes jobs from the queue. disk: the folder where evaluated prompts
+ * are kept, or NULL. Returns NULL if memory is short or the thread cannot be created. */
 server_scheduler *server_scheduler_start(moe_engine *engine, uint32_t parallel, server_queue *queue,
                                          server_disk *disk, server_view *view);
-/* Every job must be DONE. Ends the thread and closes the sessions. */
+/* Ends the thread and closes all sessions. All jobs must be DONE. */
 void server_scheduler_close(server_scheduler **scheduler);
 
 #endif

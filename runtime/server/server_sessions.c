@@ -4,9 +4,10 @@
 #include <moe/embedding.h>
 #include <moe/grammar.h>
 
-/* If a prompt shares fewer tokens with a session, the session is left to other prompts. */
+/* A prompt reuses a session only if they have at least so many tokens in common. */
 enum { LEAST_SHARED_TOKENS = 16 };
-/* A file is read only if it shares at least so many more tokens than a session does. */
+/* A file is read only if it has at least so many more tokens in common with the prompt than any
+ * session has. */
 enum { LEAST_GAIN = 48 };
 
 void server_sessions_keep(server_sessions *s, moe_session *session)
@@ -18,7 +19,7 @@ void server_sessions_keep(server_sessions *s, moe_session *session)
     s->idle[s->n_idle++].last_used = ++s->clock;
 }
 
-/* Takes the session off the list. */
+/* Removes the session from the list of idle sessions. */
 static void remove_idle(server_sessions *s, const moe_session *session)
 {
     uint32_t i = 0;
@@ -86,8 +87,8 @@ static size_t shared_tokens(const moe_session *session, const server_wanted *wan
     return shared;
 }
 
-/* Returns the session whose timeline shares the longest beginning with the prompt, an idle one
- * before an active one; NULL if none shares enough. */
+/* Returns the session with the longest common beginning with the prompt, idle ones before active
+ * ones. NULL: no session has enough in common. */
 static moe_session *most_alike(const server_sessions *s, moe_session *const *active,
                                uint32_t n_active, const server_wanted *wanted, bool *is_idle)
 {
@@ -107,8 +108,8 @@ static moe_session *most_alike(const server_sessions *s, moe_session *const *act
     return best;
 }
 
-/* Reads a session from a file that shares far more of the prompt than any session does. Returns
- * whether *out is such a session. */
+/* Loads a session from a file if the file has far more in common with the prompt than any
+ * session. Returns whether it did. */
 static bool read_from_disk(server_sessions *s, uint32_t parallel, uint32_t n_active,
                            const moe_session *source, const server_wanted *wanted,
                            moe_session **out)
@@ -148,7 +149,8 @@ int server_sessions_get(server_sessions *s, moe_engine *engine, uint32_t paralle
         return moe_session_set_sampling(*out, wanted->sampling, err);
     }
     source = most_alike(s, active, n_active, wanted, &is_idle); /* one may have been closed */
-    /* An idle timeline that shares less than half of itself is worth keeping beside a copy. */
+    /* Continue the idle session itself only if the prompt shares at least half of it. Otherwise
+     * copy it, because the rest of it may be useful for other prompts. */
     bool continues = is_idle && 2 * shared_tokens(source, wanted) >= moe_session_n_tokens(source);
     bool room =
         n_active + s->n_idle < parallel || (!continues && server_sessions_close_oldest(s, source));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sessions that have answered and are kept for prompts that begin likewise. */
+/* Keeps the sessions of finished answers, for prompts that begin in the same way. */
 #ifndef SERVER_SESSIONS_H
 #define SERVER_SESSIONS_H
 
@@ -23,7 +23,7 @@ typedef struct server_sessions {
     server_disk *disk; /* NULL: finished prompts are not kept on disk */
 } server_sessions;
 
-/* What a session is wanted for. */
+/* What a job needs of a session. */
 typedef struct server_wanted {
     const int32_t *tokens; /* [n_tokens] the prompt */
     size_t n_tokens;
@@ -32,17 +32,18 @@ typedef struct server_wanted {
     bool evaluates_only; /* then: nothing is sampled */
 } server_wanted;
 
-/* A session that goes on from the idle or active one whose timeline begins most like the prompt, or
- * a new one. Idle ones are closed so that idle and active ones are at most `parallel`. On error
- * *out may be a session, too, which is to be closed. */
+/* Returns a session for a prompt: one that continues from the idle or active session with the
+ * most in common, or a new one. Closes idle sessions so that there are at most `parallel`
+ * sessions. If this fails, *out may still be a session, which the caller must close. */
 int server_sessions_get(server_sessions *sessions, moe_engine *engine, uint32_t parallel,
                         moe_session *const *active, uint32_t n_active, const server_wanted *wanted,
                         moe_session **out, moe_error *err);
 void server_sessions_keep(server_sessions *sessions, moe_session *session);
-/* Writes one idle session to the disk that has not been written yet; false: there is none. */
+/* Writes one idle session to the disk that is not there yet. Returns false if there is none. */
 bool server_sessions_save_one(server_sessions *sessions);
 bool server_sessions_has_unsaved(const server_sessions *sessions);
-/* Closes the idle session that was used longest ago and is not `except`; false: there is none. */
+/* Closes the idle session that was used longest ago, but never `except`. Returns false if there
+ * is none. */
 bool server_sessions_close_oldest(server_sessions *sessions, const moe_session *except);
 
 #endif

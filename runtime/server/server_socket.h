@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The socket that the server listens on. */
+/* Opens the socket on which the server listens. */
 #ifndef SERVER_SOCKET_H
 #define SERVER_SOCKET_H
 
@@ -7,13 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Listens on the host's first address; other machines may reach it only if may_be_public. *port: 0
- * becomes one that was free. The socket, or -1 and one line that says why. */
+/* Listens on the host's first address. Fails for an address that other machines can reach, unless
+ * may_be_public. If *port is 0, a free port is used and stored there. Returns the socket, or -1
+ * and one line that says why. */
 int server_listen(const char *host, uint16_t *port, bool may_be_public, char *error,
                   size_t error_size);
-/* Whether a Host header names this machine to itself: localhost, 127.x.y.z or [::1]. */
+/* Whether the name in a Host header always means this machine: localhost, 127.x.y.z or [::1]. */
 bool server_is_loopback_name(const char *host);
-/* The other end has closed the connection. */
+/* Whether the client has closed the connection. */
 bool server_peer_left(int socket);
 
 #endif

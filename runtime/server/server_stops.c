@@ -4,7 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Where the first stop string begins in the held text; SIZE_MAX: nowhere. */
+/* Returns where the first stop string begins in the text that is held back; SIZE_MAX: it contains
+ * none. */
 static size_t find_first(server_stops *stops)
 {
     size_t first = SIZE_MAX;
@@ -19,9 +20,9 @@ static size_t find_first(server_stops *stops)
     return first;
 }
 
-/* Returns the size of the longest end of the held text that is the beginning of a stop string. Stop
- * strings begin with a whole character, so the text before that end consists of whole characters,
- * too. */
+/* Returns the number of bytes at the end of the held text that may be the beginning of a stop
+ * string. Stop strings begin with a whole character, so the text before those bytes consists of
+ * whole characters, too. */
 static size_t longest_beginning(const server_stops *stops)
 {
     size_t longest = 0;
@@ -37,7 +38,7 @@ static size_t longest_beginning(const server_stops *stops)
     return longest;
 }
 
-/* Moves the first `size` bytes of the held text to out. */
+/* Moves the first `size` bytes of the text that is held back to `out`. */
 static bool let_go(server_stops *stops, size_t size, cli_buffer *out)
 {
     if (size == 0) {

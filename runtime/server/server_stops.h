@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds stop strings in a text that comes in pieces. Text that may begin a stop string is held back
- * until more text decides. */
+/* Finds stop strings in a text that arrives in pieces. Text that may be the beginning of a stop
+ * string is held back until the following text decides. */
 #ifndef SERVER_STOPS_H
 #define SERVER_STOPS_H
 
@@ -25,13 +25,13 @@ typedef enum server_stops_result {
     SERVER_STOPS_NO_MEMORY
 } server_stops_result;
 
-/* Takes the next piece, which has whole characters, and appends to out the text that cannot belong
- * to a stop string any more. */
+/* Adds the next piece, which consists of whole characters. Appends to `out` all text that cannot
+ * be part of a stop string any more. */
 server_stops_result server_stops_push(server_stops *stops, const char *text, size_t size,
                                       cli_buffer *out);
-/* The text has ended: appends what was held back. False when memory is short. */
+/* Call when the text has ended: appends the text that is held back. False: memory is short. */
 bool server_stops_finish(server_stops *stops, cli_buffer *out);
-/* Begins a new text: drops the text that is held back. */
+/* Starts a new text: drops the text that is held back. */
 void server_stops_restart(server_stops *stops);
 void server_stops_free(server_stops *stops);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* From a request's jobs to the client: as one object, or as server-sent events. */
+/* Sends the text of a request's jobs to the client, as one JSON object or as server-sent events. */
 #include <string.h>
 
 #include "server_http.h"
 #include "server_logprobs.h"
 #include "server_socket.h"
 
-/* Whether the client has left or the server is shutting down. */
+/* Whether the client has left, or the server is shutting down. */
 static bool is_over(server_exchange *exchange)
 {
     return atomic_load(&exchange->srv->giving_up) || server_peer_left(exchange->socket);
@@ -17,7 +17,7 @@ static bool no_memory(server_exchange *exchange)
     return server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the answer");
 }
 
-/* Fills in the exchange's error for a job that failed. */
+/* Sets the exchange's error from the status and message of a failed job. */
 static void fail_job(server_exchange *exchange, int status, const moe_error *message)
 {
     if (atomic_load(&exchange->srv->giving_up)) {
@@ -27,7 +27,7 @@ static void fail_job(server_exchange *exchange, int status, const moe_error *mes
     }
 }
 
-/* ---- News of the jobs ---- */
+/* ---- News of the jobs (server_news) ---- */
 
 static bool append(cli_buffer *to, const cli_buffer *from)
 {
@@ -43,8 +43,9 @@ static uint64_t calls_bytes(const server_choice *answer)
     return bytes;
 }
 
-/* Charges the answers with the news, which they are going to take, beyond the connection's share
- * and what the request was charged for reports. Buffers double as they grow. */
+/* Charges the memory by which the answers will grow when the news are added, beyond what is
+ * charged already: the connection's fixed share, and the reports on tokens. Buffers double when
+ * they grow. */
 static bool charge_news(server_exchange *exchange, const server_news *news)
 {
     const server_reply *reply = &exchange->reply;
@@ -69,8 +70,8 @@ static bool charge_news(server_exchange *exchange, const server_news *news)
     return true;
 }
 
-/* Waits for news and adds them to the answer. *index: whose; n_answers: there are none. False: the
- * request has failed, and exchange->error says why. */
+/* Waits for news of a job and adds them to its answer. Sets *index to the answer, or to n_answers
+ * if there are no news. False: the request has failed; exchange->error says why. */
 static bool take_news(server_exchange *exchange, uint32_t *index)
 {
     server_news news;
@@ -134,7 +135,7 @@ static bool all_done(const server_reply *reply)
 
 /* ---- Whole ---- */
 
-/* Makes the whole answer's JSON. Runs in the workshop. */
+/* Writes the JSON of a whole answer. Called by the workshop's thread. */
 static bool make_whole(server_exchange *exchange)
 {
     server_reply *reply = &exchange->reply;
@@ -152,7 +153,7 @@ static bool make_whole(server_exchange *exchange)
            (reply->dialect->whole(reply, &exchange->events) || no_memory(exchange));
 }
 
-/* Finds the first mark in the text that has not been sent. */
+/* Finds the first mark for reports (server_logprobs.h) in the text that has not been sent. */
 static void find_mark(server_exchange *exchange)
 {
     server_reports *r = &exchange->reports;
@@ -173,8 +174,8 @@ static ssize_t send_some(const cli_buffer *from, size_t *sent, size_t end, char 
     return (ssize_t)n;
 }
 
-/* Called by libmicrohttpd on the connection's own thread: the answer's JSON, and in place of a mark
- * the reports, a token after the other. */
+/* libmicrohttpd calls this on the connection's thread to get the next bytes of the answer. Where
+ * the JSON has a mark, writes reports instead, one token at a time. */
 static ssize_t read_reports(void *user, uint64_t position, char *out, size_t most)
 {
     server_exchange *exchange = user;
@@ -206,8 +207,8 @@ static ssize_t read_reports(void *user, uint64_t position, char *out, size_t mos
     }
 }
 
-/* Sends the answer while it is written, because reports take ten times as much memory as text as
- * they do in the form in which they are kept. */
+/* Sends a whole answer while its reports are being written, because as JSON text they take ten
+ * times as much memory as in the engine's form. */
 static enum MHD_Result answer_reports(server_exchange *exchange)
 {
     find_mark(exchange);
@@ -241,7 +242,7 @@ static enum MHD_Result answer_whole(server_exchange *exchange)
 
 /* ---- A stream ---- */
 
-/* Whether there is news of calls. */
+/* Whether the stream has not sent everything of the answer's tool calls. */
 static bool has_calls(const server_choice *answer)
 {
     size_t told;
@@ -251,7 +252,7 @@ static bool has_calls(const server_choice *answer)
             (answer->tools.calls[next].arguments.size > told || !answer->tools.is_open));
 }
 
-/* Turns the new part of an answer into events. */
+/* Writes events for the new part of an answer. */
 static bool tell(server_exchange *exchange, uint32_t index)
 {
     server_reply *reply = &exchange->reply;
@@ -286,7 +287,7 @@ static bool tell(server_exchange *exchange, uint32_t index)
     return stored;
 }
 
-/* Waits for news and turns it into events; false: the connection is to be closed. */
+/* Waits for news and writes events. False: close the connection. */
 static bool more_events(server_exchange *exchange)
 {
     uint32_t index = 0;
@@ -294,7 +295,7 @@ static bool more_events(server_exchange *exchange)
     while (index < reply->n_answers && reply->answers[index].reports.size == 0) {
         index++;
     }
-    /* Sends the remaining reports without waiting for more. */
+    /* While reports of an answer are left to send, do not wait for news. */
     if (index == reply->n_answers && !take_news(exchange, &index)) {
         exchange->events_end = true;
         return reply->dialect->broken(&exchange->error, &exchange->events);
@@ -311,7 +312,8 @@ static bool more_events(server_exchange *exchange)
     return stored;
 }
 
-/* Called by libmicrohttpd on the connection's own thread whenever the client can take more. */
+/* libmicrohttpd calls this on the connection's thread whenever the client can take more of the
+ * stream. */
 static ssize_t read_events(void *user, uint64_t position, char *out, size_t most)
 {
     server_exchange *exchange = user;
@@ -333,7 +335,8 @@ static ssize_t read_events(void *user, uint64_t position, char *out, size_t most
     return (ssize_t)n;
 }
 
-/* The headers go out when a job has a session; until then the request may fail with a status. */
+/* Starts a stream. The headers are sent only when a job has a session, because until then the
+ * request may still fail with another status. */
 static enum MHD_Result answer_stream(server_exchange *exchange)
 {
     server_reply *reply = &exchange->reply;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads one call of a tool, in the format that was learned. Models do not write white space as
- * their templates do, so none counts between the format's characters. */
+/* Parses one tool call in the format that was learned from the template (server_tool_format.h).
+ * Models do not write white space exactly as their templates do, so white space around the
+ * format's literals is ignored. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,8 @@
 
 /* ---- JSON ---- */
 
-/* Keeps the arguments if the text is a JSON object, or a JSON string that contains one. */
+/* Stores the text as the call's arguments if it is a JSON object, or a JSON string that contains
+ * one. */
 static bool take_arguments(server_tool_call *call, server_span text)
 {
     struct json_object *value = server_tool_json(text);
@@ -36,7 +38,7 @@ static bool is_key(server_span key, server_span learned, const char *usual, cons
     return same || server_span_is(key, usual) || server_span_is(key, other);
 }
 
-/* Returns the place behind a value of any kind inside an object. */
+/* Returns the position behind a JSON value of any type within an object. */
 static size_t value_end(server_span text, size_t at)
 {
     size_t end = server_json_end(text, at);
@@ -57,7 +59,7 @@ static void take_id(server_tool_call *call, server_span id)
     }
 }
 
-/* Takes a member of a call's object that is its name or its id. */
+/* If the member is the call's name or id, stores it. */
 static bool take_member(const server_tool_source *r, server_span object, server_span key,
                         size_t value, size_t next, server_tool_call *call)
 {
@@ -75,7 +77,7 @@ static bool take_member(const server_tool_source *r, server_span object, server_
     return true;
 }
 
-/* Takes name and arguments out of an object. */
+/* Stores the name and arguments that a complete JSON object holds. */
 static bool take_object(const server_tool_source *r, server_span object, server_tool_call *call)
 {
     server_span arguments = {"{}", 2};
@@ -102,9 +104,9 @@ static bool take_object(const server_tool_source *r, server_span object, server_
     return call->name.size > 0 && take_arguments(call, arguments);
 }
 
-/* ---- What has come of a call ---- */
+/* ---- A call that has not ended ---- */
 
-/* Keeps the arguments that have come so far, if they can still become a JSON object. */
+/* Stores the part of the arguments that has arrived, if it can still become a JSON object. */
 static void begin_arguments(server_tool_call *call, server_span text)
 {
     struct json_tokener *tokener = json_tokener_new_ex(SERVER_DEEPEST_ARGUMENTS);
@@ -118,8 +120,8 @@ static void begin_arguments(server_tool_call *call, server_span text)
     json_tokener_free(tokener);
 }
 
-/* Reads the name and arguments of an object that has not ended, unless the format has an id behind
- * the object, which would come too late. */
+/* Reads the name and arguments of an incomplete object. Not if the format has an id behind the
+ * object, because the id would then be missing. */
 static void begin_object(const server_tool_source *r, server_span object, server_tool_call *call)
 {
     const server_tool_format *f = r->format;
@@ -149,7 +151,7 @@ static void begin_object(const server_tool_source *r, server_span object, server
     }
 }
 
-/* ---- A call ---- */
+/* ---- Parsing a call ---- */
 
 bool server_tool_is_bare(const server_tool_format *f)
 {
@@ -159,8 +161,8 @@ bool server_tool_is_bare(const server_tool_format *f)
            server_span_trim(f->call_open).size < SERVER_SHORTEST_TRIGGER;
 }
 
-/* Skips what may come before a call that has no mark of its own, and returns the place behind
- * it. */
+/* Skips the text that may precede a call without a mark of its own (white space, the beginning of
+ * a list). Returns the position behind it. */
 static size_t skip_bare(const server_tool_format *f, server_span text, size_t at, bool first)
 {
     size_t next = first && f->may_open.size > 0 ? server_match(text, at, f->may_open, NULL)
@@ -175,8 +177,8 @@ static size_t skip_bare(const server_tool_format *f, server_span text, size_t at
     return at == text.size ? SERVER_TEXT_SHORT : at;
 }
 
-/* Matches the literal, or its rest from one of its tags on, because a model may leave out the tags
- * before. Returns the place behind it. */
+/* Matches the literal. A model may leave out tags at its beginning, so the rest of the literal
+ * from any of its tags on is accepted, too. Returns the position behind it. */
 static size_t match_tags(server_span text, size_t at, server_span literal, server_span *id)
 {
     size_t found = server_match(text, at, literal, id);
@@ -191,8 +193,8 @@ static size_t match_tags(server_span text, size_t at, server_span literal, serve
     return found <= text.size ? found : is_short ? SERVER_TEXT_SHORT : SERVER_TEXT_DIFFERS;
 }
 
-/* Matches what opens a call, and returns the place behind it. A model may leave out the beginning
- * of a section, or some of its tags. */
+/* Matches the literals that open a call, and returns the position behind them. A model may leave
+ * out what opens the section, or some of its tags. */
 static size_t match_opening(const server_tool_format *f, server_span text, size_t at, bool first,
                             server_span *id)
 {
@@ -240,7 +242,7 @@ static size_t parse_object(const server_tool_source *r, server_span text, size_t
     return end;
 }
 
-/* Reads an object with the arguments. If it has not ended, keeps the part that has come. */
+/* Parses an object of arguments. If it is incomplete, stores the part that has arrived. */
 static size_t parse_arguments(server_span text, size_t at, server_tool_call *call)
 {
     at = server_skip_space(text, at);
@@ -254,7 +256,7 @@ static size_t parse_arguments(server_span text, size_t at, server_tool_call *cal
                : end;
 }
 
-/* Reads a name, and the object or the arguments behind it. */
+/* Parses a name, followed by an object or by arguments. */
 static size_t parse_named(const server_tool_source *r, server_span text, size_t at,
                           server_tool_call *call)
 {
@@ -311,13 +313,13 @@ static size_t parse_message(server_span text, size_t at, bool ends, server_tool_
     return closed == SERVER_TEXT_DIFFERS ? text.size : closed + sizeof last - 1;
 }
 
-/* Reads the body of a call whose opening has been read. */
+/* Parses a call behind its opening literals. */
 static size_t parse_body(const server_tool_source *r, server_span text, size_t at,
                          server_tool_call *call)
 {
     const server_tool_format *f = r->format;
     size_t begin = server_skip_space(text, at);
-    /* Models that write literals write JSON, too. */
+    /* Models whose format is LITERALS sometimes write JSON instead. */
     bool is_object =
         f->kind == SERVER_TOOLS_JSON || (f->kind == SERVER_TOOLS_LITERALS && f->quote.size == 0 &&
                                          begin < text.size && text.data[begin] == '{');
@@ -347,7 +349,7 @@ size_t server_tool_parse(const server_tool_source *r, server_span text, size_t a
         if (closed == SERVER_TEXT_SHORT && !ends) {
             return closed;
         }
-        /* At the end of the text the call's closing literal may be missing. */
+        /* At the end of the answer, the literal that closes the call may be missing. */
         end = closed <= text.size              ? closed
               : closed == SERVER_TEXT_SHORT    ? text.size
               : f->kind == SERVER_TOOLS_TAGGED ? SERVER_TEXT_DIFFERS

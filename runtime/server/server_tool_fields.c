@@ -10,7 +10,7 @@
 
 enum { MOST_TOOLS = 512 };
 
-/* Whether templates, grammars and clients all accept this name. */
+/* Whether the name consists only of what templates, grammars and clients all accept. */
 static bool is_name(struct json_object *name)
 {
     server_span text = {"", 0};
@@ -21,7 +21,7 @@ static bool is_name(struct json_object *name)
     return text.size > 0 && text.size <= 128 && server_name_end(text, 0) == text.size;
 }
 
-/* Returns the function as /v1/chat/completions has it: name, description and parameters. */
+/* Converts a function to the form of /v1/chat/completions: name, description and parameters. */
 static struct json_object *new_function(struct json_object *from, const char *parameters)
 {
     static const char *const kept[] = {"name", "description", "strict"};
@@ -95,7 +95,8 @@ static bool choose(server_reading *r, server_tool_choice choice, struct json_obj
     return name == NULL || is_name(name) || server_wrong(r, "with the name of a tool");
 }
 
-/* {"type": "allowed_tools", "mode": .., "tools": [..]}, or with these two in "allowed_tools". */
+/* Reads {"type": "allowed_tools", "mode": .., "tools": [..]}; mode and tools may also be within
+ * "allowed_tools". */
 static bool read_allowed(server_reading *r, struct json_object *value)
 {
     struct json_object *inner = json_object_object_get(value, "allowed_tools");
@@ -111,7 +112,8 @@ static bool read_allowed(server_reading *r, struct json_object *value)
     return choose(r, server_is_text(mode, "auto") ? SERVER_TOOL_AUTO : SERVER_TOOL_REQUIRED, NULL);
 }
 
-/* A word, or an object: {"type": "function", "function": {"name": ..}}, or with the name in it. */
+/* Reads `tool_choice`: a word, or an object {"type": "function", "function": {"name": ..}}, in
+ * which the name may also stand directly. */
 bool server_read_tool_choice(server_reading *r, struct json_object *value)
 {
     static const struct {
@@ -156,7 +158,7 @@ static struct json_object *name_of(struct json_object *tool)
     return json_object_object_get(function == NULL ? tool : function, "name");
 }
 
-/* Keeps only the tools that tool_choice allows; the model sees no others. */
+/* Removes the tools that tool_choice does not allow, so that the model does not see them. */
 static bool keep_allowed(server_request *request, server_error *error)
 {
     struct json_object *kept = json_object_new_array();

@@ -6,15 +6,15 @@
 
 #include <json-c/json.h>
 
-/* Where one call stands in a rendered text. */
+/* Positions of the parts of one call in a rendered text. */
 typedef struct call_place {
     size_t begin, end; /* of what call_open and call_close enclose */
     size_t name, arguments, arguments_end;
 } call_place;
 
-/* ---- The text ---- */
+/* ---- Preparing the rendered text ---- */
 
-/* The number of a call behind its name, :0 */
+/* If a call's number follows its name here (":0"), returns the length of that part; otherwise 0. */
 static size_t number_at(server_span text, size_t at)
 {
     static const char *const names[] = {SERVER_PROBE_NAME_A, SERVER_PROBE_NAME_B};
@@ -30,8 +30,8 @@ static size_t number_at(server_span text, size_t at)
     return follows && text.data[at] == ':' && end > at + 1 ? end - at : 0;
 }
 
-/* Replaces what differs from call to call, or from argument to argument (ids, numbers), by a byte
- * that stands for it. */
+/* Copies the text, with everything that differs between calls or arguments (ids, numbers, keys)
+ * replaced by a special byte (SERVER_TOOL_ID and so on). */
 static char *replace_ids(char *out, server_span text)
 {
     static const struct {
@@ -84,7 +84,8 @@ static struct json_object *parse_span(server_span text)
     return value;
 }
 
-/* Whether the object has the name, and an object (or its text) with the arguments. */
+/* Whether the JSON object contains this name, and an object (or an object as a string) with the
+ * arguments. */
 static bool is_call_object(server_span text, const char *name)
 {
     bool has_name = false, has_arguments = false;
@@ -104,7 +105,7 @@ static bool is_call_object(server_span text, const char *name)
     return has_name && has_arguments;
 }
 
-/* Finds the object with the name, and the arguments in it. */
+/* Finds the JSON object that holds the name and the arguments of a call. */
 static bool find_object(server_span text, size_t from, const char *name, call_place *place)
 {
     place->name = server_span_find(text, from, name);
@@ -118,7 +119,8 @@ static bool find_object(server_span text, size_t from, const char *name, call_pl
             while (key > at && text.data[key] != '{') {
                 key--;
             }
-            /* The arguments as a text in quotes begin a character earlier. */
+            /* If the arguments are a quoted string, they begin with the quote, one character
+             * earlier. */
             place->arguments = key > at && text.data[key - 1] == '"' ? key - 1 : key;
             place->arguments_end = server_json_end(text, place->arguments);
             return place->arguments_end <= end && key > at;
@@ -127,7 +129,7 @@ static bool find_object(server_span text, size_t from, const char *name, call_pl
     return false;
 }
 
-/* Finds a name with an object with the arguments behind it. */
+/* Finds a name that is followed by a JSON object with the arguments. */
 static bool find_named(server_span text, size_t from, const char *name, call_place *place)
 {
     size_t at = place->begin = place->name = server_span_find(text, from, name);
@@ -147,7 +149,7 @@ static bool find_named(server_span text, size_t from, const char *name, call_pla
     return has_key;
 }
 
-/* Finds a name with keys and values behind it. */
+/* Finds a name that is followed by keys and values between tags. */
 static bool find_tagged(server_span text, size_t from, const char *name, call_place *place)
 {
     static const char *const words[] = {SERVER_PROBE_KEY_A, SERVER_PROBE_VALUE_A,
@@ -163,15 +165,15 @@ static bool find_tagged(server_span text, size_t from, const char *name, call_pl
 
 typedef bool (*find_fn)(server_span text, size_t from, const char *name, call_place *place);
 
-/* ---- What is around ---- */
+/* ---- Learning the literals around calls ---- */
 
 static size_t behind(size_t at, const char *word)
 {
     return at + strlen(word);
 }
 
-/* Learns the literals around keys and values. *tail is the text behind the last value; value_close
- * is taken off it. */
+/* Learns the literals around keys and values. *tail is the text behind the last value; the
+ * function removes value_close from its beginning. */
 static bool learn_tags(server_tool_format *f, server_span text, const call_place *place,
                        server_span *tail)
 {
@@ -193,8 +195,8 @@ static bool learn_tags(server_tool_format *f, server_span text, const call_place
            !server_is_blank(f->value_close);
 }
 
-/* Learns the keys under which a call's object has its name and its arguments, and the text between
- * the two. */
+/* For calls that are JSON objects: learns the keys of the name and of the arguments, and the text
+ * between the two. */
 static bool learn_object(server_tool_format *f, server_span text, const call_place *place)
 {
     server_span object = server_span_cut(text, place->begin, place->end);
@@ -223,7 +225,7 @@ static bool learn_object(server_tool_format *f, server_span text, const call_pla
 }
 
 /* Learns the literals before, between and after calls. before: the text up to the first call;
- * after: the text behind the last one. */
+ * after: the text behind the last call. */
 static void learn_frame(server_tool_format *f, server_span before, server_span middle,
                         server_span after)
 {
@@ -242,7 +244,8 @@ static void learn_frame(server_tool_format *f, server_span before, server_span m
     f->between = server_span_cut(rest, 0, rest.size - opening);
 }
 
-/* The name is a part of an id if the call's number follows it. */
+/* If the call's number follows the name, the name is part of an id such as functions.NAME:0.
+ * Learns the part before the name. */
 static void learn_prefix(server_tool_format *f)
 {
     static const char prefix[] = "functions.";
@@ -256,7 +259,8 @@ static void learn_prefix(server_tool_format *f)
     }
 }
 
-/* Learns the format by the first finder that finds the calls. */
+/* Learns the format if the function `find` finds the calls in the renderings of one call and of
+ * two. */
 static bool learn_with(server_tool_format *f, find_fn find, server_span one, server_span two,
                        size_t start, server_span ending)
 {
@@ -292,8 +296,9 @@ static bool learn_with(server_tool_format *f, find_fn find, server_span one, ser
     learn_prefix(f);
     bool is_message = server_span_find(before, 0, "to=functions.") != SERVER_TEXT_DIFFERS;
     f->kind = is_message && f->kind == SERVER_TOOLS_NAMED ? SERVER_TOOLS_CHANNELS : f->kind;
-    /* A name without marks cannot be told from text. An object without marks can, at the beginning
-     * of an answer. */
+    /* A format that marks its calls neither by literals nor by an object is useless, because a
+     * bare name cannot be told from ordinary text. A bare object can, at the beginning of an
+     * answer. */
     return f->kind == SERVER_TOOLS_JSON ||
            !(server_is_blank(f->section_open) && server_is_blank(f->call_open));
 }

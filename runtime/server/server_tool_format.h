@@ -48,7 +48,8 @@ typedef struct server_tool_format {
     char *text;                      /* free(): what the spans point into */
 } server_tool_format;
 
-/* What the probes are made of. */
+/* The strings of the conversations that are rendered to learn the format. They are unusual, so
+ * that they can be found in the rendered text. */
 #define SERVER_PROBE_CONTENT "~moecontent"
 #define SERVER_PROBE_NAME_A  "moeprobea"
 #define SERVER_PROBE_NAME_B  "moeprobeb"
@@ -59,16 +60,16 @@ typedef struct server_tool_format {
 #define SERVER_PROBE_ID      "moecall01"
 #define SERVER_PROBE_NUMBER  ":77"
 
-/* The named reader of a template whose prompt with tools, and conversation with a call, are these
- * texts. False: there is none. */
+/* Looks the template up in the table of built-in formats, by its rendered prompt with tools and
+ * its rendered conversation with a call. False: the table has no row for it. */
 bool server_tool_named(server_tool_format *format, server_span prompt, server_span call);
-/* Adds what models may write around the calls of a learned format although the template does not
- * write it. */
+/* Adds literals that models are known to write around calls of this format although their
+ * templates do not. */
 void server_tool_add_known(server_tool_format *format, server_span prompt);
 
-/* Learns the format from three renderings: of an answer that is SERVER_PROBE_CONTENT, of one call,
- * and of two; two.data NULL: the template takes one only. kind is UNKNOWN if nothing can be told.
- * False when memory is short. */
+/* Learns the format from three renderings: of an answer SERVER_PROBE_CONTENT, of one call, and of
+ * two calls (two.data NULL: the template accepts only one call). Sets `kind` to UNKNOWN if the
+ * format cannot be recognized. False: memory is short. */
 bool server_tool_learn(server_tool_format *format, server_span content, server_span one,
                        server_span two);
 void server_tool_format_free(server_tool_format *format);

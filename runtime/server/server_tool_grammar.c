@@ -30,7 +30,8 @@ static bool is_text(struct json_object *schema)
                               strcmp(json_object_get_string(type), "string") == 0;
 }
 
-/* What a value may be: one of some texts, any text, or JSON by its schema. Fills in name[]. */
+/* Adds a rule for the value of an argument: one of listed texts, any text, or JSON according to
+ * its schema. Sets name[] to the rule's name. */
 static bool add_value_rule(server_rules_text *g, struct json_object *parameters,
                            struct json_object *schema, const char *prefix, bool strict,
                            char name[64])
@@ -59,7 +60,7 @@ static bool add_value_rule(server_rules_text *g, struct json_object *parameters,
     return added;
 }
 
-/* The rule arguments-NUMBER of a tool, by tags. */
+/* Adds the rule arguments-NUMBER: the tool's arguments as keys and values between tags. */
 static bool add_tagged(server_rules_text *g, struct json_object *parameters, size_t number,
                        bool strict)
 {
@@ -166,7 +167,8 @@ static void add_calls(server_rules_text *g, server_span section)
     server_rules_add(g, "\n");
 }
 
-/* A prompt may have opened reasoning, and a model may write some first. */
+/* Adds the root rule. It allows reasoning at the beginning, because the prompt may have opened
+ * it, or the model may write some before its answer. */
 static void add_root(server_rules_text *g)
 {
     const char *open, *close;
@@ -189,7 +191,7 @@ static void add_root(server_rules_text *g)
         server_rules_add(g, "\n");
     }
     server_span section = f->section_open;
-    /* A template may write empty reasoning before calls. */
+    /* Some templates write an empty reasoning section before calls. */
     size_t thought = *close == '\0' ? SERVER_TEXT_DIFFERS : server_span_find(section, 0, close);
     if (thought != SERVER_TEXT_DIFFERS) {
         section = server_span_cut(section, thought + strlen(close), section.size);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Arguments as literals, held to a tool's schema. Python's values are written as JSON but for True,
- * False and None; Gemma's have keys and texts of their own. */
+/* Writes the grammar of arguments that are literals (Python's or Gemma's, see
+ * server_tool_format.h), following the tool's schema. Python's values are like JSON except True,
+ * False and None; Gemma writes keys and strings in a form of its own. */
 #include "server_tool_literal_rules.h"
 
 #include <stdio.h>
@@ -24,7 +25,7 @@ static bool is_python(const server_rules_text *g)
 
 /* ---- Values ---- */
 
-/* Any value, once for a grammar. */
+/* Adds the rules for a value of any type; they are added only once per grammar. */
 static void add_any(server_rules_text *g)
 {
     char text[32];
@@ -55,7 +56,7 @@ static void add_any(server_rules_text *g)
         "any-value ::= any-text | any-number | any-word | any-list | any-object\n");
 }
 
-/* A text in the format's quotes. */
+/* Adds the text as a literal, within the quotes that the format uses. */
 static void add_quoted_text(server_rules_text *g, const char *text)
 {
     if (is_python(g)) {
@@ -73,8 +74,8 @@ static void add_quoted_text(server_rules_text *g, const char *text)
 static bool add_value(server_rules_text *g, struct json_object *parameters,
                       struct json_object *schema, const char *name, unsigned depth, bool strict);
 
-/* The members of an object, in the order of its properties; what is not required may be left out.
- * The rule NAME. */
+/* Adds the rule NAME for the members of an object: its properties in order, of which those that
+ * are not required may be left out. */
 static bool add_members(server_rules_text *g, struct json_object *parameters,
                         struct json_object *schema, const char *name, unsigned depth, bool strict)
 {
@@ -97,7 +98,8 @@ static bool add_members(server_rules_text *g, struct json_object *parameters,
             server_rules_add(g, "\n");
         }
     }
-    /* first-I: what may come from property I on; more-I: the same behind another one. */
+    /* The rule first-I matches the members from property I on; more-I matches the same after an
+     * earlier member, so it begins with a comma. */
     snprintf(text, sizeof text, "%.48s-first-%zu ::= \"\"\n%.48s-more-%zu ::= \"\"\n", name, n,
              name, n);
     server_rules_add(g, text);
@@ -155,7 +157,7 @@ static bool add_list(server_rules_text *g, struct json_object *parameters,
     return added;
 }
 
-/* The rule NAME of a value. */
+/* Adds the rule NAME for a value with this schema. */
 static bool add_value(server_rules_text *g, struct json_object *parameters,
                       struct json_object *schema, const char *name, unsigned depth, bool strict)
 {

@@ -4,7 +4,7 @@
 
 #include "server_tool_rules.h"
 
-/* The rule arguments-NUMBER of a tool whose arguments are literals. */
+/* Adds the rule arguments-NUMBER for a tool whose arguments are literals. */
 bool server_rules_add_literals(server_rules_text *g, struct json_object *parameters, size_t number,
                                bool strict);
 

@@ -47,7 +47,7 @@ bool server_json_escape(cli_buffer *json, server_span text)
 
 /* ---- Texts ---- */
 
-/* Behind a text in the format's own quotes. */
+/* Reads a string in the format's own quotes. Returns the position behind it. */
 static size_t read_quoted(reading *r, size_t at)
 {
     server_span quote = r->format->quote;
@@ -65,14 +65,16 @@ static size_t read_quoted(reading *r, size_t at)
     return add(r, "\"") ? end + quote.size : SERVER_TEXT_DIFFERS;
 }
 
-/* A quote ends a text if what follows can follow a value: models do not escape all of them. */
+/* Whether a quote here ends the string: what follows must be able to follow a value. Models do
+ * not escape all quotes within strings. */
 static size_t is_ending(reading *r, size_t at)
 {
     size_t next = server_skip_space(r->text, at + 1);
     return next == r->text.size ? SERVER_TEXT_SHORT : strchr(",)]}:", r->text.data[next]) != NULL;
 }
 
-/* Appends what the escape at the place stands for; the place behind it. */
+/* Appends the character that the escape at this position stands for. Returns the position behind
+ * the escape. */
 static size_t read_escape(reading *r, size_t at)
 {
     static const char from[] = "nrtbf'\"\\/", to[] = "\n\r\t\b\f'\"\\/";
@@ -101,7 +103,7 @@ static size_t read_escape(reading *r, size_t at)
     return stored ? at + 2 : SERVER_TEXT_DIFFERS;
 }
 
-/* Behind a text in quotes of Python. */
+/* Reads a string in Python's quotes. Returns the position behind it. */
 static size_t read_python(reading *r, size_t at)
 {
     char quote = r->text.data[at++];
@@ -171,7 +173,7 @@ static bool is_json_number(server_span word)
     return is_number;
 }
 
-/* A number, True, None and the like; of Gemma's, a text without quotes. */
+/* Reads a number, True, None and the like, or, in Gemma's form, a string without quotes. */
 static size_t read_word(reading *r, size_t at)
 {
     static const char *const words[][2] = {{"True", "true"},   {"true", "true"}, {"False", "false"},
@@ -199,7 +201,7 @@ static size_t read_word(reading *r, size_t at)
     return stored ? end : SERVER_TEXT_DIFFERS;
 }
 
-/* A member's key and what follows it. */
+/* Reads a member's key and the sign behind it. */
 static size_t read_key(reading *r, size_t at, const char *assign)
 {
     size_t end;
@@ -218,7 +220,7 @@ static size_t read_key(reading *r, size_t at, const char *assign)
     return end > r->text.size ? end : server_match(r->text, end, server_span_of(assign), NULL);
 }
 
-/* Items up to what closes them, with keys if `assign` is not NULL. */
+/* Reads items up to the character `close`; they have keys if `assign` is not NULL. */
 static size_t read_items(reading *r, size_t at, char close, const char *assign)
 {
     for (bool first = true;; first = false) {
@@ -234,7 +236,7 @@ static size_t read_items(reading *r, size_t at, char close, const char *assign)
         if (r->text.data[at] == close) {
             return at + 1;
         }
-        /* Half of a quote that is more than a character. */
+        /* The format's quote has several characters, of which only the first have arrived. */
         if (r->format->quote.size > 1 && server_begun(server_span_cut(r->text, at, r->text.size),
                                                       r->format->quote) == r->text.size - at) {
             return SERVER_TEXT_SHORT;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Arguments of a call that are no JSON: Python's literals, or Gemma's. */
+/* Reads and writes arguments that are not JSON but literals of Python or Gemma. */
 #ifndef SERVER_TOOL_LITERALS_H
 #define SERVER_TOOL_LITERALS_H
 
@@ -10,15 +10,17 @@
 #include "cli_buffer.h"
 #include "server_tool_format.h"
 
-/* Reads what follows after_name: arguments up to what closes them. Appends them as a JSON object.
- * The place behind, SERVER_TEXT_DIFFERS (or memory is short), or SERVER_TEXT_SHORT; what was
- * appended by then is the beginning of the object however the text goes on. */
+/* Reads the arguments behind after_name up to what closes them, and appends them as a JSON
+ * object. Returns the position behind them, SERVER_TEXT_DIFFERS if this is not possible (or
+ * memory is short), or SERVER_TEXT_SHORT if the text ends too early. In that case, what was
+ * appended is the beginning of the object, whatever text follows. */
 size_t server_literal_arguments(const server_tool_format *format, server_span text, size_t at,
                                 cli_buffer *json);
-/* Appends calls as the model writes them, for a template that leaves them out. */
+/* Appends the calls as the model writes them, for a template that leaves out the calls of earlier
+ * turns. */
 bool server_write_calls(const server_tool_format *format, struct json_object *calls,
                         cli_buffer *out);
-/* Appends the text as a part of a JSON string, without its quotes. */
+/* Appends the text, escaped as a part of a JSON string, without quotes. */
 bool server_json_escape(cli_buffer *json, server_span text);
 
 #endif

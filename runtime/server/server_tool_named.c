@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Formats that cannot be learned from a template, because it writes no calls of earlier turns, or
- * because its models write them differently. A row is used if one of its marks occurs in what the
- * template wrote. */
+/* Built-in formats of tool calls that cannot be learned from the template, because it does not
+ * write the calls of earlier turns, or because the models write calls in another form. A row of
+ * the table is used if one of its marks occurs in the rendered prompt. */
 #include "server_tool_format.h"
 
 #include <string.h>

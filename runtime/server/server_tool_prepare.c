@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Prepares what tools need: the messages for the template, the format of calls, and the answer's
- * grammar. */
+/* Prepares a request with tools: converts its messages for the template, finds the format of
+ * calls, and makes the answer's grammar. */
 #include <string.h>
 
 #include <moe/grammar.h>
@@ -17,8 +17,8 @@ static bool has_calls(struct json_object *message)
     return json_object_is_type(calls, json_type_array) && json_object_array_length(calls) > 0;
 }
 
-/* Returns the content for a message whose calls the template would leave out: its own content, then
- * the calls as text. */
+/* Returns a new content for a message whose calls the template would leave out: the old content,
+ * followed by the calls as text. */
 static struct json_object *write_content(const server_tool_format *format,
                                          struct json_object *message)
 {
@@ -31,7 +31,8 @@ static struct json_object *write_content(const server_tool_format *format,
     return written;
 }
 
-/* Clients send null or "" as the content beside calls, and templates want one of the two. */
+/* Clients send null or "" as the content of a message with calls; each template accepts only one
+ * of the two, so this sets that one. */
 static void adapt_contents(server_request *request, const server_tool_format *format)
 {
     struct json_object *adapted = json_object_new_array();
@@ -153,7 +154,7 @@ bool server_request_find_tools(server_request *request, server_tools *tools,
     return true;
 }
 
-/* Lets reasoning come before an answer that must have a form. */
+/* Extends a grammar so that reasoning may come before the answer. */
 static bool leave_reasoning(server_request *request, const moe_engine *engine, server_error *error)
 {
     moe_error err = {""};
@@ -170,7 +171,8 @@ static bool leave_reasoning(server_request *request, const moe_engine *engine, s
     return status == MOE_OK || server_work_fail(error, status, "response_format", &err);
 }
 
-/* Replaces the grammar of the form by one for answers that may also be calls. */
+/* Replaces the grammar of the answer's form by one that also allows calls, or only calls if
+ * must_call. */
 static bool hold(server_request *request, const moe_engine *engine, bool must_call,
                  server_error *error)
 {
@@ -223,8 +225,8 @@ static bool has_strict(const server_request *request)
     return found;
 }
 
-/* Whether calls begin with a clear mark. Without one, or in a channel, the server cannot tell text
- * from a call in time. */
+/* Whether calls of this format begin with an unambiguous mark. Without one, or if calls are
+ * messages in a channel, the server cannot tell early enough whether a text is a call. */
 static bool has_clear_opening(const server_tool_format *format)
 {
     return format->kind != SERVER_TOOLS_CHANNELS &&

@@ -19,7 +19,7 @@ typedef struct probe {
     const char *tools;
 } probe;
 
-/* Renders the messages. Returns NULL if the template refuses them. */
+/* Renders the messages by the chat template. Returns NULL if the template rejects them. */
 static moe_chat_prompt *render(const probe *p, const char *messages, bool opens)
 {
     moe_chat_prompt *out = NULL;
@@ -50,7 +50,7 @@ static int add_call(char *out, size_t size, const char *id, const char *name)
                     id, name);
 }
 
-/* A conversation that ends with one call, or with two. */
+/* Renders a conversation that ends with one call, or with two. */
 static moe_chat_prompt *render_calls(const probe *p, const char *content, bool ids_have_names,
                                      bool two)
 {
@@ -75,7 +75,7 @@ static bool has_name(const moe_chat_prompt *prompt)
            server_span_find(text_of(prompt), 0, SERVER_PROBE_NAME_A) != SERVER_TEXT_DIFFERS;
 }
 
-/* Adds what the table of named formats knows about this template. */
+/* Adds what the table of built-in formats knows about this template. */
 static void add_named(server_tool_format *format, const probe *p)
 {
     moe_chat_prompt *prompt = render(p, "[" USER "]", true);
@@ -87,8 +87,8 @@ static void add_named(server_tool_format *format, const probe *p)
     moe_chat_prompt_close(&call);
 }
 
-/* Templates differ in what content beside calls they take, and in whether they write the name or an
- * id that has it. */
+/* Learns the format. Tries several forms of the conversation, because templates differ in the
+ * content that they accept beside calls, and some write an id instead of the tool's name. */
 static bool learn(server_tool_format *format, const probe *p)
 {
     static const char *const contents[] = {"\"\"", "null"};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The format of tool calls of the server's model, found out at the first request that needs it. */
+/* Finds out in which format the server's model writes tool calls, when the first request needs
+ * it. */
 #ifndef SERVER_TOOL_PROBE_H
 #define SERVER_TOOL_PROBE_H
 
@@ -13,14 +14,15 @@
 
 typedef struct server_tools {
     pthread_mutex_t lock;
-    /* Under the lock; not changed once known. */
+    /* Protected by the lock until `known` is true; afterwards they do not change. */
     bool known;
     bool shown; /* the template tells the model what tools there are */
     server_tool_format format;
 } server_tools;
 
 void server_tools_init(server_tools *tools);
-/* False when memory is short. Afterwards format and shown may be read without the lock. */
+/* Finds the format. Afterwards `format` and `shown` may be read without the lock. False: memory
+ * is short. */
 bool server_tools_find(server_tools *tools, const moe_engine *engine,
                        const server_options *options);
 void server_tools_free(server_tools *tools);

@@ -6,10 +6,10 @@
 
 enum { MOST_TRIGGERS = 24 };
 
-/* ---- What calls begin with ---- */
+/* ---- Triggers: the texts by which the beginning of a call is recognized ---- */
 
-/* Finds each tag of the literal, "<..>" or "[..]". Without tags: its text without the white space
- * around. Ids and numbers end one. */
+/* Adds each tag ("<..>" or "[..]") of the literal as a trigger. A literal without tags is a
+ * trigger as a whole, without white space around it. A trigger ends before an id or a number. */
 static uint32_t add_triggers(server_span literal, server_span *out, uint32_t n)
 {
     literal = server_span_trim(literal);
@@ -23,7 +23,8 @@ static uint32_t add_triggers(server_span literal, server_span *out, uint32_t n)
         bool ends = c == '>' || c == ']' || i + 1 == literal.size;
         if (ends && (literal.data[at] == '<' || literal.data[at] == '[') &&
             i + 1 - at >= SERVER_SHORTEST_TRIGGER) {
-            /* What is before the first tag belongs to the call, too, unless it has an id. */
+            /* The text before the first tag belongs to the call, too, so it becomes part of the
+             * trigger, unless it has an id. */
             bool whole = n == before && memchr(literal.data, SERVER_TOOL_ID, i) == NULL &&
                          memchr(literal.data, SERVER_TOOL_NUMBER, i) == NULL;
             if (whole && at > 0) {
@@ -49,8 +50,8 @@ static uint32_t get_triggers(const server_tool_format *f, server_span *out)
     return add_triggers(f->call_open, out, n);
 }
 
-/* Whether a bare call may begin at the place: an object with a name, or a list of calls of tools
- * that there are. SERVER_TEXT_SHORT: it cannot be told yet. */
+/* Whether a call without a mark may begin here: a JSON object with a name, or a list of calls of
+ * known tools. SERVER_TEXT_SHORT: more text is needed to decide. */
 static size_t begins_bare(const server_tool_reader *r, server_span held, size_t at)
 {
     static const char *const keys[] = {"{\"name\"", "{\"type\"", "{\"function\"", "[{\"name\""};
@@ -73,7 +74,8 @@ static size_t begins_bare(const server_tool_reader *r, server_span held, size_t 
                : found;
 }
 
-/* Where a bare call may begin. At the beginning of an answer any object may. */
+/* Returns where a call without a mark may begin. At the beginning of an answer this may be any
+ * object. */
 static size_t find_bare(const server_tool_reader *r, server_span held, size_t *kept)
 {
     size_t begin = server_skip_space(held, 0);
@@ -95,8 +97,8 @@ static size_t find_bare(const server_tool_reader *r, server_span held, size_t *k
     return SERVER_TEXT_DIFFERS;
 }
 
-/* Where the first trigger begins in the held text; SERVER_TEXT_DIFFERS: nowhere. *kept: how many
- * bytes at the end may begin one. */
+/* Returns where the first trigger begins in the held text; SERVER_TEXT_DIFFERS if there is none.
+ * Sets *kept to the number of bytes at the end that may be the beginning of a trigger. */
 static size_t find_trigger(const server_tool_reader *r, size_t *kept)
 {
     server_span triggers[MOST_TRIGGERS];
@@ -121,7 +123,7 @@ static size_t find_trigger(const server_tool_reader *r, size_t *kept)
     return first;
 }
 
-/* ---- The held text ---- */
+/* ---- The text that is held back ---- */
 
 static void drop(server_tool_reader *r, size_t size)
 {
@@ -144,7 +146,7 @@ static bool let_go(server_tool_reader *r, size_t size, cli_buffer *content)
     return true;
 }
 
-/* The size without the white space at its end. */
+/* Returns `size` without the white space at the end of those bytes. */
 static size_t without_space(const server_tool_reader *r, size_t size)
 {
     server_span text = {r->held.data, size};
@@ -154,14 +156,15 @@ static size_t without_space(const server_tool_reader *r, size_t size)
     return text.size;
 }
 
-/* Reads text outside of calls. Sets *found if a call may begin with the held text now. */
+/* Reads text outside of calls. Sets *found if a call may begin at the start of the held text
+ * now. */
 static bool read_text(server_tool_reader *r, bool ends, cli_buffer *content, bool *found)
 {
     size_t kept;
     size_t at = find_trigger(r, &kept);
     *found = at != SERVER_TEXT_DIFFERS;
     if (*found) {
-        /* If this is a call, the white space before it is no part of the text. */
+        /* If this is a call, the white space before it does not belong to the content. */
         if (!let_go(r, without_space(r, at), content)) {
             return false;
         }
@@ -184,8 +187,8 @@ static bool add_call(server_tool_reader *r, const server_tool_call *call)
     return true;
 }
 
-/* The held text is no call. After a call, all of it is text. Otherwise its first character is text,
- * and a call may begin behind that. */
+/* The held text turned out not to be a call. Behind an earlier call, all of it becomes content.
+ * Otherwise its first character does, and another call may begin behind that. */
 static bool give_up(server_tool_reader *r, cli_buffer *content)
 {
     size_t size = server_skip_space((server_span){r->held.data, r->held.size}, 0) + 1;
@@ -202,7 +205,7 @@ static bool give_up(server_tool_reader *r, cli_buffer *content)
 
 /* ---- A call that has not ended ---- */
 
-/* Reports the part of a call that has come, because streams send arguments as they come. */
+/* Reports the part of a call that has arrived, because streams send arguments as they arrive. */
 static bool begin_call(server_tool_reader *r, server_tool_call *call)
 {
     server_span name = {call->name.data, call->name.size};
@@ -224,7 +227,7 @@ static bool begin_call(server_tool_reader *r, server_tool_call *call)
     return true;
 }
 
-/* Finishes a call that is complete. */
+/* Reports a complete call. */
 static bool end_call(server_tool_reader *r, server_tool_call *call)
 {
     if (!r->is_open) {
@@ -239,8 +242,8 @@ static bool end_call(server_tool_reader *r, server_tool_call *call)
 
 /* ---- Calls ---- */
 
-/* The place behind what closes the section that the held text is in. *last: nothing that belongs to
- * it may follow. */
+/* Matches what closes the section of calls, and returns the position behind it. Sets *last if
+ * nothing may follow in this section. */
 static size_t match_closing(const server_tool_reader *r, server_span held, bool *last)
 {
     const server_tool_format *f = r->source.format;
@@ -257,8 +260,8 @@ static size_t match_closing(const server_tool_reader *r, server_span held, bool 
     return closed;
 }
 
-/* Reads the call with which the held text begins. Returns the place behind it, otherwise as
- * server_tool_parse(). */
+/* Parses the call at the start of the held text. Returns the position behind it, or a result as
+ * server_tool_parse() does. */
 static size_t look(server_tool_reader *r, server_span held, bool ends, bool *stored)
 {
     server_tool_call call = {{0}, {NULL, 0, 0}, {NULL, 0, 0}};
@@ -274,7 +277,7 @@ static size_t look(server_tool_reader *r, server_span held, bool ends, bool *sto
     return at;
 }
 
-/* Reads text within calls. Sets *found if the held text should be looked at again. */
+/* Reads text within a section of calls. Sets *found if the held text should be examined again. */
 static bool read_call(server_tool_reader *r, bool ends, cli_buffer *content, bool *found)
 {
     server_span held = {r->held.data, r->held.size};
@@ -316,7 +319,8 @@ static bool read_call(server_tool_reader *r, bool ends, cli_buffer *content, boo
     return give_up(r, content);
 }
 
-/* Drops the rest of a call that broke after a part of it was reported, up to what closes calls. */
+/* After a call became invalid although a part of it had been reported: drops the text up to the
+ * literal that closes calls. */
 static void skip_broken(server_tool_reader *r, bool ends, bool *found)
 {
     const server_tool_format *f = r->source.format;

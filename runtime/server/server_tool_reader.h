@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds calls of tools in the text of an answer that comes in pieces. Text that looks like a call
- * and is none stays text. */
+/* Separates tool calls from content in the text of an answer, which arrives in pieces. Text that
+ * looks like a call but is none becomes content. */
 #ifndef SERVER_TOOL_READER_H
 #define SERVER_TOOL_READER_H
 
@@ -18,7 +18,7 @@ typedef struct server_tool_reader {
     server_tool_source source;
     bool only_one; /* what follows the first call is dropped */
     bool streams;  /* calls are told before they are whole */
-    /* Text that may begin a call, or that is within one. */
+    /* Text that may be the beginning of a call, or is within one. */
     cli_buffer held;
     bool in_calls;
     bool has_section; /* a call of this section was read */
@@ -30,11 +30,11 @@ typedef struct server_tool_reader {
     uint32_t n_calls;
 } server_tool_reader;
 
-/* Takes the next piece of the answer, and appends to content the part that is text. ends: the
- * answer has ended. False when memory is short. */
+/* Adds the next piece of the answer. Appends to `content` the part that does not belong to calls.
+ * ends: this was the last piece. False: memory is short. */
 bool server_tool_read(server_tool_reader *reader, const char *text, size_t size, bool ends,
                       cli_buffer *content);
-/* Whether only one call may come and it has come. */
+/* Whether the request allows only one call, and that call is complete. */
 bool server_tool_reader_full(const server_tool_reader *reader);
 void server_tool_reader_free(server_tool_reader *reader);
 

@@ -47,7 +47,7 @@ void server_rules_add_quoted(server_rules_text *g, server_span text)
     server_rules_add(g, "\" ");
 }
 
-/* Returns the control token that this tag is, or -1 if it is none. */
+/* Returns the control token whose text is this tag; -1: there is none. */
 static int32_t control_token(const moe_engine *engine, server_span tag)
 {
     int32_t *tokens = NULL, found = -1;
@@ -71,7 +71,8 @@ static size_t tag_end(server_span text, size_t at)
     return end == NULL ? at : (size_t)(end - text.data) + 1;
 }
 
-/* A literal of the format: texts, control tokens, ids and numbers. */
+/* Adds a literal of the format. It may contain control tokens, and special bytes for ids and
+ * numbers. */
 void server_rules_add_literal(server_rules_text *g, server_span text)
 {
     size_t begin = 0;
@@ -109,9 +110,10 @@ void server_rules_add_literal(server_rules_text *g, server_span text)
     }
 }
 
-/* ---- Texts up to a mark ---- */
+/* ---- Any text up to a mark ---- */
 
-/* Returns how many characters of the word are matched when c follows `matched` of them. */
+/* Returns how many characters of the word are matched after the character c, if `matched` of them
+ * were matched before it. */
 static size_t follow_word(server_span word, size_t matched, char c)
 {
     for (size_t n = matched + 1; n > 0; n--) {
@@ -129,8 +131,8 @@ static void add_class_char(server_rules_text *g, char c)
     server_rules_add(g, text);
 }
 
-/* Rules for a text that does not have the word in it: one for each number of characters matched.
- * Returns the number of the rules; their names are until-NUMBER-MATCHED. */
+/* Adds rules for texts that do not contain the word, one for each number of characters that are
+ * matched so far (an automaton). They are named until-NUMBER-MATCHED. Returns NUMBER. */
 static unsigned add_until(server_rules_text *g, server_span word)
 {
     unsigned number = g->n_endings++;
@@ -162,8 +164,9 @@ static unsigned add_until(server_rules_text *g, server_span word)
     return number;
 }
 
-/* Adds a rule for any text up to the mark, and puts its name in name[]. If the mark is a control
- * token, empty, or not ASCII, the rule is any text. */
+/* Adds a rule for any text up to the mark, and sets name[] to its name. If the mark is a control
+ * token, empty, or not ASCII, the rule allows any text, because text cannot contain the mark or
+ * the mark is not watched for. */
 void server_rules_add_text(server_rules_text *g, server_span mark, char name[32])
 {
     bool plain = mark.size > 0 && control_token(g->rules->engine, mark) < 0;
@@ -186,7 +189,7 @@ static bool is_word(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
 }
 
-/* Appends the rules with names of their own: NAME becomes PREFIX-NAME. */
+/* Appends rules with their names prefixed: NAME becomes PREFIX-NAME. */
 static void add_renamed(server_rules_text *g, const char *rules, const char *prefix)
 {
     for (const char *at = rules; *at != '\0';) {
@@ -213,8 +216,8 @@ static void add_renamed(server_rules_text *g, const char *rules, const char *pre
     server_rules_add(g, "\n");
 }
 
-/* Adds the rules of a schema as PREFIX-root. Without strict a schema that cannot be followed gives
- * any object. */
+/* Adds the rules of a schema, of which the first is PREFIX-root. Without `strict`, a schema that
+ * is not supported becomes any object. */
 bool server_rules_add_schema(server_rules_text *g, struct json_object *schema, const char *prefix,
                              bool strict)
 {
@@ -226,7 +229,7 @@ bool server_rules_add_schema(server_rules_text *g, struct json_object *schema, c
     moe_allowance *allowance = g->rules->allowance;
     const uint64_t before = allowance->bytes_now;
     size_t size = text == NULL ? 0 : strlen(text);
-    /* The text, in a buffer that doubles. */
+    /* The text of the schema, in a buffer that doubles when it grows. */
     if (!server_work_take(allowance, 2 * size, g->error) ||
         !server_work_step(allowance, size, g->error)) {
         return false;

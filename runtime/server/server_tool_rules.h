@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The text of a grammar of calls, as it is written. */
+/* Builds the text of a grammar for tool calls. */
 #ifndef SERVER_TOOL_RULES_H
 #define SERVER_TOOL_RULES_H
 
@@ -45,17 +45,19 @@ void server_rules_add_bytes(server_rules_text *g, const char *bytes, size_t size
 void server_rules_add(server_rules_text *g, const char *text);
 /* WORD-NUMBER */
 void server_rules_add_name(server_rules_text *g, const char *word, size_t number);
-/* The text in quotes. */
+/* Appends the text as a quoted literal. */
 void server_rules_add_quoted(server_rules_text *g, server_span text);
-/* A literal of the format: texts, control tokens, and what its marks stand for. */
+/* Appends a literal of the format: texts, control tokens, and its special bytes
+ * (server_tool_text.h). */
 void server_rules_add_literal(server_rules_text *g, server_span text);
-/* A rule for any text up to the mark; its name goes to name[]. */
+/* Adds a rule for any text up to the mark, and sets name[] to its name. */
 void server_rules_add_text(server_rules_text *g, server_span mark, char name[32]);
-/* The rules of a schema as PREFIX-root. Without strict what cannot be held is left out,
- * and told of as that of the tool. */
+/* Adds the rules of a schema, of which the first is PREFIX-root. Without `strict`, keywords that
+ * cannot be enforced are left out and reported under the tool's name. */
 bool server_rules_add_schema(server_rules_text *g, struct json_object *schema, const char *prefix,
                              bool strict);
-/* The schema with the definitions of the whole that its references point into. */
+/* Returns the schema together with the definitions of the whole schema, to which its references
+ * point. */
 struct json_object *server_rules_whole(struct json_object *parameters, struct json_object *schema);
 bool server_rules_is_required(struct json_object *parameters, const char *key);
 

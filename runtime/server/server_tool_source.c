@@ -12,7 +12,8 @@ struct json_object *server_tool_json(server_span text)
     if (tokener != NULL && text.size > 0) {
         json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
         value = json_tokener_parse_ex(tokener, text.data, (int)text.size);
-        /* A number may go on: what follows tells its end. */
+        /* The text ends within a number, so more digits could follow; the terminating byte shows
+         * the parser that the number is complete. */
         if (json_tokener_get_error(tokener) == json_tokener_continue) {
             value = json_tokener_parse_ex(tokener, " ", 1);
         } else if (json_tokener_get_parse_end(tokener) < text.size) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Calls of tools, and what they are read by. */
+/* Tool calls, and what the parser needs to recognize them. */
 #ifndef SERVER_TOOL_SOURCE_H
 #define SERVER_TOOL_SOURCE_H
 
@@ -12,7 +12,7 @@
 
 enum { SERVER_DEEPEST_ARGUMENTS = 64 };
 
-/* What calls are read by. */
+/* What the parser of calls needs to know. */
 typedef struct server_tool_source {
     const server_tool_format *format; /* NULL: the text has no calls */
     struct json_object *tools;        /* as in /v1/chat/completions; the request's */
@@ -24,13 +24,13 @@ typedef struct server_tool_call {
     cli_buffer arguments; /* a JSON object */
 } server_tool_call;
 
-/* The value that the text is; NULL: it is none, or null. */
+/* Parses the text as one JSON value. NULL: it is not valid JSON, or the value is null. */
 struct json_object *server_tool_json(server_span text);
-/* The tool's schema of that argument; NULL: there is none. */
+/* Returns the schema of an argument of a tool; NULL: there is none. */
 struct json_object *server_tool_property(struct json_object *tools, server_span tool,
                                          server_span key);
 bool server_tool_is_known(struct json_object *tools, server_span name);
-/* An id, if the model has written none. */
+/* Makes up an id for a call, if the model wrote none. */
 void server_tool_make_id(server_tool_call *call);
 void server_tool_call_free(server_tool_call *call);
 

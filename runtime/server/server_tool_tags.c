@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Arguments of a call by tags, as a JSON object that is written as they come. */
+/* Converts the arguments of a call from tags to a JSON object, which grows while the arguments
+ * arrive. */
 #include "server_tool_tags.h"
 
 #include <string.h>
@@ -14,7 +15,8 @@ static bool is_text_type(struct json_object *schema)
            strcmp(json_object_get_string(type), "string") == 0;
 }
 
-/* A value is a text where the tool, or the word before it, says so, or where it is nothing else. */
+/* Appends a value as JSON. It is a string if the tool's schema or the word before the value says
+ * so, or if it is no valid JSON. */
 static bool add_value(cli_buffer *out, struct json_object *schema, server_span word,
                       server_span text)
 {
@@ -40,8 +42,8 @@ static bool add_value(cli_buffer *out, struct json_object *schema, server_span w
     return stored;
 }
 
-/* What closes a value, without the white space around: up to where it has the key, and from there
- * on. */
+/* Returns the literal that closes a value, without white space around it and only up to the place
+ * where the argument's key occurs in it. Sets *rest to the part from the key on. */
 static server_span closing_of(const server_tool_format *f, server_span *rest)
 {
     server_span closing = server_span_trim(f->value_close);
@@ -51,8 +53,9 @@ static server_span closing_of(const server_tool_format *f, server_span *rest)
     return server_span_cut(closing, 0, at);
 }
 
-/* The value from a place on: up to value_close, without the white space that belongs to it. *value
- * is what is certain if that has not come yet. */
+/* Reads a value up to value_close, and returns the position behind that. White space that belongs
+ * to value_close is not part of the value. If value_close has not arrived, *value is the part
+ * that cannot change any more. */
 static size_t read_value(const server_tool_format *f, server_span text, size_t at,
                          server_span *value)
 {
@@ -73,7 +76,7 @@ static size_t read_value(const server_tool_format *f, server_span text, size_t a
     return next;
 }
 
-/* Where what opens a value begins. */
+/* Returns where the literal that opens a value begins. */
 static size_t find_opening(const server_tool_format *f, server_span text, size_t at)
 {
     server_span opening = server_span_trim(f->value_open);
@@ -83,7 +86,7 @@ static size_t find_opening(const server_tool_format *f, server_span text, size_t
     return found == NULL ? SERVER_TEXT_SHORT : (size_t)(found - text.data);
 }
 
-/* Appends the argument whose key begins at the place. */
+/* Reads the argument whose key begins here, and appends it to the call's arguments. */
 static size_t read_argument(const server_tool_source *r, server_span text, size_t at,
                             server_tool_call *call)
 {
@@ -113,8 +116,8 @@ static size_t read_argument(const server_tool_source *r, server_span text, size_
     return end <= text.size && !add_value(out, schema, word, value) ? SERVER_TEXT_DIFFERS : end;
 }
 
-/* Behind what opens a key. What closes a call may begin alike, but with a slash where the key is.
- */
+/* Matches the literal that opens a key, and returns the position behind it. The literal that
+ * closes the call may begin in the same way, but has a slash where the key would be. */
 static size_t match_key(const server_tool_format *f, server_span text, size_t at)
 {
     size_t next = server_match(text, at, f->key_open, NULL);
@@ -134,7 +137,7 @@ size_t server_tag_arguments(const server_tool_source *r, server_span text, size_
         }
         next = match_key(r->format, text, at);
     }
-    /* What has come may be the beginning of another argument. */
+    /* The text may end within the beginning of another argument. */
     if (next == SERVER_TEXT_SHORT &&
         server_match(text, at, r->format->call_close, NULL) > text.size) {
         return SERVER_TEXT_SHORT;

@@ -49,7 +49,7 @@ bool server_is_blank(server_span text)
     return server_span_trim(text).size == 0;
 }
 
-/* ---- What two texts share ---- */
+/* ---- The common beginning and end of two texts ---- */
 
 static bool opens(char c)
 {
@@ -70,7 +70,7 @@ size_t server_common_start(server_span a, server_span b)
     if (n == a.size && n == b.size) {
         return n;
     }
-    /* Not within a tag, nor within a character. */
+    /* The common part must not end within a tag or within a character. */
     for (size_t i = n; i > 0 && !closes(a.data[i - 1]); i--) {
         if (opens(a.data[i - 1])) {
             return i - 1;
@@ -124,7 +124,8 @@ size_t server_name_end(server_span text, size_t at)
     return at;
 }
 
-/* An id, a colon and a number, a word or a key. The number may be left out. */
+/* Matches what a special byte of a literal stands for: an id, a word, a key, or a colon and a
+ * number. The number may be missing. Returns the position behind it. */
 static size_t match_special(server_span text, size_t at, char what, server_span *id)
 {
     size_t begin = at;

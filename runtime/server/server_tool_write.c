@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Calls of earlier turns as a model writes them. */
+/* Writes tool calls of earlier turns in the form in which the model writes calls. */
 #include <string.h>
 
 #include "server_tool_literals.h"
@@ -18,7 +18,7 @@ static bool add_json(cli_buffer *out, struct json_object *value)
 
 static bool add_literal(const server_tool_format *f, struct json_object *value, cli_buffer *out);
 
-/* Members as KEY assign VALUE. */
+/* Writes the members of an object: each as its key, the format's sign and its value. */
 static bool add_members(const server_tool_format *f, struct json_object *object, bool are_named,
                         cli_buffer *out)
 {

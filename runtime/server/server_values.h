@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Values of fields, checked: what reads a field names it in its error. */
+/* Checks the values of a request's fields. The functions that read a field name it in their
+ * errors. */
 #ifndef SERVER_VALUES_H
 #define SERVER_VALUES_H
 
@@ -10,7 +11,7 @@
 
 #include "server_request.h"
 
-/* The field that is being read. */
+/* The state while one field is read. */
 typedef struct server_reading {
     server_request *request;
     const server_options *options;
@@ -18,7 +19,7 @@ typedef struct server_reading {
     server_error *error;
 } server_reading;
 
-/* Each is false, with an error that names the field, or fills *out. */
+/* The functions below either set *out, or return false and set an error that names the field. */
 bool server_wrong(server_reading *reading, const char *what);
 bool server_unsupported(server_reading *reading, struct json_object *value);
 bool server_get_number(server_reading *reading, struct json_object *value, double least,
@@ -28,7 +29,7 @@ bool server_get_count(server_reading *reading, struct json_object *value, int64_
 bool server_get_flag(server_reading *reading, struct json_object *value, bool *out);
 
 bool server_is_text(struct json_object *value, const char *text);
-/* false, 0, "", [] and {} ask for nothing. */
+/* Whether the value asks for nothing: false, 0, "", [] or {}. */
 bool server_is_nothing(struct json_object *value);
 
 /* Fields of sampling (server_sampling_fields.c). */

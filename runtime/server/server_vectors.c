@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Vectors as JSON. Numbers are written as text: objects for each would take ten times as much. */
+/* Writes embeddings as JSON. Numbers are written directly as text: as JSON objects they would
+ * take ten times as much memory. */
 #include <stdio.h>
 #include <string.h>
 
@@ -54,7 +55,7 @@ static bool add_base64(cli_buffer *out, const uint8_t *bytes, size_t size)
     return stored && add(out, "\"");
 }
 
-/* The first vector of a text; *n: how many it has. */
+/* Returns the first vector of a text, and sets *n to the number of its vectors. */
 static const float *vectors_of(const server_reply *reply, size_t text, size_t *n)
 {
     const server_job *job = reply->job;
@@ -99,7 +100,7 @@ static bool whole_openai(const server_reply *reply, cli_buffer *out)
            add(out, ",") && add_count(out, "total_tokens", n_tokens(reply)) && add(out, "}}");
 }
 
-/* As llama-server writes it: a text has an array of vectors. */
+/* Writes embeddings as llama-server does: an array of vectors for each text. */
 static bool whole_native(const server_reply *reply, cli_buffer *out)
 {
     bool stored = add(out, "[");

@@ -34,7 +34,7 @@ void server_view_free(server_view *view)
     pthread_mutex_destroy(&view->lock);
 }
 
-/* With the lock held. */
+/* Copies the state of the sessions. The caller holds the lock. */
 static void take_slots(server_view *view, server_job *const *active, uint32_t n_active)
 {
     view->n_slots = n_active;
@@ -78,7 +78,7 @@ bool server_view_ask(server_view *view)
     return is_old;
 }
 
-/* A digit for each expert of the layer. */
+/* Returns a text with a digit (a moe_tier) for each expert of the layer. */
 static struct json_object *new_layer(const server_view *view, uint32_t layer)
 {
     char text[512];

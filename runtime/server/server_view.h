@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What the page shows of the engine while it works: where experts are, and the sessions. The
- * engine's thread takes a picture after a step, if somebody has asked within the last seconds, and
- * not more often than a few times a second. */
+/* Data for the web page about the engine at work: where each expert is, and the sessions. The
+ * engine's thread takes a snapshot after a step, but only if somebody asked for one in the last
+ * seconds, and at most a few times per second. */
 #ifndef SERVER_VIEW_H
 #define SERVER_VIEW_H
 
@@ -15,7 +15,7 @@
 #include "server.h"
 #include "server_queue.h"
 
-/* A session at work. */
+/* An active session. */
 typedef struct server_slot {
     uint64_t n_prompt, n_cached, n_read, n_written;
 } server_slot;
@@ -36,16 +36,16 @@ void server_view_init(server_view *view, const moe_engine *engine);
 void server_view_free(server_view *view);
 /* Takes a snapshot. Only the engine's thread calls it. */
 void server_view_take(server_view *view, server_job *const *active, uint32_t n_active);
-/* The sessions alone, within a step. */
+/* Takes a snapshot of the sessions only. It may be called within a step. */
 void server_view_take_slots(server_view *view, server_job *const *active, uint32_t n_active);
 /* Called by a connection's thread when somebody looks. Returns true if the snapshot is so old that
  * the engine's thread should take a new one. */
 bool server_view_ask(server_view *view);
-/* Counters, rates' sources, the queue, and a text for each layer with a digit for each expert (a
- * moe_tier). */
+/* Returns counters, the values from which rates are computed, the queue, and for each layer a
+ * text with one digit for each expert: where it is (moe_tier). */
 struct json_object *server_view_live(server_view *view, const server_counts *counts,
                                      const server_options *options, const moe_engine_info *info);
-/* The sessions: those at work, then idle and free ones, --parallel together. */
+/* Returns the sessions: the active ones, then idle and free ones, --parallel in total. */
 struct json_object *server_view_slots(server_view *view, const server_counts *counts,
                                       const server_options *options, uint32_t context);
 

@@ -19,7 +19,8 @@ static bool is_stopped(void *user)
     return atomic_load(&task->left) || atomic_load(task->giving_up);
 }
 
-/* Takes the next task off the list, with the lock held; NULL: there is none. */
+/* Removes the next task from the list and returns it; NULL: there is none. The caller holds the
+ * lock. */
 static server_task *next_task(server_workshop *w)
 {
     server_task **best = &w->first;
@@ -111,8 +112,8 @@ void server_workshop_end(server_workshop *w)
     pthread_mutex_destroy(&w->lock);
 }
 
-/* Waits until the task is done, or, if its client has left or the server ends before it runs, takes
- * it off the list. With the lock held. */
+/* Waits until the task is done. If its client leaves or the server ends before the task is
+ * started, removes it from the list. The caller holds the lock. */
 static void await(server_workshop *w, server_task *task)
 {
     while (!task->done) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* One thread takes requests apart and puts answers together, one at a time: JSON, templates,
- * tokens, grammars. So what that takes is there once, whatever the number of connections: its
- * memory is planned (server_memory.h), its steps are bounded, and a client that leaves ends its
- * own.
+/* The workshop: one thread that prepares requests and writes answers (JSON, templates, tokens,
+ * grammars), one at a time. So the memory for this is needed only once, however many connections
+ * there are: it is planned (server_memory.h). The number of steps of a task is bounded, and a
+ * task ends when its client leaves.
  *
- * Whose turn it is: the first that waits, but no client comes twice in a row while others wait. */
+ * Tasks run in the order in which they came, but a client does not get two tasks in a row while
+ * others wait. */
 #ifndef SERVER_WORKSHOP_H
 #define SERVER_WORKSHOP_H
 
@@ -19,7 +20,7 @@ struct server_exchange;
 
 typedef bool (*server_work)(struct server_exchange *exchange);
 
-/* What a connection's thread waits for. */
+/* A task, and what the connection's thread waits for. */
 typedef struct server_task {
     server_work work;
     struct server_exchange *exchange; /* passed to work */
@@ -52,9 +53,10 @@ typedef struct server_workshop {
     server_workshop_counts counts;
 } server_workshop;
 
-/* bytes: the most for one task. False: no thread can be had. */
+/* Starts the thread. bytes: the most memory that a task may take. False: the thread cannot be
+ * created. */
 bool server_workshop_start(server_workshop *workshop, uint64_t bytes);
-/* Ends the workshop. Call it when nobody waits for a task any more. */
+/* Ends the thread. No task may be waiting. */
 void server_workshop_end(server_workshop *workshop);
 
 /* Has the workshop's thread do the work, and waits for it. False if that is, or if the client left

@@ -14,7 +14,7 @@ static const moe_error no_memory = {"out of memory for the answer's text"};
 void server_finish_job(const server_writer *w, server_job *job, server_finish finish, int status,
                        const moe_error *message, bool keep)
 {
-    /* The connection's thread may let go of its reference as soon as the job is DONE. */
+    /* As soon as the job is DONE, the connection's thread may release it. */
     moe_text_close(&job->text);
     moe_chat_reply_close(&job->reply);
     moe_session *session = server_queue_finish(w->queue, job, finish, status, message);
@@ -31,8 +31,8 @@ static uint64_t hash_token(uint64_t hash, int32_t token)
     return (hash ^ (uint32_t)token) * UINT64_C(0x9e3779b97f4a7c15) + 1;
 }
 
-/* A job that was set back writes again what its client has already. False: the text differs, which
- * lossy modes may cause. */
+/* Counts one generated token. A job that was set back generates again the tokens that its client
+ * already has. Returns false if they differ this time, which lossy modes may cause. */
 static bool count_token(server_job *job, int32_t token, bool ends)
 {
     if (ends) {
@@ -46,8 +46,8 @@ static bool count_token(server_job *job, int32_t token, bool ends)
     return job->n_repeated != job->n_written || job->repeated == job->written;
 }
 
-/* What a client has not taken yet waits in buffers that double; a connection's share of them is
- * paid. With the queue's lock held. */
+/* Charges the memory of the text that the client has not taken yet. Its buffers double when they
+ * grow; the connection's fixed share is charged already. The caller holds the queue's lock. */
 static bool charge(server_queue *q, server_job *job, uint64_t more)
 {
     server_error ignored;
@@ -77,7 +77,8 @@ bool server_publish(const server_writer *w, server_job *job, const cli_buffer *c
     return stored;
 }
 
-/* The text of one token, or with MOE_TOKEN_NONE what was held back at the end. */
+/* Writes the text of one token. MOE_TOKEN_NONE: writes the text that was held back, at the end of
+ * the answer. */
 static server_stops_result write_text(const server_writer *w, server_job *job, int32_t token,
                                       const moe_token_report *report)
 {
@@ -110,8 +111,8 @@ static void fail_memory(const server_writer *w, server_job *job)
     server_finish_job(w, job, SERVER_FINISH_FAILED, MOE_ERR_MEMORY, &no_memory, false);
 }
 
-/* Writes what was held back, and finishes the job. A text that is cut off may end within a
- * character, whose bytes are no text. */
+/* Writes the text that was held back, and finishes the job. If the answer is cut off within a
+ * character, the character's bytes are not written. */
 static void end_text(const server_writer *w, server_job *job, server_finish finish)
 {
     if (finish == SERVER_FINISH_LENGTH && job->reply != NULL) {
@@ -133,7 +134,7 @@ static void end_text(const server_writer *w, server_job *job, server_finish fini
     }
 }
 
-/* A token that the client has named to end the text. */
+/* Whether the token is one at which the client wants the text to end. */
 static bool is_stop(const server_job *job, int32_t token)
 {
     size_t i = 0;
@@ -143,7 +144,7 @@ static bool is_stop(const server_job *job, int32_t token)
     return i < job->n_stop_ids;
 }
 
-/* True when the job is finished. */
+/* Takes one generated token. Returns true when the job is finished. */
 static bool take_token(const server_writer *w, server_job *job, int32_t token,
                        const moe_token_report *report)
 {
@@ -186,7 +187,7 @@ static bool take_token(const server_writer *w, server_job *job, int32_t token,
     return false;
 }
 
-/* ---- Reports on a prompt ---- */
+/* ---- Reports on the prompt's tokens (echo with logprobs) ---- */
 
 static bool tell_prompt(const server_writer *w, server_job *job, const moe_token_report *report)
 {
@@ -195,8 +196,9 @@ static bool tell_prompt(const server_writer *w, server_job *job, const moe_token
     return server_publish(w, job, &nothing, "", report, 0);
 }
 
-/* Within a step: by this position's logits the next token was likely or not. Those of a job that is
- * set back, or of a step that failed, are told already. */
+/* Called within a step for each position of the prompt: the logits here give the probability of
+ * the next token. Skips positions that were reported before, when the job was set back or a step
+ * failed. */
 static void report_next(size_t position, const float *hidden, const float *logits, void *user)
 {
     server_job *job = user;
@@ -215,7 +217,7 @@ static void report_next(size_t position, const float *hidden, const float *logit
 int server_watch_prompt(const server_writer *w, server_job *job, moe_session *session,
                         moe_error *err)
 {
-    /* Nothing comes before the first token: it has no chance. */
+    /* The first token has no probability, because nothing comes before it. */
     const moe_token_report first = {.chosen = {job->tokens[0], NAN}};
     job->writer = w;
     job->lost = job->n_told == 0 && !tell_prompt(w, job, &first);
