@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A trace as a cache sees it: for each layer of each pass the distinct experts, ascending, with the
- * rows that chose them and the time of their next use. */
+/* Lists a trace's accesses as a cache sees them: for each layer of each pass, the distinct
+ * experts in ascending order, with the rows that chose them and the time at which each expert is
+ * used next. */
 #ifndef MOE_CACHE_ACCESS_LIST_H
 #define MOE_CACHE_ACCESS_LIST_H
 
@@ -22,7 +23,7 @@ int moe_access_list_build(moe_access_list *list, const moe_trace *trace, bool is
                           moe_error *err);
 void moe_access_list_release(moe_access_list *list);
 
-/* How many accesses the list of this trace has. */
+/* Returns the number of accesses in this trace. */
 uint64_t moe_trace_count_accesses(const moe_trace *trace);
 
 #endif

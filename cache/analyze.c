@@ -55,7 +55,8 @@ static void measure_overlap(const analyzer *an, uint32_t layer, moe_layer_analys
     }
 }
 
-/* Consecutive windows are one token apart. */
+/* Counts the distinct experts of windows of consecutive tokens. Each window begins one token
+ * after the window before it. */
 static void measure_unique(analyzer *an, uint32_t layer, moe_layer_analysis *out)
 {
     const moe_trace *trace = an->trace;
@@ -83,8 +84,8 @@ static void measure_unique(analyzer *an, uint32_t layer, moe_layer_analysis *out
     }
 }
 
-/* Computes the overlap that memoryless routing would have: once with each expert's own frequency,
- * once with equal frequencies. */
+/* Computes how many experts two tokens would share if routing did not depend on earlier tokens:
+ * once with each expert's own frequency, once with equal frequencies. */
 static void compute_expectations(const moe_trace *trace, const uint32_t *counts, double mean_used,
                                  moe_layer_analysis *out)
 {
@@ -112,7 +113,8 @@ static int compare_descending(const void *left, const void *right)
     return (a < b) - (a > b);
 }
 
-/* Adds the layer's coverage to *coverage. */
+/* Measures how unevenly a layer's experts are used. Adds the layer's coverage curve to
+ * *coverage. */
 static void measure_skew(analyzer *an, const uint32_t *counts, uint64_t n_choices, double *coverage,
                          moe_layer_analysis *out)
 {
@@ -161,7 +163,7 @@ static double concentration(const analyzer *an, double mean_used)
     return expected > 0 ? most / expected : 0;
 }
 
-/* False for a layer without experts. */
+/* Analyzes one layer. Returns false for a layer without experts. */
 static bool analyze_layer(analyzer *an, uint32_t layer, moe_analysis *analysis)
 {
     const moe_trace *trace = an->trace;
@@ -194,7 +196,8 @@ static bool analyze_layer(analyzer *an, uint32_t layer, moe_analysis *analysis)
 
 /* ---- All layers ---- */
 
-/* Both structures consist of doubles only. */
+/* Adds the layer's results to the sum, times the weight. Both are structures that consist of
+ * doubles only. */
 static void add_layer(moe_layer_analysis *sum, const moe_layer_analysis *layer, double weight)
 {
     double *to = (double *)sum;

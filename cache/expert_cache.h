@@ -55,7 +55,7 @@ uint32_t moe_expert_cache_key_of(const moe_expert_cache *cache, uint32_t slot);
  * used last above, because it will stay there longest; otherwise the policy nominates. Both caches
  * must be new and are destroyed together. False when memory is short. */
 bool moe_expert_cache_stack(moe_expert_cache *below, moe_expert_cache *above);
-/* Spare experts in the key's domain; 0 without a tier above. */
+/* Returns how many spare experts (see above) the key's domain has; 0 without a tier above. */
 uint32_t moe_expert_cache_n_spare(const moe_expert_cache *cache, uint32_t key);
 
 /* A demand access. If the key is resident, counts a hit, tells the policy and returns the slot.
@@ -64,12 +64,12 @@ uint32_t moe_expert_cache_n_spare(const moe_expert_cache *cache, uint32_t key);
  * key's domain is pinned: the caller then works in waves. */
 uint32_t moe_expert_cache_access(moe_expert_cache *cache, uint32_t key,
                                  const moe_policy_access *access, bool *hit, uint32_t *evicted);
-/* Like an access to a key that is not resident, but ahead of demand: counts neither hit nor miss.
- */
+/* Gives a slot to a key that is not resident, ahead of its use. Otherwise like
+ * moe_expert_cache_access(), but counts neither a hit nor a miss. */
 uint32_t moe_expert_cache_prefetch(moe_expert_cache *cache, uint32_t key,
                                    const moe_policy_access *access, uint32_t *evicted);
-/* Like an access to a key that is not resident, but the caller names the slot, which is of the
- * key's domain: an empty slot, or one whose key has no pins and is evicted. */
+/* Gives a key that is not resident the slot that the caller names. The slot must be in the key's
+ * domain, and either empty or hold a key without pins, which is evicted. */
 void moe_expert_cache_take(moe_expert_cache *cache, uint32_t slot, uint32_t key,
                            const moe_policy_access *access);
 /* Names up to n slots of the layer's domain that moe_expert_cache_take() could take: empty ones
@@ -77,7 +77,7 @@ void moe_expert_cache_take(moe_expert_cache *cache, uint32_t slot, uint32_t key,
  * is resident. Returns their number. */
 uint32_t moe_expert_cache_nominate(moe_expert_cache *cache, uint32_t layer, uint32_t n,
                                    uint32_t *slots);
-/* The number of a layer's domain; MOE_SLOT_NONE for a layer without experts. */
+/* Returns the number of the layer's domain; MOE_SLOT_NONE for a layer without experts. */
 uint32_t moe_expert_cache_domain_of(const moe_expert_cache *cache, uint32_t layer);
 /* Removes the key from its slot and drops its pins, after a load that failed or was cancelled. */
 void moe_expert_cache_drop(moe_expert_cache *cache, uint32_t key);
@@ -96,20 +96,21 @@ void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
  * policy alone decides. */
 #define MOE_NO_SCAN UINT32_MAX
 void moe_expert_cache_scan(moe_expert_cache *cache, uint32_t layer);
-/* How many slots experts of a layer could be given now without a loss for the scan: empty ones, and
- * those of experts behind it that are not pinned. */
+/* Returns how many slots could be given to a layer's experts now without a loss for the scan:
+ * empty slots, and slots of experts of layers that the scan has passed, if they are not pinned. */
 uint32_t moe_expert_cache_scan_room(const moe_expert_cache *cache, uint32_t layer);
 
 /* Whether forecasts change what a policy nominates. */
 bool moe_policy_looks_ahead(const moe_policy *policy);
-/* Passes forecasts on to the policy; they replace earlier ones. Leaves out keys outside the model.
- * Does nothing if memory is short or the policy does not look ahead. */
+/* Passes forecasts on to the policy, in place of earlier ones. Ignores keys that the model does
+ * not have. Does nothing if memory is short or the policy does not use forecasts. */
 void moe_expert_cache_lookahead(moe_expert_cache *cache, uint64_t first_pass,
                                 const moe_policy_forecast *uses, size_t n);
 
 /* ---- The border between expert slots and other uses of memory ---- */
 
-/* A domain: slots of one size that its keys share, governed by one policy object. */
+/* A domain: a group of slots of one size, shared by the experts of some layers and governed by
+ * one policy object. */
 typedef struct moe_cache_domain_size {
     uint32_t class_id;
     uint32_t n_slots;
@@ -117,7 +118,7 @@ typedef struct moe_cache_domain_size {
     uint32_t n_pinned;
 } moe_cache_domain_size;
 
-/* Describes the d-th domain. False when d is beyond the last. */
+/* Describes domain number d. Returns false if there is no such domain. */
 bool moe_expert_cache_domain(const moe_expert_cache *cache, uint32_t d,
                              moe_cache_domain_size *size);
 /* Closes n_run neighbouring slots of a domain: they hold no expert until they are opened again.
@@ -125,19 +126,20 @@ bool moe_expert_cache_domain(const moe_expert_cache *cache, uint32_t d,
  * nominates; all experts of that run are evicted. Runs begin at multiples of n_run from the
  * domain's first slot. False when every run has a pinned expert or a closed slot. */
 bool moe_expert_cache_close(moe_expert_cache *cache, uint32_t d, uint32_t n_run, uint32_t *first);
-/* Opens a run that close() returned. */
+/* Opens a run of slots that moe_expert_cache_close() returned. */
 void moe_expert_cache_open_again(moe_expert_cache *cache, uint32_t first, uint32_t n_run);
-/* Closes a slot for good, which must be empty or closed. */
+/* Closes a slot for ever. It must be empty or closed. */
 void moe_expert_cache_withdraw(moe_expert_cache *cache, uint32_t slot);
-/* Slots that are closed now. */
+/* Returns how many slots are closed now. */
 uint32_t moe_expert_cache_n_closed(const moe_expert_cache *cache);
 bool moe_expert_cache_is_closed(const moe_expert_cache *cache, uint32_t slot);
 
-/* True when a slot that the key may use is empty. */
+/* Whether some slot that the key may use is empty. */
 bool moe_expert_cache_has_room(const moe_expert_cache *cache, uint32_t key);
 uint32_t moe_expert_cache_n_slots(const moe_expert_cache *cache);
 uint32_t moe_expert_cache_n_resident(const moe_expert_cache *cache);
-/* How often any key has been given a slot or has left one. */
+/* Returns how often any key was given a slot or lost one. If the number is unchanged, so are the
+ * resident experts. */
 uint64_t moe_expert_cache_n_changes(const moe_expert_cache *cache);
 void moe_expert_cache_get_stats(const moe_expert_cache *cache, moe_expert_cache_stats *stats);
 /* Checks what must hold between two calls: lookup, slots, pins, domains and counts agree. O(keys +

@@ -24,7 +24,7 @@ uint32_t moe_expert_cache_key_of(const moe_expert_cache *cache, uint32_t slot)
 
 /* ---- Changes ---- */
 
-/* The access as a policy of this domain sees it. */
+/* Converts an access to the form in which the policy of this domain sees it (keys begin at 0). */
 static moe_policy_access seen_access(const moe_cache_domain *domain,
                                      const moe_policy_access *access)
 {
@@ -35,8 +35,9 @@ static moe_policy_access seen_access(const moe_cache_domain *domain,
     return seen;
 }
 
-/* Puts a key on its domain's list of spare keys if it is spare, or takes it off if it is not.
- * Called after each change of the key's slot or pins, in either tier. */
+/* Puts a key on its domain's list of spare keys if it is spare (resident in both tiers and pinned
+ * in neither); otherwise takes it off. Called after each change of the key's slot or pins in
+ * either tier. */
 static void note_spare(moe_expert_cache *cache, uint32_t key)
 {
     if (cache == NULL || cache->above == NULL) {
@@ -103,7 +104,8 @@ static bool may_come_from(const moe_expert_cache *cache, uint32_t layer)
            (cache->from == MOE_FROM_BEHIND ? layer < cache->scanned : layer > cache->scanned);
 }
 
-/* The moe_policy_evictable of a domain. seen_key may be any number, since a plug-in may pass it. */
+/* The function (moe_policy_evictable) that tells a domain's policy whether it may evict a key. A
+ * plug-in may pass any number as seen_key. */
 static bool evictable(void *context, uint32_t seen_key)
 {
     const moe_cache_domain *domain = context;
@@ -132,7 +134,7 @@ uint32_t moe_expert_cache_scan_room(const moe_expert_cache *cache, uint32_t laye
     return n;
 }
 
-/* The policy's choice, if the policy keeps its contract. */
+/* Asks the policy for a victim. Returns none if the policy's answer breaks its contract. */
 static uint32_t choice_of_policy(const moe_expert_cache *cache, moe_cache_domain *domain,
                                  uint32_t for_key)
 {
@@ -142,8 +144,8 @@ static uint32_t choice_of_policy(const moe_expert_cache *cache, moe_cache_domain
                                                            : MOE_KEY_NONE;
 }
 
-/* The policy's choice among the layers that the scan needs least. Tries the kinds of layers in
- * order, up to `last`. */
+/* During a scan: asks the policy for a victim from the layers that the scan needs least. Tries
+ * the kinds of layers in order, up to `last`. */
 static uint32_t choose_behind_scan(moe_expert_cache *cache, moe_cache_domain *domain,
                                    uint32_t for_key, moe_victim_layers last)
 {
@@ -187,8 +189,8 @@ static uint32_t choose_victim(moe_expert_cache *cache, moe_cache_domain *domain,
     return MOE_KEY_NONE;
 }
 
-/* Gives the key a slot. Returns MOE_SLOT_NONE when all slots of its domain are pinned, or a
- * prefetch may evict nothing. */
+/* Gives the key a slot. Returns MOE_SLOT_NONE if all slots of its domain are pinned, or if it is
+ * a prefetch that may not evict anything. */
 static uint32_t give_slot(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t key,
                           const moe_policy_access *access, bool prefetches, uint32_t *evicted)
 {
@@ -412,7 +414,7 @@ bool moe_expert_cache_domain(const moe_expert_cache *cache, uint32_t d, moe_cach
     return true;
 }
 
-/* Runs of one domain. */
+/* A search for a run of neighbouring slots that can be closed, in one domain. */
 typedef struct run_search {
     const moe_expert_cache *cache;
     const moe_cache_domain *domain;
@@ -443,7 +445,7 @@ static bool may_close(const run_search *s, uint32_t first, bool empty)
     return true;
 }
 
-/* The last run for which may_close() holds, or MOE_SLOT_NONE. */
+/* Returns the last run of slots for which may_close() is true, or MOE_SLOT_NONE. */
 static uint32_t find_run(const run_search *s, bool empty)
 {
     for (uint32_t n = s->domain->n_slots / s->n_run; n > 0; n--) {
@@ -455,7 +457,7 @@ static uint32_t find_run(const run_search *s, bool empty)
     return MOE_SLOT_NONE;
 }
 
-/* The moe_policy_evictable of the search. */
+/* The moe_policy_evictable of that search: only keys in a run that may be closed can be evicted. */
 static bool in_closable_run(void *context, uint32_t seen_key)
 {
     const run_search *s = context;
@@ -468,8 +470,8 @@ static bool in_closable_run(void *context, uint32_t seen_key)
            may_close(s, run_of_slot(s, slot), false);
 }
 
-/* The key that the next pass begins with: the first expert of the domain's first layer, as its
- * policy sees it. */
+/* Returns the key with which the next pass begins: the first expert of the domain's first layer,
+ * numbered as the policy sees it. */
 static uint32_t first_seen_key(const moe_expert_cache *cache, const moe_cache_domain *domain)
 {
     for (uint32_t l = 0; l < cache->n_layer && !domain->single_layer; l++) {
@@ -480,7 +482,7 @@ static uint32_t first_seen_key(const moe_expert_cache *cache, const moe_cache_do
     return 0;
 }
 
-/* Asks the policy for a victim, and returns the run of slots that holds it. */
+/* Asks the policy for a victim, and returns the run of slots that the victim is in. */
 static uint32_t coldest_run(moe_expert_cache *cache, const moe_cache_domain *domain, run_search *s)
 {
     if (find_run(s, false) == MOE_SLOT_NONE) {

@@ -89,7 +89,7 @@ static bool allocate(moe_expert_cache *cache)
     return true;
 }
 
-/* Decides which layers share a domain; size_domains() gives the domains their slots. */
+/* Decides which layers form a domain. size_domains() then divides the slots among the domains. */
 static int make_domains(moe_expert_cache *cache, const moe_expert_cache_options *o)
 {
     uint32_t n_most = o->per_layer ? o->n_layer : o->n_classes;
@@ -125,8 +125,8 @@ static int make_domains(moe_expert_cache *cache, const moe_expert_cache_options 
     return MOE_OK;
 }
 
-/* Slots are numbered through the classes, including classes without layers. The remainder of an
- * uneven division goes to the first layers of a class. */
+/* Numbers the slots class by class, including classes without layers. If the slots of a class
+ * cannot be divided evenly, its first layers get one more. */
 static int size_domains(moe_expert_cache *cache, const moe_expert_cache_options *o, moe_error *err)
 {
     uint32_t first_slot = 0;

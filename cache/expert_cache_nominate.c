@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Lists the slots that a domain would give to its next keys, before any access: for passes that a
- * device carries out alone, which give slots to experts without asking the cache. */
+/* Lists the slots that a domain would give to its next keys. This is for passes that a device
+ * runs by itself: it gives slots to experts without asking the cache. */
 #include "cache/expert_cache_state.h"
 #include "runtime/base/moe_assert.h"
 
-/* The moe_policy_evictable of a nomination: leaves out keys that were named before. */
+/* The moe_policy_evictable of a nomination: keys that were nominated already are left out. */
 static bool may_be_named(void *context, uint32_t seen_key)
 {
     const moe_cache_domain *domain = context;

@@ -10,8 +10,8 @@ bool moe_cache_domain_counts_are_sane(const moe_expert_cache *cache, const moe_c
            cache->n_resident <= cache->n_slots && cache->n_changes >= cache->n_resident;
 }
 
-/* Scatters a slot's number (splitmix64), so that sums of two sets of slots differ if the sets do.
- */
+/* Turns a slot's number into a random-looking one (splitmix64), so that the sums over two
+ * different sets of slots differ. */
 static uint64_t scatter(uint32_t slot)
 {
     uint64_t z = slot + 0x9e3779b97f4a7c15u;
@@ -20,8 +20,8 @@ static uint64_t scatter(uint32_t slot)
     return z ^ (z >> 31);
 }
 
-/* Every slot of the domain is resident, closed or on the free stack, and the counts agree with the
- * slots. */
+/* Checks a domain: every slot is resident, closed or on the free stack, and the counts agree with
+ * this. */
 static bool slots_are_sane(const moe_expert_cache *cache, const moe_cache_domain *domain)
 {
     uint32_t n_empty = 0;
@@ -81,8 +81,8 @@ static bool domain_is_sane(const moe_expert_cache *cache, uint32_t d)
            moe_cache_domain_counts_are_sane(cache, domain) && slots_are_sane(cache, domain);
 }
 
-/* Checks the links to the tiers above and below, and that the lists of spare experts have exactly
- * these. */
+/* Checks the links between the tiers, and that the lists of spare experts contain exactly the
+ * spare experts. */
 static bool stack_is_sane(const moe_expert_cache *cache)
 {
     uint64_t n_spare = 0;

@@ -50,7 +50,7 @@ struct moe_expert_cache {
     uint32_t n_domains;
     moe_cache_domain *domains;
     uint32_t *domain_of_layer; /* [n_layer] or MOE_DOMAIN_NONE */
-    /* The tiers above and below, or NULL (moe_expert_cache_stack()). */
+    /* The caches of the tiers above and below this one, or NULL (moe_expert_cache_stack()). */
     moe_expert_cache *above, *below;
     moe_key_list spare; /* with a tier above: a list for each domain, the last used first */
     /* Changing. */
@@ -68,7 +68,7 @@ struct moe_expert_cache {
     moe_expert_cache_stats stats;
 };
 
-/* NULL for a key outside the model, or of a layer without experts. */
+/* Returns the key's domain. NULL: the key is not in the model, or its layer has no experts. */
 static inline moe_cache_domain *moe_cache_domain_of(const moe_expert_cache *cache, uint32_t key)
 {
     if (key >= cache->n_keys) {

@@ -39,7 +39,7 @@ static bool reserve(moe_forecast_table *table, uint32_t n_passes)
     return true;
 }
 
-/* Computes the mean forecast of each layer from its sum. */
+/* Divides the sum of each layer's forecasts to get their mean. */
 static void average(moe_forecast_table *table, uint32_t pass)
 {
     const float *chance = table->chance + pass * n_keys_of(table);

@@ -10,7 +10,7 @@
 
 #include <moe/policy.h>
 
-/* Forecasts of later passes are left out. */
+/* Forecasts for passes further ahead than this are ignored. */
 #define MOE_FORECAST_PASSES 32u
 
 typedef struct moe_forecast_table {
@@ -26,12 +26,13 @@ typedef struct moe_forecast_table {
 void moe_forecast_table_init(moe_forecast_table *table, uint32_t n_layer, uint32_t n_expert);
 void moe_forecast_table_release(moe_forecast_table *table);
 
-/* Replaces the forecasts. When memory is short the table is empty afterwards. */
+/* Replaces all forecasts. If memory is short, the table is empty afterwards. */
 void moe_forecast_table_set(moe_forecast_table *table, uint64_t first_pass,
                             const moe_policy_forecast *uses, size_t n);
 
-/* How many passes away the key's use is expected to be, counted from pass `from` (0: that pass uses
- * it). p, in (0, 1]: the probability for each pass by the past. Without forecasts: 1 / p - 1. */
+/* Returns in how many passes the key is expected to be used, counted from pass `from` (0: in that
+ * pass). p, in (0, 1]: the probability per pass that follows from past uses. Without forecasts
+ * the result is 1 / p - 1. */
 double moe_forecast_table_wait(const moe_forecast_table *table, uint32_t key, uint64_t from,
                                double p);
 

@@ -87,7 +87,8 @@ static void sift_down(moe_key_heap *heap, uint32_t position, uint32_t key)
     place(heap, position, key);
 }
 
-/* The key is where its position says, not before its parent, and not after its children. */
+/* Checks that the key is at the position recorded for it, and that its parent does not rank after
+ * it nor a child before it. */
 static bool is_ordered_at(const moe_key_heap *heap, uint32_t key)
 {
     uint32_t at = heap->position[key];

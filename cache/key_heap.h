@@ -24,9 +24,9 @@ bool moe_key_heap_contains(const moe_key_heap *heap, uint32_t key);
 void moe_key_heap_set(moe_key_heap *heap, uint32_t key, double priority, uint64_t order);
 /* The key must be in the heap. */
 void moe_key_heap_remove(moe_key_heap *heap, uint32_t key);
-/* The key of smallest priority for which evictable() holds, or MOE_KEY_NONE. The heap is unchanged
- * afterwards. O((1 + p) log n), where p is the number of keys passed over because they may not be
- * evicted. */
+/* Returns the key with the smallest priority for which evictable() is true, or MOE_KEY_NONE.
+ * Leaves the heap as it was. O((1 + p) log n), where p is the number of keys that were skipped
+ * because they may not be evicted. */
 uint32_t moe_key_heap_first_evictable(moe_key_heap *heap, moe_policy_evictable evictable,
                                       void *context);
 

@@ -18,10 +18,10 @@ typedef struct moe_layer_access {
     uint32_t evicted; /* the key that lost the slot, or MOE_KEY_NONE */
 } moe_layer_access;
 
-/* Takes one wave. keys: [n] ascending, of one layer; accesses: [n], what to tell the policy about
- * each; handled: [n], set for keys of earlier waves. Sets it for the keys of this wave. Writes the
- * wave to out (hits first, each group ascending) and returns its size; 0 when every slot is pinned.
- */
+/* Takes one wave. keys: [n] of one layer, ascending; accesses: [n] what to tell the policy about
+ * each; handled: [n] true for the keys of earlier waves, and set for those of this wave. Writes
+ * the wave's keys to `out` (hits first, each group ascending) and returns their number; 0: every
+ * slot is pinned. */
 uint32_t moe_layer_access_wave(moe_expert_cache *cache, const uint32_t *keys,
                                const moe_policy_access *accesses, uint32_t n, bool *handled,
                                moe_layer_access *out);

@@ -29,8 +29,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/moe_assert.h"
 
-/* Chosen on the recorded trace of OLMoE and on synthetic traces; see
- * bench/results/cache-policies.md. */
+/* These values were chosen on the recorded trace of OLMoE and on synthetic traces
+ * (bench/results/cache-policies.md). */
 #define FAST_HALF_LIFE 1.0  /* rows */
 #define SLOW_HALF_LIFE 32.0 /* rows */
 #define FAST_SHARE     0.4  /* the fast mean's weight in p */
@@ -123,8 +123,8 @@ static void *lfru_create(const moe_policy_config *config)
     return lfru;
 }
 
-/* The value that orders a layer's keys: p or, with forecasts, the p that gives the same expected
- * wait. */
+/* Returns the value by which a layer's keys are ordered: p, or, with forecasts, the p that would
+ * give the same expected wait. */
 static double rank_of(const lfru_state *lfru, uint32_t key)
 {
     double p = lfru->p[key];
@@ -135,7 +135,7 @@ static double rank_of(const lfru_state *lfru, uint32_t key)
     return 1 / (1 + moe_forecast_table_wait(&lfru->ahead, key, next_pass, p));
 }
 
-/* Reorders a layer's resident experts. */
+/* Reorders the heap of a layer's resident experts. */
 static void rank_layer(lfru_state *lfru, uint32_t layer)
 {
     moe_key_heap *heap = &lfru->heaps[layer];
@@ -180,7 +180,8 @@ static void update_estimates(lfru_state *lfru)
     rank_layer(lfru, lfru->layer);
 }
 
-/* A pass has reached a layer: the layer's next new access belongs to a later pass. */
+/* Call when a pass reaches a layer for the first time: later accesses to that layer belong to the
+ * next pass. */
 static void begin_layer(lfru_state *lfru, uint32_t layer, uint64_t pass)
 {
     lfru->layer = layer;
@@ -215,7 +216,8 @@ static void lfru_evict(void *state, uint32_t key)
     moe_key_heap_remove(&lfru->heaps[key / lfru->n_expert], key % lfru->n_expert);
 }
 
-/* A layer's heap holds expert numbers; the cache asks by key. */
+/* Lets a layer's heap, which holds expert numbers, ask the cache, which knows keys, whether an
+ * expert may be evicted. */
 typedef struct layer_evictable {
     moe_policy_evictable evictable;
     void *context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds policies by name, in the table of built-in ones or in shared objects. */
+/* Finds a policy by its name: a built-in one, or one in a shared object. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,12 +85,12 @@ static int load_plugin(const moe_policy **out, void **plugin, const char *path, 
 {
     typedef const moe_policy *(*plugin_fn)(void);
     char local[4096];
-    /* dlopen() would search the system's folders for a bare file name. */
+    /* dlopen() would look for a file name without a slash in the system's folders. */
     int size = snprintf(local, sizeof local, "%s%s", strchr(path, '/') == NULL ? "./" : "", path);
     if (size < 0 || (size_t)size >= sizeof local) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "the path of the policy plug-in is too long");
     }
-    /* dlopen() would also wait for the writer of a named pipe. */
+    /* dlopen() would wait for ever on a named pipe, so check first that it is a regular file. */
     int fd;
     moe_error reason = {""};
     int status = moe_input_open(&fd, local, 0, &reason);

@@ -7,8 +7,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/moe_assert.h"
 
-/* In passes. On the recorded traces, half-lives of 8 to 32 give hit rates within half a percentage
- * point of each other. */
+/* In passes. On the recorded traces, all half-lives from 8 to 32 give hit rates within half a
+ * percentage point of each other. */
 #define HALF_LIFE 16.0
 
 moe_ranked *moe_ranked_create(const moe_policy_config *config, double score)

@@ -14,14 +14,15 @@ typedef struct moe_ranked {
     uint64_t n_uses; /* a clock: breaks ties by recency */
 } moe_ranked;
 
-/* Scores begin with `score`, weights with 0. NULL when memory is short. */
+/* Creates the state; every score begins with `score`, and every weight with 0. NULL: memory is
+ * short. */
 moe_ranked *moe_ranked_create(const moe_policy_config *config, double score);
 void moe_ranked_destroy(void *state);
 void moe_ranked_evict(void *state, uint32_t key);
 uint32_t moe_ranked_victim(void *state, uint32_t for_key, moe_policy_evictable evictable,
                            void *context);
 
-/* Places a resident key whose score is up to date in the heap. */
+/* Puts a resident key into the heap, by its current score. */
 void moe_ranked_place(moe_ranked *ranked, uint32_t key);
 
 /* Adds to a fading score: a use at pass t with weight w is worth w * 2^-((now - t) / half-life).
@@ -33,7 +34,7 @@ void moe_ranked_place(moe_ranked *ranked, uint32_t key);
  * begin at -INFINITY. log2_weight is finite. */
 void moe_ranked_add_fading(moe_ranked *ranked, uint32_t key, double log2_weight, uint64_t pass);
 
-/* The end_pass hook of policies that do not need it. */
+/* An end_pass hook that does nothing. */
 void moe_policy_ignore_pass(void *state, uint64_t pass);
 
 #endif

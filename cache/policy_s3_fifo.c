@@ -110,8 +110,9 @@ static void s3_fifo_evict(void *state, uint32_t key)
     MOE_ASSERT(s3->n[GHOST] <= s3->ghost_slots);
 }
 
-/* The first evictable key from the end of a queue. Moves keys that were used often enough to main,
- * and leaves pinned keys in place. NONE when the whole queue has been passed. */
+/* Returns the first evictable key from the end of a queue. On the way, keys that were used often
+ * enough move to the queue main; pinned keys stay in place. Returns NONE if the queue holds no
+ * victim. */
 static uint32_t sift(s3_fifo_state *s3, uint8_t queue, moe_policy_evictable evictable,
                      void *context)
 {
@@ -133,9 +134,9 @@ static uint32_t sift(s3_fifo_state *s3, uint8_t queue, moe_policy_evictable evic
     return MOE_KEY_NONE;
 }
 
-/* The victim comes from small if it has its tenth, else from main; if that queue has no victim,
- * from the other. The search ends, since main spares a key at most MAX_USES times and a key of
- * small moves to main once. */
+/* The victim comes from the queue small if it holds at least a tenth of the slots, else from
+ * main; if that queue has no victim, from the other one. The search ends, because main spares a
+ * key at most MAX_USES times, and a key of small moves to main only once. */
 static uint32_t s3_fifo_victim(void *state, uint32_t for_key, moe_policy_evictable evictable,
                                void *context)
 {

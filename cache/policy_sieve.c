@@ -68,8 +68,8 @@ static void sieve_evict(void *state, uint32_t key)
     sieve->n--;
 }
 
-/* Two rounds: the first unmarks, so the second finds any evictable key. Pinned keys are passed over
- * and keep their marks. */
+/* Goes round the queue at most twice: the first round removes the marks, so the second finds any
+ * evictable key. Pinned keys are skipped and keep their marks. */
 static uint32_t sieve_victim(void *state, uint32_t for_key, moe_policy_evictable evictable,
                              void *context)
 {

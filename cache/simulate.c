@@ -97,7 +97,7 @@ static void clock_layer(simulator *sim, uint64_t n_hits, uint64_t n_misses)
 
 /* ---- Prefetch ---- */
 
-/* splitmix64, in [0, 1). */
+/* Returns a random number in [0, 1), by splitmix64. */
 static double uniform(simulator *sim)
 {
     uint64_t z = sim->random += 0x9e3779b97f4a7c15u;
@@ -116,7 +116,8 @@ static bool is_among(const uint32_t *keys, size_t n, uint32_t key)
     return false;
 }
 
-/* Predicts as many keys as the layer will use; a share of about `recall` of them is right. */
+/* Makes up a prediction of the layer's experts, with as many keys as the layer will use, of which
+ * on average the share `recall` is right. */
 static uint32_t predict(simulator *sim, const uint32_t *keys, uint32_t n)
 {
     uint32_t n_expert = sim->trace->n_expert;
@@ -141,8 +142,8 @@ static uint32_t predict(simulator *sim, const uint32_t *keys, uint32_t n)
     return n_predicted;
 }
 
-/* Prefetches for the layer at [start, end) of the accesses. Keys that get a slot stay pinned, as
- * they do while the engine's disk reads them. */
+/* Prefetches for the layer whose accesses are [start, end). Keys that get a slot stay pinned, as
+ * they do in the engine while they are being read. */
 static void prefetch_layer(simulator *sim, size_t start, size_t end)
 {
     if (sim->options->prefetch_recall < 0 || start == end) {
@@ -176,8 +177,9 @@ static void end_prefetches(simulator *sim)
 
 /* ---- Passes ---- */
 
-/* Runs the layer at `index` of the accesses' table, and prefetches the next one while its last wave
- * is held. False when a wave took nothing, which layer_access.h says cannot happen. */
+/* Runs the layer at `index` in the table of accesses, and prefetches for the next layer while
+ * this layer's last wave is pinned. Returns false if a wave took no key, which layer_access.h
+ * excludes. */
 static bool run_layer(simulator *sim, size_t index, bool has_next)
 {
     size_t first = sim->accesses.start[index];
@@ -281,7 +283,8 @@ static int check_options(const moe_simulation *o, moe_error *err)
     return MOE_OK;
 }
 
-/* Hotness: the share of a layer's choices that fell on each expert in the calibration's passes. */
+/* Computes the hotness of each expert: its share of the layer's choices in the passes that count
+ * as calibration. */
 static int measure_hotness(simulator *sim, moe_error *err)
 {
     const moe_trace *trace = sim->trace;
@@ -315,7 +318,8 @@ static int measure_hotness(simulator *sim, moe_error *err)
     return MOE_OK;
 }
 
-/* As in the engine, a layer in which no row chooses an expert has none. */
+/* Assigns layers to size classes. As in the engine, a layer in which no row chooses an expert has
+ * no class. */
 static uint32_t find_classes(const moe_trace *trace, uint32_t *class_of_layer)
 {
     uint32_t n_with_experts = 0;

@@ -131,7 +131,7 @@ static bool is_among(const uint32_t *keys, uint32_t n, uint32_t key)
     return false;
 }
 
-/* Draws an expert of the layer by its share of the layer's uses. */
+/* Draws an expert of the layer at random, by how often the layer uses it. */
 static uint32_t draw(moe_simulated_draft *draft, uint32_t first_key)
 {
     const uint64_t *sums = draft->uses + first_key;
@@ -150,7 +150,8 @@ static uint32_t draw(moe_simulated_draft *draft, uint32_t first_key)
     return first_key + low;
 }
 
-/* Names as many experts as the layer has keys, while enough other experts are ever used. */
+/* Makes up the draft's experts for a layer: as many as the layer really uses, as long as enough
+ * other experts are ever used. */
 static uint32_t name_layer(moe_simulated_draft *draft, const uint32_t *keys, uint32_t n,
                            double recall, uint32_t *named)
 {
@@ -185,7 +186,8 @@ static void draft_pass(moe_simulated_draft *draft, uint32_t index, bool right)
     }
 }
 
-/* Makes the current pass passes[0], and keeps its draft if that was right. */
+/* Moves on to the next pass, which becomes passes[0]. Keeps its draft if that was right;
+ * otherwise drafts again. */
 static void advance(moe_simulated_draft *draft, uint64_t pass)
 {
     bool follows = draft->n_passes > 1 && pass == draft->first_pass + 1;

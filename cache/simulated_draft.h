@@ -23,14 +23,14 @@ typedef struct moe_simulated_draft_options {
 
 typedef struct moe_simulated_draft moe_simulated_draft;
 
-/* list outlives the draft. MOE_ERR_MEMORY, MOE_ERR_ARGUMENT. */
+/* `list` must outlive the draft. Fails with MOE_ERR_MEMORY or MOE_ERR_ARGUMENT. */
 int moe_simulated_draft_create(moe_simulated_draft **out, const moe_access_list *list,
                                uint32_t n_expert, const moe_simulated_draft_options *options,
                                moe_error *err);
 void moe_simulated_draft_destroy(moe_simulated_draft **draft);
 
-/* The forecasts for the passes from `pass` on. Call in the order of the passes; valid until the
- * next call. */
+/* Returns the forecasts that the draft makes before `pass`, for it and later passes. Call it in
+ * the order of the passes. The result is valid until the next call. */
 const moe_policy_forecast *moe_simulated_draft_look(moe_simulated_draft *draft, uint64_t pass,
                                                     size_t *n);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The public trace functions that take a file. They tell the file's format and what the trace
- * holds. */
+/* The public functions that read or write a trace file. They recognize a file's format, and
+ * describe what a trace contains. */
 #include <string.h>
 
 #include "cache/access_list.h"
@@ -75,7 +75,7 @@ int moe_trace_open(moe_trace **out, const moe_trace_open_options *options, moe_e
     return open_trace(out, &own, err);
 }
 
-/* Writes the forecasts made before the pass of a row, with its first row. */
+/* Writes, together with the first row of a pass, the forecasts that were made before that pass. */
 static void save_forecasts(moe_trace_writer *writer, const moe_trace *trace, uint64_t row,
                            size_t *next)
 {

@@ -13,8 +13,9 @@
 
 /* ---- Presets ---- */
 
-/* Others fitted these coefficients to traces of these models. The noise is fitted here, so that the
- * reuse from one token to the next is the one they report (README.md has the resulting figures). */
+/* The coefficients come from published fits to traces of these models. The share of noise was
+ * chosen here so that consecutive tokens share as many experts as reported (README.md has the
+ * resulting figures). */
 static const struct {
     const char *name;
     moe_trace_generator generator;
@@ -210,7 +211,7 @@ static int add_row(generator_state *state, bool new_pass, uint64_t token, uint32
     return status;
 }
 
-/* Prompts are evaluated one after the other, then all sequences are decoded together. */
+/* Adds the prompts' rows, one prompt after the other. All sequences are then decoded together. */
 static int add_prompts(generator_state *state, uint64_t token)
 {
     const moe_trace_generator *o = state->options;
@@ -263,8 +264,8 @@ int moe_trace_generate(moe_trace **out, const moe_trace_generator *generator, mo
         return moe_fail_null(err, "moe_trace_generate", "out");
     }
     *out = NULL;
-    /* Members that an older program does not set keep the values of a generator without a preset.
-     */
+    /* Members that the caller's older structure does not have keep the values of a generator
+     * without a preset. */
     moe_trace_generator own = {
         .gate_scale = 2.0, .n_sequences = 1, .n_prompts = 1, .decode_passes = 512};
     int status = moe_struct_take(&moe_kind_trace_generator, &own, generator, err);

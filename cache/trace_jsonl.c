@@ -55,7 +55,7 @@ static int fail_memory(jsonl_reader *reader)
                     reader->options->path);
 }
 
-/* An optional member that is a whole number in [0, limit]. */
+/* Reads an optional member that must be a whole number from 0 to `limit`. */
 static int read_number(jsonl_reader *reader, struct json_object *row, const char *name,
                        uint64_t limit, bool *present, uint64_t *value)
 {
@@ -173,8 +173,8 @@ static int read_list(jsonl_reader *reader, struct json_object *layers, struct js
     return status;
 }
 
-/* Begins the trace with the first row, which tells the number of layers and whether there are
- * passes and gates. */
+/* Creates the trace when the first row is known, because that row determines the number of layers
+ * and whether there are passes and gates. */
 static int begin_trace(jsonl_reader *reader, size_t n_layer, bool has_passes, bool has_gates)
 {
     if (n_layer == 0 || n_layer > MOE_TRACE_MAX_LAYERS) {
@@ -216,7 +216,7 @@ static int check_shape(jsonl_reader *reader, struct json_object *layers, struct 
     return MOE_OK;
 }
 
-/* [passes ahead, layer, expert, chance] */
+/* Reads a forecast: an array [passes ahead, layer, expert, chance]. */
 static int read_forecast(jsonl_reader *reader, struct json_object *entry, size_t index)
 {
     static const int64_t limits[] = {MOE_TRACE_MOST_AHEAD, MOE_TRACE_MAX_LAYERS - 1,
@@ -320,8 +320,8 @@ static int read_line_object(jsonl_reader *reader, size_t size)
     return status;
 }
 
-/* Reads a line, whose end the last one may lack; *size is 0 at the end of the file. The buffer
- * grows with the lines, up to their limit. */
+/* Reads one line, which at the end of the file may lack its newline. Sets *size to 0 at the end
+ * of the file. The buffer grows with the longest line, up to a limit. */
 static int next_line(jsonl_reader *reader, size_t *size)
 {
     *size = 0;

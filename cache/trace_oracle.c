@@ -42,7 +42,7 @@ static uint64_t get_le(const uint8_t *bytes, int n)
     return value;
 }
 
-/* next[i]: index of the next access to the key of access i, or UINT64_MAX. */
+/* next[i]: the index of the next access to the same key as access i; UINT64_MAX: there is none. */
 static uint64_t *next_accesses(const moe_access_list *list, const moe_trace *trace)
 {
     size_t n = list->start[list->n_passes * list->n_layer];
@@ -100,7 +100,7 @@ int moe_trace_write_oracle(const moe_trace *trace, const char *path, uint32_t ex
 
 /* ---- Reading ---- */
 
-/* The pass that is being read, layer by layer. */
+/* The pass that is being read, whose experts are collected layer by layer. */
 typedef struct oracle_reader {
     const moe_trace_open_options *options;
     moe_trace *trace;
@@ -111,7 +111,7 @@ typedef struct oracle_reader {
     uint32_t last_time;
 } oracle_reader;
 
-/* Ends the layer being read, and skips the empty ones before `layer`. */
+/* Finishes the current layer, and adds empty layers up to the given one. */
 static int go_to_layer(oracle_reader *reader, uint32_t layer)
 {
     int status = MOE_OK;

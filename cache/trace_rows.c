@@ -36,7 +36,7 @@ void moe_trace_close(moe_trace **trace_ptr)
     *trace_ptr = NULL;
 }
 
-/* False when memory is short; the old array stays. */
+/* Grows an array. False: memory is short, and the old array is unchanged. */
 static bool grow(void *array, size_t count, size_t size)
 {
     void *old;

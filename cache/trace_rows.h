@@ -13,13 +13,14 @@
 
 #include <moe/trace.h>
 
-/* Limits for files: more than any model has, and small enough for a key to fit 32 bits. */
+/* Limits for trace files: larger than any model needs, and small enough that a key fits into 32
+ * bits. */
 #define MOE_TRACE_MAX_LAYERS  4096u
 #define MOE_TRACE_MAX_EXPERTS 4096u
 #define MOE_TRACE_MAX_KEYS    (1u << 22) /* layers x experts */
 #define MOE_TRACE_MOST_AHEAD  31u        /* passes that a forecast looks ahead */
 
-/* A use that was forecast before a pass. */
+/* A forecast made before a pass: that a later pass uses an expert. */
 typedef struct moe_trace_forecast {
     uint32_t passes_ahead; /* 0: of that pass itself */
     uint16_t layer;
@@ -65,18 +66,19 @@ static inline moe_trace_list moe_trace_list_of(const moe_trace *trace, uint64_t 
                             (uint32_t)(trace->start[at + 1] - first)};
 }
 
-/* An empty trace of this geometry. With n_expert 0 the ids decide how many experts there are. NULL
- * when memory is short. */
+/* Creates an empty trace for a model of this size. If n_expert is 0, the number of experts
+ * follows from the ids. NULL: memory is short. */
 moe_trace *moe_trace_new(uint32_t n_layer, uint32_t n_expert, bool has_gates);
-/* Begins a row, of pass n_passes - 1 or, when new_pass, of the next. */
+/* Begins a row. It belongs to the current pass (n_passes - 1), or, if new_pass, to the next one. */
 int moe_trace_add_row(moe_trace *trace, bool new_pass, uint64_t token, uint32_t sequence);
-/* Adds the row's next layer; each row needs all layers. gates may be NULL when the trace has none.
- * Sorts by id. MOE_ERR_FORMAT: an id twice or out of range; MOE_ERR_MEMORY. */
+/* Adds the experts of the row's next layer, sorted by id; every row needs all layers. gates may
+ * be NULL if the trace has none. Fails with MOE_ERR_FORMAT if an id occurs twice or is out of
+ * range, or with MOE_ERR_MEMORY. */
 int moe_trace_add_list(moe_trace *trace, const uint16_t *ids, const float *gates, uint32_t n);
-/* Adds a forecast made before the pass of the last row. MOE_ERR_FORMAT: out of range;
- * MOE_ERR_MEMORY. */
+/* Adds a forecast that was made before the pass of the last row. Fails with MOE_ERR_FORMAT if it
+ * is out of range, or with MOE_ERR_MEMORY. */
 int moe_trace_add_forecast(moe_trace *trace, const moe_trace_forecast *forecast);
-/* Ends the trace after its last row, and sets the fields that depend on all rows. */
+/* Call after the last row: sets the fields that depend on all rows. */
 int moe_trace_finish(moe_trace *trace, moe_error *err);
 
 #endif

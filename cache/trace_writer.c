@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A row is assembled as texts, its layers, its gates and its forecasts: the line has one after the
- * other, but the calls interleave them. */
+/* Writes traces as JSON lines. A line contains first all layers, then all gates, then all
+ * forecasts of a row, but the caller gives them layer by layer. So each of the three is collected
+ * in a text of its own until the row ends. */
 #include "cache/trace_writer.h"
 
 #include <errno.h>
@@ -62,8 +63,8 @@ __attribute__((format(printf, 3, 4))) static void append(moe_trace_writer *write
     text->size += (size_t)size;
 }
 
-/* Nine digits restore a float exactly. Under some locales the host program would print another
- * decimal point than JSON's. */
+/* Nine digits are enough to restore a float exactly. Some locales use another decimal point than
+ * JSON, so it is replaced. */
 static void append_real(moe_trace_writer *writer, text_buffer *text, const char *separator,
                         float gate)
 {

@@ -12,23 +12,25 @@
 
 typedef struct moe_trace_writer moe_trace_writer;
 
-/* Each row is in the file once it is written. whole: instead, the complete file replaces an older
- * one when it is closed, if everything was written. */
+/* Opens the file. Normally each row is in the file as soon as it is written. whole: the file only
+ * appears under its name, replacing an older one, when it is closed and everything was written. */
 int moe_trace_writer_open(moe_trace_writer **out, const char *path, uint32_t n_layer,
                           uint32_t n_expert, bool has_gates, bool whole, moe_error *err);
-/* pass: ascending; consecutive rows of one pass have the same number. */
+/* Begins a row. `pass` never falls; consecutive rows with the same number belong to one pass. */
 int moe_trace_writer_begin_row(moe_trace_writer *writer, uint64_t pass, uint64_t token,
                                uint32_t sequence, moe_error *err);
-/* gates: the router's probabilities of the ids, or NULL in a trace without gates. */
+/* Adds the experts of the row's next layer. gates: the router's probabilities of these experts,
+ * or NULL in a trace without gates. */
 void moe_trace_writer_add_list(moe_trace_writer *writer, const uint16_t *ids, const float *gates,
                                uint32_t n);
-/* Adds a forecast made before the row's pass, for the pass `passes_ahead` later. Call with the
- * first row of a pass. */
+/* Adds a forecast that was made before the row's pass, for the pass `passes_ahead` later. Call it
+ * with the first row of a pass. */
 void moe_trace_writer_add_forecast(moe_trace_writer *writer, uint32_t passes_ahead, uint32_t layer,
                                    uint32_t expert, float chance);
-/* Ends the row and hands all rows to the system, so that a write error is reported here. */
+/* Ends the row and passes all rows to the operating system, so that a write error is reported
+ * now. */
 int moe_trace_writer_flush(moe_trace_writer *writer, moe_error *err);
-/* Reports any error since the file was opened. Nulls the handle in any case. */
+/* Closes the file and reports any error since it was opened. Always sets the handle to NULL. */
 int moe_trace_writer_close(moe_trace_writer **writer, moe_error *err);
 
 #endif

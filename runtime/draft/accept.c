@@ -31,8 +31,9 @@ static int by_token(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* target <- max(p - q, 0), as if both were normalised. Sorts both by token first, so that a whole
- * vocabulary does not take quadratic time. */
+/* Replaces the target distribution p by max(p - q, 0), where q is the draft's distribution, both
+ * taken as normalised. Sorts both by token first, so that the time is not quadratic in the
+ * vocabulary's size. */
 static void subtract(moe_distribution *target, moe_distribution *draft)
 {
     double p_sum = moe_distribution_total(target);
@@ -59,7 +60,8 @@ static void forget(moe_distribution *d, int32_t token)
     }
 }
 
-/* Accepts one candidate with probability min(1, p / q). */
+/* Accepts a candidate token with probability min(1, p / q), its probabilities by the target and
+ * by the draft. */
 static bool accept_one(const moe_distribution *target, const moe_distribution *draft, int32_t token,
                        moe_random *random)
 {
@@ -84,7 +86,8 @@ uint32_t moe_accept_rejection(const moe_token_tree *tree, uint32_t node, moe_dis
             forget(target, candidate);
         }
         if (!(moe_distribution_total(target) > 0.0)) {
-            /* Rounding left nothing: target and draft were equal. */
+            /* Because of rounding no probability is left (target and draft were equal), so the
+             * candidate itself is emitted. */
             *token = candidate;
             return child;
         }

@@ -10,9 +10,9 @@
 #include "runtime/draft/token_tree.h"
 #include "runtime/sampling/distribution.h"
 
-/* The target's own choice (its argmax, or what its sampler drew) decides: returns the child with
- * this token, or MOE_NODE_NONE. The text is then that of plain decoding with the same random
- * numbers. */
+/* Accepts by comparison. `choice` is the token that the model itself chose at this node (its most
+ * likely token, or what its sampler drew). Returns the child with this token, or MOE_NODE_NONE if
+ * there is none. The text is then exactly that of plain decoding with the same random numbers. */
 uint32_t moe_accept_exact(const moe_token_tree *tree, uint32_t node, int32_t choice);
 
 /* Rejection sampling. Changes target, which becomes the residual. draft: the distribution that the

@@ -44,8 +44,8 @@ size_t moe_draft_eagle_features(const moe_draft_eagle *eagle)
     return (size_t)MOE_EAGLE_TAPS * eagle->config.n_embd_target;
 }
 
-/* Bytes that keep the layers' inputs. The output of the last layer needs none: it is still where
- * the pass left it. */
+/* Returns the bytes for copies of the layers' inputs. If the head reads the output of the last
+ * layer, no copy is needed, because the pass leaves it in its buffer. */
 static size_t tapped_bytes(const moe_draft_eagle *eagle, uint32_t max_rows)
 {
     return moe_draft_eagle_features(eagle) * max_rows * sizeof(float);
@@ -60,7 +60,8 @@ uint64_t moe_draft_eagle_bytes(const moe_draft_eagle *eagle, uint32_t max_rows)
            (n_tokens + n_states + e->config.n_rot / 2) * sizeof(float);
 }
 
-/* Checks and stores the model's token of each of the head's tokens. No two may be the same. */
+/* Checks and stores the table that maps each of the head's tokens to a token of the model. Two
+ * tokens must not map to the same one. */
 static int check_tokens(const moe_draft_eagle *eagle, const int64_t *tokens, const char *path,
                         moe_error *err)
 {
@@ -110,7 +111,8 @@ static int load_tokens(moe_draft_eagle *eagle, const moe_model_reader_options *r
     return status;
 }
 
-/* Reads the stream at the model's end where the pass leaves it; this needs no tap. */
+/* Asks the model's runner to keep copies ("taps") of the residual stream before the layers that
+ * the head reads. What it reads behind the last layer needs no tap. */
 static int open_taps(moe_draft_eagle *eagle, moe_runner *trunk, moe_error *err)
 {
     void *memory = NULL;

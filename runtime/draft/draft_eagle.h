@@ -35,26 +35,27 @@ typedef struct moe_draft_eagle {
 
 int moe_draft_eagle_open(moe_draft_eagle **out, const moe_model_config *trunk, const moe_gguf *gguf,
                          const char *path, moe_error *err);
-/* device: NULL if nothing was loaded. */
+/* Releases the head. device: NULL if its weights were never loaded. */
 void moe_draft_eagle_close(moe_draft_eagle **eagle, moe_device *device);
-/* Floats of a row's features. */
+/* Returns how many floats the head reads for each row: the residual streams of three layers. */
 size_t moe_draft_eagle_features(const moe_draft_eagle *eagle);
-/* Bytes that it takes besides weights and the passes' buffers, if the model's passes have up to
- * max_rows rows. */
+/* Returns the bytes that the head takes in addition to weights and buffers of passes, if passes
+ * of the model have at most max_rows rows. */
 uint64_t moe_draft_eagle_bytes(const moe_draft_eagle *eagle, uint32_t max_rows);
-/* Reads the tokens, and taps the trunk. Call it after loading the weights. */
+/* Reads the table of the head's tokens, and makes the model's runner (trunk) keep the streams
+ * that the head reads. Call it after loading the weights. */
 int moe_draft_eagle_load(moe_draft_eagle *eagle, moe_runner *runner, moe_runner *trunk,
                          const moe_model_reader_options *reading, moe_error *err);
 
-/* The states of rows of the trunk's last pass, [n][n_embd]. */
+/* Computes the states [n][n_embd] for n rows of the model's last pass. */
 int moe_draft_eagle_fetch(moe_draft_eagle *eagle, moe_runner *trunk, const uint32_t *rows,
                           uint32_t n, float *states, moe_error *err);
-/* Keeps the states of the pass's n logit rows. */
+/* Stores the head's own states for the n rows with logits of its last pass. */
 int moe_draft_eagle_keep(moe_draft_eagle *eagle, const uint32_t *rows, uint32_t n, moe_error *err);
-/* Turns logits of the head's tokens into logits of the model's tokens, valid until the next call.
- */
+/* Turns the logits of the head's tokens into logits of all tokens of the model; tokens that the
+ * head does not know get minus infinity. The result is valid until the next call. */
 const float *moe_draft_eagle_spread(const moe_draft_eagle *eagle, const float *logits);
-/* The model's token for one of the head's tokens. */
+/* Returns the model's token that corresponds to one of the head's tokens. */
 static inline uint32_t moe_draft_eagle_token(const moe_draft_eagle *eagle, uint32_t token)
 {
     return eagle->tokens != NULL ? (uint32_t)eagle->tokens[token] : token;

@@ -70,9 +70,9 @@ static void extend_frontier(const moe_speculation *s, moe_session_draft *d, uint
 
 /* ---- Chains ---- */
 
-/* The token that the session's sampler would choose after `depth` drafted tokens if the draft's
- * distribution were the model's. Each drafted token will have used one of the sampler's random
- * numbers. */
+/* Returns the token that the session's sampler would choose after `depth` drafted tokens if the
+ * draft's distribution were the model's. The sampler will have used one random number for each of
+ * those tokens. */
 static int32_t predict_token(moe_sampler *sampler, uint32_t depth, const moe_distribution *draft)
 {
     const moe_random now = sampler->random;
@@ -84,8 +84,8 @@ static int32_t predict_token(moe_sampler *sampler, uint32_t depth, const moe_dis
     return token;
 }
 
-/* A draft's logits for the token after a node at `depth`: the distribution that the session's
- * sampler makes of them, and the numbers that turn a logit into its probability. */
+/* The draft's logits for the token after a node at `depth`: the distribution that the session's
+ * sampler derives from them, and the values needed to turn a logit into a probability. */
 typedef struct drafted_logits {
     const float *logits;
     moe_distribution distribution;
@@ -162,7 +162,8 @@ static int extend_chain(const moe_speculation *s, moe_session_draft *d, uint32_t
 
 /* ---- Branching trees ---- */
 
-/* Tokens of the n greatest logits, greatest first, ties to the lower id. */
+/* Finds the tokens with the n greatest logits, greatest first; of equal logits, the lower token
+ * comes first. */
 static uint32_t greatest_tokens(const float *logits, uint32_t n_vocab, uint32_t n, int32_t *tokens)
 {
     uint32_t found = 0;
@@ -233,9 +234,10 @@ int moe_draft_expand(const moe_speculation *s, moe_session_draft *d, uint32_t no
     return MOE_OK;
 }
 
-/* ---- What is worth its row ---- */
+/* ---- Which nodes are worth verifying ---- */
 
-/* Moves the data of nodes after a renumbering, which never raises a number. */
+/* Moves the data of the tree's nodes to their new indices after a renumbering. A new index is
+ * never greater than the old one. */
 static void renumber(moe_session_draft *d, const uint32_t *moved, uint32_t n_before)
 {
     for (uint32_t i = 0; i < n_before; i++) {
@@ -259,7 +261,7 @@ uint32_t moe_draft_cut_depth(moe_session_draft *d, uint32_t depth)
     return before - d->tree.n;
 }
 
-/* Cuts nodes of a branching tree that are not worth their rows. */
+/* Removes the nodes of a branching tree whose expected gain does not pay for their rows. */
 static void cut_branches(const moe_length_control *control, moe_session_draft *d)
 {
     bool keep[MOE_TREE_MAX_NODES] = {true};
@@ -298,8 +300,8 @@ void moe_draft_cut(const moe_speculation *s, moe_session_draft *d, const double 
     cut_one(s, d, fetch_cost, 0);
 }
 
-/* If a round drops a session's draft, the rows of the other sessions cost more, so another round
- * follows. */
+/* Each session's row costs more the fewer sessions draft. So if a round drops some session's
+ * draft, another round follows. */
 void moe_draft_cut_together(const moe_speculation *s, moe_session_draft *const *drafts, size_t n)
 {
     uint32_t before = 0, now = 0;

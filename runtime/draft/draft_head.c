@@ -104,7 +104,7 @@ uint64_t moe_draft_head_scratch_bytes(const moe_draft_head *head, uint32_t max_r
            (uint64_t)MOE_HEAD_ROWS * c->n_embd * sizeof(float);
 }
 
-/* Includes a page at either end that is not full, and the entries of a draft. */
+/* The bytes include the keys and values of a draft, and a partly filled page at either end. */
 uint64_t moe_draft_head_session_bytes(const moe_draft_head *head)
 {
     uint64_t n_pages = 2 + MOE_MOST_DRAFT / MOE_KV_PAGE;
@@ -135,7 +135,7 @@ void moe_draft_head_limits(const moe_draft_head *head, moe_device_limits *limits
     }
 }
 
-/* Uses the model's weights where the drafting layer does not bring its own. */
+/* Uses the model's weights for all tensors that the drafting layer does not have itself. */
 static void borrow_weights(moe_draft_head *head, const moe_weights *trunk)
 {
     moe_weights *w = &head->weights;
@@ -225,7 +225,7 @@ int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
                : moe_draft_eagle_load(head->eagle, &head->runner, trunk, reading, err);
 }
 
-/* ---- A pass ---- */
+/* ---- A pass of the drafting layer ---- */
 
 static int run_layer(moe_draft_head *head, const moe_pass *pass, moe_error *err)
 {

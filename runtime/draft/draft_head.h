@@ -45,7 +45,7 @@ struct moe_draft_head {
     bool is_open; /* its memory */
     uint64_t
         layer_bytes; /* that a row uses: weights without embedding and output matrix, experts */
-    /* Buffers of a pass. */
+    /* Inputs of a pass, one entry for each row. */
     float *rows_hidden; /* [MOE_HEAD_ROWS][n_embd] */
     int32_t tokens[MOE_HEAD_ROWS];
     moe_kv_row rows[MOE_HEAD_ROWS];
@@ -64,48 +64,49 @@ struct moe_head_line {
     uint32_t n_pages, capacity;
 };
 
-/* Reads the description of a drafting layer, or an EAGLE-3 head, in gguf. The trunk is the model
- * that it belongs to. path: of the gguf, for messages. */
+/* Reads the description of a drafting layer, or of an EAGLE-3 head, from the open file gguf.
+ * trunk: the model that it drafts for. path: the file's name, for messages. */
 int moe_draft_head_open(moe_draft_head **out, const moe_model_config *trunk, const moe_gguf *gguf,
                         const char *path, moe_error *err);
 void moe_draft_head_close(moe_draft_head **head);
-/* Computes the layout of its keys and values; call it before the plan. */
+/* Computes the layout of the layer's keys and values. Call it before memory is planned. */
 int moe_draft_head_layout(moe_draft_head *head, moe_device *device, moe_kv_type type,
                           moe_error *err);
-/* The bytes that it takes: weights and expert slots; buffers, if the model's passes have up to this
- * many rows; for each session; for each token of a session. */
+/* Compute the bytes that the head takes: for weights and expert slots; for buffers, if the
+ * model's passes have up to this many rows; for each session; and for each token of a session. */
 int moe_draft_head_resident_bytes(const moe_draft_head *head, uint64_t *bytes, moe_error *err);
 uint64_t moe_draft_head_scratch_bytes(const moe_draft_head *head, uint32_t max_rows);
 uint64_t moe_draft_head_session_bytes(const moe_draft_head *head);
 uint64_t moe_draft_head_token_bytes(const moe_draft_head *head);
-/* Raises the limits to what its passes need. */
+/* Raises the limits so that the head's own passes fit. */
 void moe_draft_head_limits(const moe_draft_head *head, moe_device_limits *limits);
-/* Loads it. trunk: complete, with its weights; an EAGLE-3 head taps it. experts, tensors: checksums
- * by the layer's map, and of the gguf's tensors. All of them must outlive the head. */
+/* Loads the head's weights. trunk: the model's runner, complete with its weights; an EAGLE-3 head
+ * makes it keep some streams. experts, tensors: expected checksums. All arguments must outlive
+ * the head. */
 int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
                         const moe_model_reader_options *reading, moe_weight_sums *experts,
                         moe_weight_sums *tensors, moe_error *err);
 
-/* Runs one pass over n rows. The caller has set rows_hidden, tokens and rows; pass has logit rows
- * and receivers. */
+/* Runs one pass over n rows. The caller has set rows_hidden, tokens and rows; `pass` says which
+ * rows need logits, and who receives them. */
 int moe_head_pass(moe_draft_head *head, moe_pass *pass, uint32_t n, moe_error *err);
-/* The layer's hidden states of the i-th of n logit rows of the last pass. */
+/* Returns the layer's hidden state for the i-th of the n rows with logits of the last pass. */
 const float *moe_head_states(const moe_draft_head *head, uint32_t n, uint32_t i);
 
-/* ---- A session's entries ---- */
+/* ---- A session's line: its entries in the drafting layer ---- */
 
 int moe_head_line_create(moe_head_line **out, moe_draft_head *head, moe_error *err);
 void moe_head_line_free(moe_head_line **line);
-/* Keeps the hidden states of rows of the pass that has just run on the trunk: tokens from
- * draft->line.n_evaluated on. Runs the layer when many states wait. */
+/* Stores hidden states of the pass that the model has just run, for the tokens from
+ * draft->line.n_evaluated on. Runs the drafting layer when many states are waiting. */
 int moe_head_line_keep(moe_speculation *speculation, moe_session_draft *draft, const uint32_t *rows,
                        uint32_t n, moe_error *err);
-/* Makes room for entries before `end`. */
+/* Makes room for the entries before position `end`. */
 int moe_head_line_reserve(moe_head_line *line, uint32_t end, moe_error *err);
 /* Cuts the line when the timeline is cut to n tokens, n_evaluated of them evaluated. Returns how
  * many may stay evaluated: a token whose hidden state is needed again must be evaluated again. */
 uint32_t moe_head_line_cut(moe_head_line *line, uint32_t n, uint32_t n_evaluated);
-/* Makes `to`, of a new session, equal to `from`. */
+/* Copies the line `from` to `to`, the line of a new session. */
 int moe_head_line_copy(moe_head_line *to, const moe_head_line *from, moe_error *err);
 
 /* ---- The drafter ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Speculation's pass hook. In draft passes it restricts rows to resident experts, and remembers
- * what their routers chose as foresight. In other passes it notes what the routers chose, and says
- * which experts stay for the next draft. */
+/* Speculation's hook into passes. In draft passes it restricts the rows to resident experts, and
+ * records which experts their routers would have chosen (foresight). In other passes it records
+ * the routers' choices, and selects the experts that stay in memory for the next draft. */
 #include <string.h>
 
 #include "runtime/base/error.h"
@@ -14,7 +14,7 @@ static uint32_t depth_of(const moe_pass *pass, uint32_t row)
     return pass->depths != NULL ? pass->depths[row] : 0;
 }
 
-/* Chooses the resident experts that the draft is restricted to. */
+/* Marks the resident experts of the layer that the draft may use. */
 static void confine(const moe_speculation *s, uint32_t layer, uint32_t n_expert, bool *resident)
 {
     const uint32_t *pinned = s->pinned + (size_t)layer * n_expert;
@@ -59,7 +59,7 @@ static uint64_t n_distinct(moe_speculation *s, const uint32_t *experts, uint32_t
     return found;
 }
 
-/* Foresight gets the routers' own choices before they are replaced. */
+/* Replaces the routers' choices of a draft pass. Foresight records the original choices first. */
 static void edit_draft(moe_speculation *s, moe_runner *runner, const moe_pass *pass, uint32_t layer)
 {
     const moe_model_config *c = runner->config;
@@ -115,11 +115,13 @@ static int after_routing(void *context, moe_runner *runner, const moe_pass *pass
     return MOE_OK;
 }
 
-/* Random picks come from the experts that the layer uses, so no expert moves for them either. */
+/* Scores the layer's experts at random, but only those that the pass uses, so that no expert is
+ * moved for this. */
 static void score_experts(moe_speculation *s, const moe_layer_request *request, uint32_t n_expert)
 {
     memset(s->score, 0, n_expert * sizeof *s->score);
-    /* Experts that were kept before and are not used now rank after all used ones. */
+    /* Experts that were kept for the last draft and are not used now rank below all experts in
+     * use. */
     const uint32_t *before = s->pinned + (size_t)request->layer * n_expert;
     for (uint32_t i = 0; i < s->n_pinned[request->layer]; i++) {
         s->score[before[i]] = 0.5f;
@@ -131,7 +133,8 @@ static void score_experts(moe_speculation *s, const moe_layer_request *request, 
     }
 }
 
-/* Fills request->keep with the experts of the layer that stay for the next draft. */
+/* Fills request->keep with the experts of the layer that are to stay in memory for the next
+ * draft. */
 static void choose_kept(void *context, moe_runner *runner, moe_layer_request *request)
 {
     moe_speculation *s = context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Drafts from the session's own text. */
+/* Drafts from the session's own text: looks for earlier occurrences of its last tokens. */
 #include "runtime/draft/drafters.h"
 
 static void price(const moe_speculation *s, moe_session_draft *d)
@@ -23,7 +23,8 @@ static void propose(const moe_speculation *s, moe_session_draft *d, uint32_t max
     (void)moe_suffix_propose(d->suffix, &options, 0, &d->tree);
 }
 
-/* Reports the expected result of all drafts together. */
+/* Reports to the length controller how many tokens of all sessions' drafts together are expected
+ * to be accepted. */
 static void note_expected(const moe_speculation *s, moe_session_draft *const *drafts, size_t n)
 {
     double n_tokens = 0;

@@ -36,7 +36,8 @@ static uint32_t any_resident(const moe_draft_routing *routing, const moe_route_e
     }
 }
 
-/* Resident picks keep their ranks; the other ranks get stand-ins in rank order. */
+/* Replaces the picks of a row that are not resident by stand-ins, in the order of ranks. Resident
+ * picks keep their ranks. */
 static void stand_in(const moe_draft_routing *routing, const moe_route_edit *edit, uint32_t row)
 {
     uint32_t *experts = edit->experts + (size_t)row * edit->n_used;

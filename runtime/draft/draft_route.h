@@ -6,7 +6,7 @@
 #include "runtime/base/random.h"
 #include "runtime/pass/route_edit.h"
 
-/* The expert that replaces a pick that is not resident. */
+/* How to choose the stand-in for a pick that is not resident. */
 typedef enum moe_draft_fill {
     MOE_DRAFT_FILL_AFFINITY, /* its nearest unused resident expert, by the table */
     MOE_DRAFT_FILL_ROUTER,   /* the top-k of the router among the resident */
@@ -20,16 +20,20 @@ typedef struct moe_draft_routing {
     moe_random *random;       /* of MOE_DRAFT_FILL_RANDOM */
 } moe_draft_routing;
 
-/* edit->resident: the experts that the draft may use. A row whose picks are all resident keeps its
- * bits. In other rows resident picks keep their ranks, and the other ranks get, in order, experts
- * that the row does not have yet; such a stand-in takes the weight of its rank. If there are n_used
- * resident experts or fewer, the row uses all of them in the router's order (algorithms, 1.2) and
- * drops the ranks left over. In this case, and with ROUTER, the model's rule computes the weights
- * from the row's experts. MOE_DRAFT_FILL_NONE always drops ranks without a resident pick; the other
- * ranks keep their weights. */
+/* Restricts the routing to the resident experts (edit->resident).
+ *
+ * A row whose picks are all resident is unchanged, bit by bit. In other rows, resident picks keep
+ * their ranks. Each other rank gets a stand-in: an expert that the row does not have yet, with
+ * the weight of that rank.
+ *
+ * If there are at most n_used resident experts, the row uses all of them in the router's order
+ * and drops the ranks left over. In this case, and with MOE_DRAFT_FILL_ROUTER, the weights are
+ * computed from the row's experts by the model's rule. MOE_DRAFT_FILL_NONE uses no stand-ins: it
+ * drops the ranks without a resident pick, and the other ranks keep their weights. */
 void moe_draft_route(const moe_draft_routing *routing, moe_route_edit *edit);
 
-/* The n experts with the greatest score, ties to the lower id, greatest first; returns how many. */
+/* Finds the n experts with the greatest scores, greatest first; of equal scores, the lower expert
+ * comes first. Returns how many there are. */
 uint32_t moe_draft_hottest(const float *score, uint32_t n_expert, uint32_t n, uint32_t *experts);
 
 #endif

@@ -43,7 +43,8 @@ static bool is_cancelled(void *user)
     return cancelled;
 }
 
-/* Turns the frontiers into rows; the pass will grow new frontiers. */
+/* Collects the frontiers of all sessions as the rows of the next draft pass. The pass will then
+ * grow new frontiers. */
 static int collect_rows(const moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                         level *l, moe_error *err)
 {
@@ -106,7 +107,7 @@ static int run_level(moe_speculation *s, level *l, moe_error *err)
     return status != MOE_OK ? status : l->status;
 }
 
-/* ---- Cutting by what verification would have to bring in ---- */
+/* ---- Cutting drafts by the experts that their verification would have to load ---- */
 
 typedef struct cut_point {
     const moe_foresight *foresight;
@@ -119,7 +120,8 @@ static bool is_still_foreseen(uint32_t layer, uint32_t expert, void *user)
     return moe_foresight_has(cut->foresight, layer, expert, cut->depth);
 }
 
-/* missing[i]: experts that are not in memory and that rows up to depth i chose. */
+/* missing[i]: how many distinct experts that are not in memory were chosen by rows up to depth
+ * i. */
 static void count_missing(const moe_speculation *s, uint32_t max_depth, uint32_t *missing)
 {
     const moe_model_config *c = s->runner->config;
@@ -142,10 +144,10 @@ static void count_missing(const moe_speculation *s, uint32_t max_depth, uint32_t
     }
 }
 
-/* The number of drafted tokens whose verification stays within verify_bytes. The last token of a
- * draft has not been through the draft's routers, so it is assumed to need as much as the token
- * before it added. Whether a token stays depends only on the tokens before it: a drawn token must
- * not be judged by its value. */
+/* Returns how many drafted tokens can be verified if verification may load at most verify_bytes.
+ * The last token has not been through the draft's routers, so it is assumed to add as many
+ * experts as the token before it. The decision about a token uses only the tokens before it: a
+ * drawn token must not be judged by its value. */
 static uint32_t affordable(const moe_speculation *s, const uint32_t *missing, uint32_t n)
 {
     for (uint32_t i = 0; i < n && s->verify_bytes > 0; i++) {
@@ -186,7 +188,8 @@ static uint32_t cut_drafts(moe_speculation *s, moe_session_draft *const *drafts,
     return deepest;
 }
 
-/* The number of moves by demand or prediction, without those of foresight. */
+/* Returns how many experts were requested on demand or by prediction. Requests of foresight are
+ * not counted. */
 static uint64_t n_moves(const moe_speculation *s)
 {
     moe_expert_store_stats stats;

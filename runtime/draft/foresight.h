@@ -20,8 +20,8 @@ typedef struct moe_foresight {
     uint32_t n_expert;
     uint16_t *depth; /* [n_layer][n_expert] 1 + depth of the first row that chose it; 0: none */
     bool any;
-    /* Counted by verification: distinct experts requested, how many of them were foreseen, and how
-     * many had been foreseen. */
+    /* Counted while verifying: distinct experts requested, how many of these had been foreseen,
+     * and how many were foreseen in total. */
     uint64_t n_asked, n_asked_foreseen, n_foreseen;
     uint64_t *asked_of_layer;                   /* [n_layer] */
     uint64_t *foreseen_of_layer;                /* [n_layer] of those, foreseen */
@@ -34,18 +34,20 @@ int moe_foresight_init(moe_foresight *foresight, uint32_t n_layer, uint32_t n_ex
 void moe_foresight_free(moe_foresight *foresight);
 /* Begins a new draft. */
 void moe_foresight_reset(moe_foresight *foresight);
-/* Notes that a draft row at this depth would have chosen these. */
+/* Notes experts that a draft row at this depth would have chosen without the restriction. */
 void moe_foresight_add(moe_foresight *foresight, uint32_t layer, uint32_t depth,
                        const uint32_t *experts, uint32_t n);
 bool moe_foresight_has(const moe_foresight *foresight, uint32_t layer, uint32_t expert,
                        uint32_t max_depth);
-/* Scores a verification's request for n distinct experts of a layer. */
+/* Compares what was foreseen with the n distinct experts that verification requests in a layer. */
 void moe_foresight_score(moe_foresight *foresight, uint32_t layer, const uint32_t *experts,
                          uint32_t n);
-/* Scores the choice of a verification row at this depth. */
+/* Compares what was foreseen for this depth with the experts that a row of the verification
+ * chose. */
 void moe_foresight_score_row(moe_foresight *foresight, uint32_t layer, uint32_t depth,
                              const uint32_t *experts, uint32_t n);
-/* Fills in recall; the other statistics stay. */
+/* Sets the recall (the share of used experts that were foreseen) in *stats; leaves its other
+ * members unchanged. */
 void moe_foresight_get_stats(const moe_foresight *foresight, moe_speculation_stats *stats);
 
 #endif

@@ -11,9 +11,11 @@
 #include "runtime/draft/length_controller.h"
 #include "runtime/pass/program_run.h"
 
-/* Hidden states that stay when a line starts again: the text that a first draft sees. */
+/* How many hidden states remain when a line starts again. They are all the text that a first
+ * draft then sees. */
 #define KEPT_RESTING 32u
-/* The same for all sequences of a batch together, because their first drafts are made at once. */
+/* The same limit for all sequences of a batch together, because their first drafts are made at
+ * the same time. */
 #define KEPT_BATCH 128u
 #define KEPT_LEAST 4u
 
@@ -80,7 +82,7 @@ int moe_head_line_reserve(moe_head_line *line, uint32_t end, moe_error *err)
     return status;
 }
 
-/* Starts the line again with the latest hidden states and forgets everything else. */
+/* Starts the line again: keeps the latest n_kept hidden states and forgets everything else. */
 static void begin_anew(moe_head_line *line, uint32_t end, uint32_t n_kept)
 {
     size_t n_embd = n_embd_of(line);
@@ -105,7 +107,8 @@ uint32_t moe_head_line_cut(moe_head_line *line, uint32_t n, uint32_t n_evaluated
         begin_anew(line, n_evaluated, 0);
         return n_evaluated;
     }
-    /* The hidden states of the tokens from n_entries on are needed again. */
+    /* Whether the line still has the hidden states of the tokens from n_entries on, which are
+     * needed again. */
     bool has = line->first <= line->n_entries && end >= n_evaluated;
     uint32_t stays = has || line->n_entries == n_evaluated ? n_evaluated : line->n_entries;
     line->n_hidden = has ? stays - line->first : 0;
@@ -132,8 +135,8 @@ int moe_head_line_copy(moe_head_line *to, const moe_head_line *from, moe_error *
 
 /* ---- Entries ---- */
 
-/* Puts the waiting hidden states from n_entries on into rows of a pass, as many as fit and have
- * their next token. Returns how many. */
+/* Adds rows to a pass: the waiting hidden states from n_entries on whose next token is known, as
+ * many as fit. Returns how many. */
 static uint32_t put_waiting(moe_session_draft *d, uint32_t at)
 {
     moe_head_line *line = d->head;
@@ -152,7 +155,8 @@ static uint32_t put_waiting(moe_session_draft *d, uint32_t at)
     return n;
 }
 
-/* Notes n more entries: keeps the hidden states that still wait, and the last one. */
+/* Call after a pass has made n entries: removes their hidden states, and keeps those that still
+ * wait, and the last one. */
 static void note_entries(moe_head_line *line, uint32_t n)
 {
     size_t n_embd = n_embd_of(line);
@@ -167,7 +171,7 @@ static void note_entries(moe_head_line *line, uint32_t n)
     }
 }
 
-/* Computes the entries of waiting hidden states. */
+/* Runs passes of the drafting layer to make the entries of the waiting hidden states. */
 static int make_entries(moe_speculation *s, moe_session_draft *d, moe_error *err)
 {
     moe_head_line *line = d->head;
@@ -185,7 +189,8 @@ static int make_entries(moe_speculation *s, moe_session_draft *d, moe_error *err
     return status;
 }
 
-/* Fetches the normed hidden states of rows of the trunk's pass. */
+/* Copies the hidden states (after the output norm) of these rows of the model's pass to the
+ * line. */
 static int fetch_states(moe_speculation *s, moe_head_line *line, const uint32_t *rows, uint32_t n,
                         moe_error *err)
 {
@@ -244,7 +249,8 @@ int moe_head_line_keep(moe_speculation *s, moe_session_draft *d, const uint32_t 
 
 /* ---- The drafter ---- */
 
-/* Rows of a pass of the layer, of several sessions; the last row of each has logits. */
+/* The rows of one pass of the drafting layer, from several sessions. The last row of each session
+ * needs logits. */
 typedef struct head_batch {
     moe_speculation *speculation;
     uint32_t n_rows, n;
@@ -317,7 +323,8 @@ static int run_batch(moe_draft_head *head, head_batch *b, moe_error *err)
     return status;
 }
 
-/* Adds the row of a drafted node: the layer's own hidden state, and the node's token. */
+/* Adds the row of a drafted node: its inputs are the layer's own hidden state and the node's
+ * token. */
 static void put_chained(head_batch *b, moe_session_draft *d, uint32_t node)
 {
     moe_head_line *line = d->head;
@@ -333,7 +340,7 @@ static void put_chained(head_batch *b, moe_session_draft *d, uint32_t node)
     b->n_rows++;
 }
 
-/* Adds the session's next rows to the batch, which is run first if they do not fit. */
+/* Adds the session's next rows to the batch. If they do not fit, runs the batch first. */
 static int put_session(moe_draft_head *head, head_batch *b, moe_session_draft *d, moe_error *err)
 {
     moe_head_line *line = d->head;
@@ -358,8 +365,8 @@ static int put_session(moe_draft_head *head, head_batch *b, moe_session_draft *d
     return MOE_OK;
 }
 
-/* Whether all hidden states before the token that is evaluated next are there, with room for the
- * entries of a draft. */
+/* Makes the line ready for a draft, which needs all hidden states before the next token, and room
+ * for the draft's entries. If a draft is not possible, the session's frontier is left empty. */
 static int prepare(moe_session_draft *d, moe_speculation *s, moe_error *err)
 {
     moe_head_line *line = d->head;
@@ -376,8 +383,8 @@ static int prepare(moe_session_draft *d, moe_speculation *s, moe_error *err)
         line->first == line->base && line->n_hidden > kept) {
         begin_anew(line, d->line.n_evaluated, kept);
     }
-    /* Draft again from the last state, if its entry was made for a draft of which no token was
-     * accepted. */
+    /* If no token of the last draft was accepted, the last state's entry belongs to that draft.
+     * Start again from that state. */
     if (line->n_entries == d->line.n_evaluated) {
         line->n_entries--;
     }

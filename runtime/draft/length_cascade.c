@@ -38,7 +38,7 @@ typedef struct cascade_state {
     cascade_phase phase;
     bool measuring_base;   /* this iteration measures the baseline, outside of the phase */
     uint32_t draft_length; /* K of the phase */
-    /* The trial or set phase under way. */
+    /* Progress of the current trial or set phase. */
     uint32_t n_done, n_tokens;
     double cost;
     /* The test phase. */
@@ -61,7 +61,8 @@ static void part_begin(cascade_state *s, cascade_phase phase, uint32_t draft_len
     s->cost = 0;
 }
 
-/* K_start: 1 after a phase at K = 0, else the best recent one. */
+/* Begins a test phase. The first K is 1 after a phase at K = 0, else the best K of the recent
+ * past. */
 static void test_begin(moe_length_control *control, bool disabled)
 {
     cascade_state *s = control->state;
@@ -85,7 +86,7 @@ static void test_begin(moe_length_control *control, bool disabled)
     part_begin(s, CASCADE_TEST, disabled ? 1 : start);
 }
 
-/* Begins the set phase of the best tested K, or of K = 0. */
+/* Ends the test phase, and begins the set phase with the best K that was tested, or with K = 0. */
 static void test_end(moe_length_control *control)
 {
     cascade_state *s = control->state;
@@ -101,7 +102,7 @@ static void test_end(moe_length_control *control)
     part_begin(s, CASCADE_SET, 0);
 }
 
-/* The next K of the climb, or 0 when there is none. */
+/* Returns the next K of the hill climb; 0: the climb is over. */
 static uint32_t climb(const moe_length_control *control, cascade_state *s, double utility)
 {
     int64_t max = control->options.max_draft;
@@ -117,7 +118,7 @@ static uint32_t climb(const moe_length_control *control, cascade_state *s, doubl
     return k >= 1 && k <= max ? (uint32_t)k : 0;
 }
 
-/* Any K not tried yet, for the ablation without early exits. */
+/* Returns a K that has not been tried yet (for the ablation without early exits). */
 static uint32_t untried(const moe_length_control *control, const cascade_state *s)
 {
     for (uint32_t k = control->options.max_draft; k >= 1; k--) {
@@ -194,13 +195,14 @@ static uint32_t cascade_begin(moe_length_control *control)
     cascade_state *s = control->state;
     moe_length_base *base = control->base;
     if (control->n_sequences_changed) {
-        /* Drops the trial if the number of sequences changes: it says nothing about the new number.
-         */
+        /* If the number of sequences changes, drops the trial, which says nothing about the new
+         * number. */
         part_begin(s, s->phase, s->draft_length);
         base->sum = base->n_sum = 0;
     }
     bool stale = base->cost <= 0 || base->age >= control->options.refresh_iterations;
-    /* A set phase at K = 0 measures as it runs. Drops a measurement that is not complete. */
+    /* A set phase at K = 0 is itself plain decoding, so it refreshes the baseline. Drops a
+     * baseline measurement that was not complete. */
     bool idle = s->phase == CASCADE_SET && s->draft_length == 0 && base->cost > 0;
     s->measuring_base = !idle && stale;
     if (!idle && !stale) {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* How many tokens to draft. Three controllers behind one contract:
- *  static    always K
- *  cascade   the Cascade paper: utility U = ETR / (t_spec / t_base), test and set phases,
- *            hill-climbing with early exits, K = 0 and back-off when U < 1
- *  survival  the chain of the greatest expected gain, by how likely its tokens are to survive and
- *            by what its rows cost, as far as a budget allows to lose it
+/* Decides how many tokens to draft. Three controllers share this interface:
+ *
+ * - static: always K tokens. - cascade: the controller of the Cascade paper: utility U = ETR /
+ *   (t_spec / t_base), phases of testing and setting K by hill-climbing with early exits, and K = 0
+ *   with back-off while U < 1. - survival: the chain with the greatest expected gain, computed from
+ *   how likely its tokens are accepted and what its rows cost. It drafts only while a budget covers
+ *   the possible loss.
  *
  * All decisions follow from what the caller reports: the controller reads no clock. Costs are in
- * any unit (nanoseconds, or a model's), the same in all calls. One controller serves the sequences
- * that are decoded together; a change of their number starts a separate baseline. Not thread-safe.
- */
+ * any unit (nanoseconds, or a model's), the same in all calls. One controller serves all
+ * sequences that are decoded together; if their number changes, a separate baseline begins. Not
+ * thread-safe. */
 #ifndef MOE_DRAFT_LENGTH_CONTROL_H
 #define MOE_DRAFT_LENGTH_CONTROL_H
 
@@ -22,8 +23,8 @@
 
 typedef struct moe_length_control moe_length_control;
 
-/* The cost that drafts have lost so far, and the cost of plain decoding so far. All zero at first.
- */
+/* What drafts have lost so far against plain decoding, and what plain decoding would have cost so
+ * far. Both are 0 at first. */
 typedef struct moe_length_account {
     double plain, lost;
 } moe_length_account;
@@ -31,16 +32,16 @@ typedef struct moe_length_account {
 typedef struct moe_length_options {
     moe_length_kind kind;
     uint32_t max_draft; /* K's ceiling (of a tree: its depth); static: K itself */
-    /* survival: the assumed cost of a draft pass until one was measured, as a share of a plain
-     * pass's computing. 0: drafts need no passes. */
+    /* survival: the cost of a draft pass, as a share of a plain pass's computing, that is assumed
+     * until one was measured. 0: drafts need no passes. */
     double draft_pass;
-    /* survival: what earlier runs learnt of this drafter, or NULL; only read at creation. */
+    /* survival: what earlier runs learnt about this drafter, or NULL. Only read at creation. */
     const moe_draft_habit *habit;
     moe_draft_tier tier;
     /* survival: the account of losses, shared by the controllers of all drafters; it must outlive
      * them. NULL: the controller has its own. */
     moe_length_account *account;
-    /* Cascade's constants; 0 means the paper's value. For the ablations. */
+    /* Constants of Cascade, for ablations; 0 means the paper's value. */
     uint32_t trial_iterations;    /* t: 4 */
     uint32_t test_trials;         /* 4, so that T = 16 */
     uint32_t set_iterations;      /* S: 16 */
@@ -53,51 +54,53 @@ int moe_length_control_create(moe_length_control **out, const moe_length_options
                               moe_error *err);
 void moe_length_control_free(moe_length_control **control);
 
-/* Call before an iteration of n_sequences: returns the most tokens to draft for each; 0: decode
- * plainly. */
+/* Call before an iteration with n_sequences sequences. Returns the most tokens to draft for each
+ * of them; 0: decode plainly. */
 uint32_t moe_length_begin(moe_length_control *control, uint32_t n_sequences);
 
-/* While drafting: the calibrated probability that a token at this depth (1: the first), with its
- * drafter's `confidence` in [0, 1], is accepted, given that its parent is. */
+/* Returns the probability that a token at this depth (1: the first) is accepted if its parent is.
+ * It is calibrated from the confidence, in [0, 1], that the drafter reports for the token. */
 double moe_length_survival(const moe_length_control *control, uint32_t depth, float confidence);
-/* Whether one more token, after a path of `depth` tokens (0: the root) that survives with this
- * probability, is worth its draft and its row in the verification. False beyond K. static and
- * cascade: true up to K. n_sharing: the sequences whose drafts share the pass; 0: drafting takes no
- * pass. */
+/* Whether to draft one more token after a path of `depth` tokens (0: the root) that is accepted
+ * with probability path_survival: whether it is worth its draft, and its row in the verification.
+ * False beyond K. The controllers static and cascade: true up to K. n_sharing: how many sequences
+ * share the draft pass; 0: drafting takes no pass. */
 bool moe_length_continues(const moe_length_control *control, uint32_t depth, double path_survival,
                           uint32_t n_sharing);
-/* The expected gain of this iteration's draft; plain decoding has 1. 0: not known, or nothing is to
- * be drafted. For drafts that take no passes, call moe_length_note_drafts() first. */
+/* Returns the expected gain of this iteration's draft, relative to plain decoding (1). 0:
+ * unknown, or there is nothing to draft. For drafts that take no passes, call
+ * moe_length_note_drafts() first. */
 double moe_length_promise(const moe_length_control *control);
-/* Reports drafts that took no passes, of all sequences together: the number of tokens expected to
- * be accepted, and of rows. */
+/* Reports drafts that took no passes: how many tokens of all sequences together are expected to
+ * be accepted, and how many rows the drafts have. */
 void moe_length_note_drafts(moe_length_control *control, double n_tokens, uint32_t n_rows);
-/* Whether a node of a branching tree, whose path survives with this probability, is worth its row
- * in the verification and the experts that a row usually needs. If it is, so is its parent. static
- * and cascade: always. */
+/* Whether a node of a branching tree is worth its row in the verification and the experts that a
+ * row usually needs, if its path is accepted with this probability. If it is, its parent is, too.
+ * The controllers static and cascade: always true. */
 bool moe_length_keeps(const moe_length_control *control, double path_survival);
-/* How many tokens of a drafted chain to verify. survival[i]: probability of the path to token i +
- * 1. fetch_cost (may be NULL): [n + 1] expected cost of the misses when the first i tokens are
- * verified, in the unit of fetch_cost below. Prices one sequence as if n_sharing sequences (0: all)
- * drafted the same length. At most K; static and cascade: n up to K. */
+/* Returns how many tokens of a drafted chain to verify. survival[i]: the probability that the
+ * first i + 1 tokens are accepted. fetch_cost (may be NULL): [n + 1] the expected cost of missing
+ * experts if the first i tokens are verified, in the unit of fetch_cost below. Assumes that
+ * n_sharing sequences (0: all) draft the same length. The controllers static and cascade return
+ * n, but at most K. */
 uint32_t moe_length_cut(const moe_length_control *control, const double *survival,
                         const double *fetch_cost, uint32_t n, uint32_t n_sharing);
 
-/* Call after verification for every drafted token whose parent was accepted. */
+/* Call after verification, for each drafted token whose parent was accepted. */
 void moe_length_note_token(moe_length_control *control, uint32_t depth, float confidence,
                            bool accepted);
 
-/* Whether to report silent drafts to moe_length_note_token(), too: drafts that were not verified
- * but compared with the tokens that were then written. */
+/* Whether the caller should also report silent drafts to moe_length_note_token(). Silent drafts
+ * are not verified, but compared with the tokens that are written afterwards. */
 bool moe_length_hears_silent_drafts(const moe_length_control *control);
 
-/* Call when nothing is to be drafted. Returns how many tokens to draft silently with passes of a
- * model, so that their acceptance is known before a verification pays for rows; 0: none. Only in
- * batches. Until the iteration ends, moe_length_continues() is true up to this many. */
+/* Call if nothing is to be drafted. Returns how many tokens to draft silently by passes of a
+ * model (0: none), to learn their acceptance before a verification spends rows on them. Only in
+ * batches. Until the iteration ends, moe_length_continues() is true up to this many tokens. */
 uint32_t moe_length_listen(moe_length_control *control);
-/* Whether the next iterations are certain to draft nothing. */
+/* Whether the next iterations will certainly draft nothing. */
 bool moe_length_rests(const moe_length_control *control);
-/* Whether the iteration must be plain, without a draft of any drafter, to measure the baseline. */
+/* Whether this iteration must be plain decoding, without any drafter, to measure the baseline. */
 bool moe_length_wants_plain(const moe_length_control *control);
 
 typedef struct moe_length_iteration {
@@ -110,24 +113,25 @@ typedef struct moe_length_iteration {
     double verify_cost; /* verification, acceptance and sampling; without drafts the whole iteration
                          */
     double fetch_cost;  /* the part of verify_cost spent waiting for experts */
-    /* If misses are modelled (else the following fields are 0): the time that this pass waits for
-     * experts, and the time for the plain passes that would have written the same tokens. */
+    /* If misses are modelled: the time that this pass waits for experts, and the time that the
+     * plain passes which would have written the same tokens would wait. If not, these and the
+     * following members are 0. */
     bool models_misses;
     bool is_booked; /* another controller that shares the account has booked it */
     double modelled_fetch, plain_fetch;
-    /* The share of these plain passes' misses that the plain pass before had neither asked for nor
-     * evicted, 0 to 1; below 0: not known. */
+    /* Of the misses of these plain passes, the share (0 to 1) of experts that the previous plain
+     * pass neither used nor evicted. Negative: unknown. */
     double fresh;
-    /* The share in memory of the experts that these plain passes' rows chose, 0 to 1. A draft that
-     * is restricted to experts in memory depends on it. Below 0: not known, or there is no such
-     * draft. */
+    /* Of the experts that the rows of these plain passes chose, the share (0 to 1) in memory. The
+     * acceptance of a draft that is restricted to experts in memory depends on it. Negative:
+     * unknown, or there is no such draft. */
     double resident_share;
 } moe_length_iteration;
 
 void moe_length_end(moe_length_control *control, const moe_length_iteration *iteration);
 
-/* Adds what this controller has learnt to *habit, which may hold counts of earlier runs. False: it
- * has learnt nothing. */
+/* Adds what this controller has learnt to *habit, which may already hold the counts of earlier
+ * runs. Returns false if it has learnt nothing. */
 bool moe_length_get_habit(const moe_length_control *control, moe_draft_habit *habit);
 
 typedef struct moe_length_report {
@@ -142,7 +146,8 @@ typedef struct moe_length_report {
 } moe_length_report;
 
 void moe_length_get_report(const moe_length_control *control, moe_length_report *report);
-/* K of each iteration so far, the oldest first; valid until the next call. For traces and plots. */
+/* Returns K of each iteration so far, the oldest first, for traces and plots. Valid until the
+ * next call. */
 const uint8_t *moe_length_trace(const moe_length_control *control, uint64_t *n);
 
 #endif

@@ -100,7 +100,7 @@ uint32_t moe_length_begin(moe_length_control *control, uint32_t n_sequences)
 
 double moe_length_survival(const moe_length_control *control, uint32_t depth, float confidence)
 {
-    /* A NaN counts as no confidence. */
+    /* The comparison is false for NaN, which thus counts as no confidence. */
     float clamped = confidence > 0 ? (confidence < 1 ? confidence : 1) : 0;
     return control->ops->survival(control, depth, clamped);
 }
@@ -190,7 +190,7 @@ static void report_add(moe_length_control *control, const moe_length_iteration *
     moe_length_sum *slot = &control->recent[report->n_iterations % MOE_LENGTH_WINDOW];
     double base = control->base->cost;
     double cost = iteration->draft_cost + iteration->verify_cost;
-    /* Until there is a baseline, an iteration's own cost serves as one: utility 1. */
+    /* While there is no baseline, the iteration's own cost is taken for it, so the utility is 1. */
     *slot = (moe_length_sum){.tokens = iteration->n_emitted,
                              .cost = base > 0 ? cost / base : iteration->n_emitted};
     report->n_iterations++;

@@ -12,7 +12,7 @@
 #define MOE_LENGTH_BASE_SLOTS 16u
 #define MOE_LENGTH_BATCH      4u /* sequences from which on they are priced as a batch */
 
-/* The cost of plain decoding with a given number of sequences. */
+/* What plain decoding costs with a given number of sequences. */
 typedef struct moe_length_base {
     uint32_t n_sequences; /* 0: the slot is free */
     uint32_t n_samples;
@@ -41,7 +41,8 @@ typedef struct moe_length_ops {
     bool (*get_habit)(const moe_length_control *control, moe_draft_habit *habit); /* NULL: none */
     void (*end)(moe_length_control *control, const moe_length_iteration *iteration);
     bool hears_silent_drafts;
-    /* A baseline serves fewer sequences as well: their tokens cost more, so it hides no loss. */
+    /* Whether a baseline stays in use when the number of sequences falls. Fewer sequences have
+     * more expensive tokens, so an old baseline hides no loss. */
     bool keeps_base;
 } moe_length_ops;
 
@@ -54,11 +55,12 @@ struct moe_length_control {
     moe_length_options options; /* defaults filled in */
     const moe_length_ops *ops;
     void *state; /* the controller's private state */
-    /* The iteration under way. */
+    /* The current iteration. */
     uint32_t n_sequences;
     bool n_sequences_changed; /* since the last iteration */
     uint32_t draft_length, listen_length;
-    /* Baselines, by the number of sequences modulo the slots: a collision forgets the older one. */
+    /* Baselines, one slot for each number of sequences modulo the number of slots. On a collision
+     * the older one is overwritten. */
     moe_length_base bases[MOE_LENGTH_BASE_SLOTS];
     moe_length_base *base; /* of n_sequences */
     /* These fields serve the report and the trace. */
@@ -72,8 +74,8 @@ struct moe_length_control {
 
 extern const moe_length_ops moe_length_static, moe_length_cascade, moe_length_survival_ops;
 
-/* True if no model drafted and only the sequences' own rows were evaluated: this is plain decoding,
- * whatever K was. */
+/* Whether an iteration was plain decoding: no model drafted, and only the sequences' own rows
+ * were evaluated. K does not matter. */
 static inline bool moe_length_is_plain(const moe_length_iteration *iteration)
 {
     return iteration->n_rows <= iteration->n_sequences && iteration->n_draft_passes == 0;

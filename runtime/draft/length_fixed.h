@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The answers, while drafting, of controllers that set K for an iteration and use no costs. */
+/* Functions of controllers that fix K for an iteration and look at no costs while drafting. */
 #ifndef MOE_DRAFT_LENGTH_FIXED_H
 #define MOE_DRAFT_LENGTH_FIXED_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* How likely drafted tokens are to be accepted: counts by depth and by the drafter's confidence, in
- * which older tokens count less. A cell's prior is the result of all depths at that confidence; a
- * depth's prior is the depth before it. One thread at a time. */
+/* Estimates how likely drafted tokens are to be accepted, by counting accepted tokens by depth
+ * and by the drafter's confidence. Older tokens count less. A cell with few counts leans on the
+ * result of all depths at the same confidence; a depth with few counts leans on the depth before
+ * it. Not thread-safe. */
 #ifndef MOE_DRAFT_LENGTH_ODDS_H
 #define MOE_DRAFT_LENGTH_ODDS_H
 
@@ -20,22 +21,22 @@ typedef struct moe_length_odds {
     moe_acceptance_count depths[MOE_HABIT_DEPTHS];
 } moe_length_odds;
 
-/* carry() begins with the counts of earlier runs, which this run's counts soon outweigh. keep()
- * gives the counts to later runs; false: nothing was seen. */
+/* moe_length_odds_carry() starts with the counts of earlier runs, which this run's counts soon
+ * outweigh. moe_length_odds_keep() hands the counts to later runs; false: nothing was counted. */
 void moe_length_odds_carry(moe_length_odds *odds, const moe_draft_habit *habit);
 bool moe_length_odds_keep(const moe_length_odds *odds, moe_draft_habit *habit);
 
-/* The probability that a token of this depth (from 1) and confidence is accepted if the tokens
- * before it are. `prior`: returned while no token of that confidence was seen. */
+/* Returns the probability that a token of this depth (1: the first) and confidence is accepted if
+ * the tokens before it are. Returns `prior` as long as no token of that confidence was counted. */
 double moe_length_odds_of(const moe_length_odds *odds, uint32_t depth, float confidence,
                           double prior);
-/* The same for a token of this depth with any confidence; `first` is the prior at depth 1. */
+/* Does the same for a token of any confidence. `first` is the prior for depth 1. */
 double moe_length_odds_at(const moe_length_odds *odds, uint32_t depth, double first);
-/* How many tokens of this depth were seen; earlier ones count less. */
+/* Returns how many tokens of this depth were counted; older ones count less. */
 double moe_length_odds_seen(const moe_length_odds *odds, uint32_t depth);
-/* Notes whether a token was accepted after all those before it had been accepted. */
+/* Counts a token whose predecessors were all accepted. */
 void moe_length_odds_note(moe_length_odds *odds, uint32_t depth, float confidence, bool accepted);
-/* Forgets a little of what depths have shown, for a step in which nothing was drafted. */
+/* Lets all counts of depths fade a little. Call it for a step without drafts. */
 void moe_length_odds_fade(moe_length_odds *odds);
 
 #endif

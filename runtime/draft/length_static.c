@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Always drafts K tokens. Also has the answers, while drafting, of controllers that use no costs.
- */
+/* The controller that always drafts K tokens. Also has the functions for controllers that look at
+ * no costs while drafting (length_fixed.h). */
 #include "runtime/draft/length_fixed.h"
 
 uint32_t moe_length_fixed_cut(const moe_length_control *control, const double *survival,
@@ -49,7 +49,7 @@ static uint32_t static_begin(moe_length_control *control)
     return control->options.max_draft;
 }
 
-/* Static drafting does not measure a baseline; iterations without drafts serve as one. */
+/* Static drafting takes its baseline from iterations that happen to have no draft. */
 static void static_end(moe_length_control *control, const moe_length_iteration *iteration)
 {
     moe_length_base *base = control->base;

@@ -30,7 +30,7 @@
 #include "runtime/draft/length_controller.h"
 #include "runtime/draft/length_odds.h"
 
-/* The budget of losses. */
+/* Constants of the budget for losses. */
 #define SHARE     0.006
 #define LENT      0.25 /* plain passes, to 8 sequences and more */
 #define LENT_TO   8.0
@@ -79,7 +79,7 @@ static bool is_batch(const moe_length_control *c)
     return c->n_sequences >= MOE_LENGTH_BATCH;
 }
 
-/* True if drafting takes no pass. */
+/* Whether drafting takes no pass of a model. */
 static bool is_free(const moe_length_control *c)
 {
     return c->options.draft_pass <= 0;
@@ -93,14 +93,15 @@ static void mean_add(mean *m, double value)
 
 /* ---- Costs, in plain passes ---- */
 
-/* The share of a plain pass's cost that is waiting for experts. */
+/* Returns which share of a plain pass's cost is waiting for missing experts. */
 static double fetch_share(const moe_length_control *c)
 {
     const survival_state *s = c->state;
     return c->base->cost > 0 ? s->fetch / c->base->cost : 0;
 }
 
-/* The cost that one more row of every sequence adds, before any was verified. */
+/* Returns the estimated cost of one more row of every sequence, used until such rows were
+ * verified. */
 static double first_row(const moe_length_control *c)
 {
     const survival_state *s = c->state;
@@ -114,7 +115,7 @@ static double shape(const moe_length_control *c, double rows)
     return first_row(c) * (is_batch(c) ? pow(rows, POWER) : rows);
 }
 
-/* The cost that this many more rows of every sequence add. */
+/* Returns the cost of `rows` more rows of every sequence. */
 static double added(const moe_length_control *c, double rows)
 {
     const survival_state *s = c->state;
@@ -122,8 +123,8 @@ static double added(const moe_length_control *c, double rows)
     return shape(c, rows) * (s->extra + prior) / (s->expected + prior);
 }
 
-/* The cost that they add if they are rejected. For a single sequence they then belong to another
- * text, and miss more experts than a plain token does. */
+/* Returns the cost of these rows if their tokens are rejected. With a single sequence they then
+ * belong to another text, and miss more experts than a plain token does. */
 static double at_risk(const moe_length_control *c, double rows)
 {
     double usual = added(c, rows), fetch = fetch_share(c);
@@ -157,7 +158,7 @@ static double first_odds(const moe_length_control *c)
     return guesses ? s->resident.value : is_batch(c) || is_free(c) ? 0.5 : HOPED_FOR;
 }
 
-/* Whether anything is known about drafts that take passes. */
+/* Whether anything is known yet about drafts that take passes. */
 static bool is_known(const moe_length_control *c)
 {
     const survival_state *s = c->state;
@@ -170,13 +171,14 @@ static double odds_at(const moe_length_control *c, uint32_t depth)
     return moe_length_odds_at(&s->odds, depth, first_odds(c));
 }
 
-/* The expected number of accepted tokens of a chain, and its spread. */
+/* How many tokens of a chain are expected to be accepted, and how much that varies. */
 typedef struct luck {
     double path, tokens, squares;
 } luck;
 
-/* Adds a token at this depth. Returns how few tokens may be accepted by bad luck: the expectation
- * less one deviation, which grows when there are few chains and when few were seen. */
+/* Adds a token at this depth. Returns how many tokens are accepted if luck is bad: the expected
+ * number minus one deviation. The deviation is larger if there are few chains, and if few such
+ * tokens were counted. */
 static double luck_add(const moe_length_control *c, luck *l, double p, uint32_t depth,
                        uint32_t n_chains)
 {
@@ -192,7 +194,7 @@ static double luck_add(const moe_length_control *c, luck *l, double p, uint32_t 
 static double survival_of(const moe_length_control *c, uint32_t depth, float confidence)
 {
     const survival_state *s = c->state;
-    /* The confidence says little about a sampled token of the model's own draft. */
+    /* A sampled token of the model's own draft: its confidence says little about its acceptance. */
     bool guesses = !is_free(c) && is_batch(c);
     double prior = guesses ? odds_at(c, depth) : 0.05 + 0.85 * (double)confidence;
     return moe_length_odds_of(&s->odds, depth, confidence, prior);
@@ -204,9 +206,9 @@ static void survival_note(moe_length_control *c, uint32_t depth, float confidenc
     moe_length_odds_note(&s->odds, depth, confidence, accepted);
 }
 
-/* ---- What may be lost, and what is won ---- */
+/* ---- What a draft may lose, and what it may win ---- */
 
-/* The budget that is left, in plain passes of all sequences. */
+/* Returns what is left of the budget, in the cost of plain passes of all sequences. */
 static double left(const moe_length_control *c)
 {
     const survival_state *s = c->state;
@@ -225,15 +227,15 @@ static void book(survival_state *s, double plain, double cost, double unit)
     a->lost = a->lost < -MOST * unit ? -MOST * unit : a->lost;
 }
 
-/* Tokens for the cost of a plain pass in recent iterations, but at least 1: what the time of a
- * draft could have won. */
+/* Returns how many tokens recent iterations wrote for the cost of a plain pass, but at least 1.
+ * This is what the time of a draft could have won otherwise. */
 static double rate(const moe_length_control *c)
 {
     const survival_state *s = c->state;
     return s->cost > 0 && s->tokens > s->cost ? s->tokens / s->cost : 1;
 }
 
-/* Finds the chain with the greatest gain, and that gain. */
+/* Returns the length of the chain with the greatest gain, and sets *gain. */
 static uint32_t best_chain(const moe_length_control *c, double *gain)
 {
     uint32_t best = 0;
@@ -249,7 +251,8 @@ static uint32_t best_chain(const moe_length_control *c, double *gain)
     return best;
 }
 
-/* The longest chain that may be tried: at first one token, then twice as many as were verified. */
+/* Returns the longest chain that may be tried: at first one token, later twice as many as the
+ * longest chain that was verified. */
 static uint32_t reach(const moe_length_control *c)
 {
     const survival_state *s = c->state;
@@ -257,7 +260,7 @@ static uint32_t reach(const moe_length_control *c)
     return most < c->options.max_draft ? most : c->options.max_draft;
 }
 
-/* The longest chain up to this length whose loss the budget covers. */
+/* Returns the longest chain, of at most `most` tokens, whose possible loss the budget covers. */
 static uint32_t affordable(const moe_length_control *c, uint32_t most)
 {
     const survival_state *s = c->state;
@@ -295,8 +298,8 @@ static uint32_t survival_begin(moe_length_control *c)
     return gain < PAYS ? 0 : is_free(c) ? reach(c) : affordable(c, best);
 }
 
-/* Whether one more token, or some number of tokens that may follow, are worth their rows and
- * passes. */
+/* Whether one more token is worth its row and its pass, either alone or together with some number
+ * of tokens after it. */
 static bool survival_continues(const moe_length_control *c, uint32_t depth, double path,
                                uint32_t n_sharing)
 {
@@ -317,7 +320,8 @@ static bool survival_keeps(const moe_length_control *c, double path)
     return path > rate(c) * added(c, 1);
 }
 
-/* For a drafted chain: the length with the greatest value, if the budget covers its loss. */
+/* Returns how many tokens of a drafted chain have the greatest value together; 0 if the budget
+ * does not cover their possible loss. */
 static uint32_t survival_cut(const moe_length_control *c, const double *survival,
                              const double *fetch_cost, uint32_t n, uint32_t n_sharing)
 {
@@ -387,7 +391,7 @@ static bool survival_get_habit(const moe_length_control *c, moe_draft_habit *hab
     return moe_length_odds_keep(&s->odds, habit);
 }
 
-/* ---- What an iteration shows ---- */
+/* ---- Learning from an iteration ---- */
 
 static double median(const double *values, uint32_t n)
 {
@@ -444,8 +448,7 @@ static void survival_end(moe_length_control *c, const moe_length_iteration *it)
     if (it->resident_share >= 0) {
         mean_add(&s->resident, it->resident_share);
     }
-    /* The cost that plain decoding would have had for these tokens, and for one token of each
-     * sequence. */
+    /* What plain decoding would have cost: for these tokens, and for one token of each sequence. */
     double value = s->compute * tokens + (it->models_misses ? it->plain_fetch : s->fetch * tokens);
     double unit = value * n / tokens, cost = it->verify_cost + it->draft_cost;
     if (plain) { /* has lost what earlier drafts evicted */

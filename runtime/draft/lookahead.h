@@ -24,10 +24,12 @@
 #include "runtime/pass/runner.h"
 
 #define MOE_MOST_AHEAD 15u
-/* The log of recurrent layers has room for this many lines: a line's rows move forward in it as the
- * text goes on, and from its end back to the beginning. */
+/* How many lines' rows the log of recurrent layers has room for. A line's rows move forward
+ * through the log as the text grows, and continue at the log's beginning when they reach its end
+ * (a ring). */
 #define MOE_AHEAD_LOG_LINES 2u
-/* Rows of a draft that runs in pieces. With more sessions, some wait for the next draft. */
+/* The most rows of a draft that runs in pieces. If there are more sessions, some wait for the
+ * next draft. */
 #define MOE_AHEAD_PIECE_ROWS 4u
 
 /* A drafted token, and the experts that its row would have used. */
@@ -47,11 +49,11 @@ struct moe_ahead_line {
     bool has_wrong;
     int32_t next; /* what the draft expects after tokens[n - 1] */
     float next_confidence;
-    /* The number of the draft pass under way that computes tokens[n]; 0: none does. */
+    /* The number of the current draft pass that computes tokens[n]; 0: none does. */
     uint64_t running;
     uint32_t path[MOE_MOST_AHEAD + 1]; /* where tokens[i] is stored */
-    /* Recurrent layers: the row of the session's log that has the inputs of tokens[0]. The state
-     * before it is the session's. */
+    /* For recurrent layers: the row of the session's log with the inputs of tokens[0]. The
+     * recurrent state before that row is the session's own. */
     uint32_t log_first;
 };
 
@@ -91,13 +93,14 @@ struct moe_lookahead {
     size_t n_uses, capacity;
 };
 
-/* Call only if options.lookahead > 0. */
+/* Opens lookahead. Call only if options.lookahead > 0. */
 int moe_lookahead_open(moe_lookahead **out, moe_speculation *speculation,
                        const moe_engine_options *options, moe_error *err);
 void moe_lookahead_close(moe_lookahead **lookahead, moe_device *device);
 
-/* Call before a step, with the drafts of the sessions that have one row in the coming pass. Drafts,
- * unless drafts run in pieces (`overlaps`), and forecasts which experts the pass will use. */
+/* Call before a step, with the drafts of all sessions that have exactly one row in the coming
+ * pass. Runs the draft now, unless it runs in pieces (`overlaps`), and forecasts which experts
+ * the pass will use. */
 int moe_lookahead_run(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
                       moe_error *err);
 
@@ -106,47 +109,49 @@ int moe_lookahead_run(moe_speculation *speculation, moe_session_draft *const *dr
 int moe_ahead_line_create(moe_ahead_line **out, const moe_model_config *config, moe_error *err);
 void moe_ahead_line_free(moe_ahead_line **line);
 /* Whether the session has exactly one row in the coming pass: the token that was sampled last, or
- * one that was fed alone. */
+ * a token that was fed alone. */
 bool moe_ahead_looks(const moe_draft_line *line);
-/* Makes the line begin at the token that has its row in the coming pass, and keeps the tokens that
- * were right. */
+/* Makes the line begin at the token whose row is in the coming pass. Drafted tokens that turned
+ * out right are kept. */
 void moe_ahead_follow_text(moe_speculation *speculation, moe_session_draft *draft);
-/* Makes the places of the line's rows writable. */
+/* Makes the pages and the log that the line's rows will be stored in writable. */
 int moe_ahead_reserve(moe_speculation *speculation, moe_session_draft *draft, moe_error *err);
-/* Collects a row of each line that can go on, for the token after its last, into the arrays for
- * draft passes. */
+/* Collects the next row of each line that can be continued, for the coming draft pass. Returns
+ * the number of rows. */
 uint32_t moe_ahead_collect(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
                            uint32_t most);
-/* Fills in where row r of the draft pass is stored. */
+/* Sets where row r of the draft pass is stored. */
 void moe_ahead_place_row(moe_speculation *speculation, uint32_t r);
-/* Takes a row's logits and makes the line one token longer. A moe_row_logits_fn; user:
- * moe_speculation. */
+/* Takes a row's logits and appends its next token to the line. It is a moe_row_logits_fn; user
+ * points to the moe_speculation. */
 bool moe_ahead_take_logits(uint32_t row, const float *hidden, const float *logits, void *user);
 
-/* ---- Pieces (lookahead_pieces.c) ---- */
+/* ---- Drafting in pieces (lookahead_pieces.c) ---- */
 
-/* The runner must be complete; the hook names the draft's experts. */
+/* Attaches the hook that records the experts of the draft. The runner must be complete. */
 int moe_ahead_pieces_attach(moe_speculation *speculation, const moe_pass_hook *hook,
                             moe_error *err);
-/* Call after the lines have followed the text. Goes on with the draft pass under way if all tokens
- * of its rows are still drafted, else drops it. */
+/* Call after the lines have followed the text. Continues the current draft pass if all tokens of
+ * its rows are still drafted; otherwise drops it. */
 void moe_ahead_pieces_resume(moe_speculation *speculation);
-/* Runs a piece if it is shorter than expected_ns. */
+/* Runs a piece if it should take less time than expected_ns. Returns whether it did. */
 bool moe_ahead_pieces_run(moe_speculation *speculation, uint64_t expected_ns);
 
-/* ---- For the hook ---- */
+/* ---- Called by the hook (draft_hook.c) ---- */
 
-/* Notes what the router chose for a row of lookahead's draft pass, [n_expert_used]. */
+/* Records the experts [n_expert_used] that the router chose for a row of lookahead's draft pass. */
 void moe_lookahead_name(moe_speculation *speculation, uint32_t layer, uint32_t row,
                         const uint32_t *experts);
-/* Passes the forecasts for a pass of the text to the caches. Call before its layers. */
+/* Passes the forecasts for a pass of the text to the expert caches. Call before the pass's first
+ * layer. */
 void moe_lookahead_tell(moe_speculation *speculation);
-/* Passes them again if experts were named since. */
+/* Passes the forecasts again if the draft has recorded more experts since. */
 void moe_lookahead_tell_news(moe_speculation *speculation);
-/* Requests experts that are not in memory and that this pass will use after this layer, or the next
- * pass. They are read while the disk has nothing else to do. Only if prefetch is on, not auto. */
+/* Requests the likely experts of later layers of this pass, and of the next pass, that are not in
+ * memory. They are read while the disk has nothing else to do. Only if prefetch is explicitly on
+ * (not auto). */
 void moe_lookahead_read(moe_speculation *speculation, uint32_t layer);
-/* Compares the draft's names with the experts that the routers chose for a layer. */
+/* Compares the experts that the draft recorded for a layer with those that the routers chose. */
 void moe_lookahead_score(moe_speculation *speculation, const moe_pass *pass, uint32_t layer);
 
 #endif

@@ -6,8 +6,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* The rates assumed at the beginning, and their weight. They are those of the demo model on
- * held-out text, and are forgotten after a few dozen tokens. */
+/* Rates that are assumed at first, and the number of tokens that they count as. They were
+ * measured with the demo model on held-out text; after a few dozen tokens they hardly matter. */
 #define PRIOR_TOKENS      4.0
 #define PRIOR_EXPERTS     16.0
 #define PRIOR_NAMED_RIGHT 0.9

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Learns how often a draft that looks ahead is right: how often its next token was the text's, by
- * its confidence, and how often the experts that its routers ranked r-th were used, separately for
- * right and wrong tokens. */
+/* Learns how often lookahead's draft is right: how often its next token was the text's next
+ * token, depending on its confidence; and how often the expert that its router ranked r-th was
+ * used, separately for right and wrong tokens. */
 #ifndef MOE_DRAFT_LOOKAHEAD_CHANCES_H
 #define MOE_DRAFT_LOOKAHEAD_CHANCES_H
 
@@ -25,13 +25,13 @@ typedef struct moe_lookahead_chances {
 int moe_lookahead_chances_init(moe_lookahead_chances *chances, uint32_t n_ranks, moe_error *err);
 void moe_lookahead_chances_free(moe_lookahead_chances *chances);
 
-/* The chance that a drafted token is the text's. confidence: the probability that the draft gave
- * the token, in [0, 1]. */
+/* Returns the chance that a drafted token is the text's. confidence: the probability, in [0, 1],
+ * that the draft gave the token. */
 double moe_lookahead_stands(const moe_lookahead_chances *chances, float confidence);
 void moe_lookahead_note_token(moe_lookahead_chances *chances, float confidence, bool stood);
 
-/* The chance that an expert which the draft ranked `rank`-th is used, if its token is right with
- * probability `right`. */
+/* Returns the chance that the expert which the draft ranked `rank`-th is used, if its token is
+ * right with probability `right`. */
 double moe_lookahead_chance(const moe_lookahead_chances *chances, uint32_t rank, double right);
 void moe_lookahead_note_expert(moe_lookahead_chances *chances, uint32_t rank, bool right,
                                bool used);

@@ -43,16 +43,17 @@ void moe_ahead_line_free(moe_ahead_line **line_ptr)
     *line_ptr = NULL;
 }
 
-/* ---- What stood of the draft ---- */
+/* ---- Which drafted tokens were right ---- */
 
-/* Whether tokens[n] is a row of the draft that runs in pieces. */
+/* Whether the token behind the line's end is being computed by the draft pass that runs in
+ * pieces. */
 static bool is_running(const moe_speculation *s, const moe_ahead_line *line)
 {
     const moe_ahead_pieces *p = &s->ahead->pieces;
     return p->n_rows > 0 && line->running == p->number;
 }
 
-/* Removes the line's first token; its memory goes to the end. */
+/* Removes the line's first token; its memory is reused at the end of the array. */
 static void drop_first(moe_ahead_line *line)
 {
     moe_ahead_token first = line->tokens[0];
@@ -63,8 +64,8 @@ static void drop_first(moe_ahead_line *line)
     line->n--;
 }
 
-/* Compares the line's first token with the text's. If it is wrong, the line ends, and the token is
- * kept for scoring. */
+/* Compares the line's first token with the text's token. If it is wrong, the whole line is
+ * dropped, and the token is kept for scoring its experts. */
 static bool first_stands(moe_speculation *s, moe_ahead_line *line, int32_t token)
 {
     moe_ahead_token *first = &line->tokens[0];
@@ -86,7 +87,7 @@ static bool first_stands(moe_speculation *s, moe_ahead_line *line, int32_t token
     return stands;
 }
 
-/* How many of the line's tokens the pages have room for. */
+/* Returns how many of the line's tokens fit into the session's pages. */
 static uint32_t n_stored(const moe_session_draft *d)
 {
     uint64_t end = (uint64_t)d->kv->n_pages * MOE_KV_PAGE;
@@ -94,14 +95,14 @@ static uint32_t n_stored(const moe_session_draft *d)
     return end <= first ? 0 : (uint32_t)(end - first);
 }
 
-/* Rows of a branching or drafted tree overwrite the line's keys and values, and pages behind the
- * timeline's end may have been freed. */
+/* Returns how many of the line's keys and values still exist. Rows of a draft that is verified
+ * overwrite them, and pages behind the timeline's end may have been freed. */
 static uint32_t n_intact(const moe_session_draft *d)
 {
     return d->tree.n > 1 ? 0 : n_stored(d);
 }
 
-/* Sets the token that the line goes on with, if it is not known. */
+/* Sets the token with which the line continues, if it is not known. */
 static void choose_next(const moe_speculation *s, moe_ahead_line *line, uint32_t at, int32_t token)
 {
     if (line->n == 0) {
@@ -167,8 +168,8 @@ static bool can_go_on(const moe_speculation *s, const moe_session_draft *d)
            (line->n == 0 || !moe_draft_is_end(s, line->next));
 }
 
-/* Makes the log of recurrent layers writable, with room for the line's rows. A session that has no
- * log yet has no rows either, and one with lookahead is never parked. */
+/* Makes the log of recurrent layers writable, with room for the line's rows. If the session has
+ * no log yet, the line has no rows either. A session with lookahead is never parked. */
 static int reserve_log(moe_speculation *s, moe_session_draft *d, moe_error *err)
 {
     moe_ahead_line *line = d->ahead;
@@ -209,7 +210,7 @@ uint32_t moe_ahead_collect(moe_speculation *s, moe_session_draft *const *drafts,
         token->token = line->next;
         token->confidence = line->next_confidence;
         token->is_known = line->n == 0;
-        /* The next token's penalties must see it. */
+        /* The sampler's penalties for the next token must see this token. */
         d->line.tokens[line->first + line->n] = token->token;
         s->ahead->rows[n_rows] = (moe_ahead_row){d, line->n};
         s->pass_tokens[n_rows] = token->token;

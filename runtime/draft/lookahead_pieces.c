@@ -20,12 +20,13 @@
 #include "runtime/pass/program_run.h"
 
 #define WEIGHT 0.2 /* of the newest piece in the average of their times */
-/* The average time of a piece may come from an outlier. While it is longer than every wait, no
- * piece runs that could correct it. So each refusal shortens it by this factor. */
+/* The average time of a piece may be too long because of an outlier. If it exceeds every wait, no
+ * piece runs any more that could correct it. So each time that no piece is run, the average is
+ * multiplied by this factor. */
 #define FORGET 0.995
 #define CLIP   3.0
-/* Nothing is drafted if an expert arrives within the time of this many layers: waits are then too
- * short, and the processors that draft slow down the reads. */
+/* If an expert arrives within the time of this many layers, nothing is drafted: waits are then
+ * too short, and the threads that draft would slow down the reads. */
 #define LAYERS_PER_READ 1.0
 
 int moe_ahead_pieces_attach(moe_speculation *s, const moe_pass_hook *hook, moe_error *err)
@@ -123,7 +124,7 @@ static int run_layer(moe_speculation *s, moe_error *err)
     return status;
 }
 
-/* Computes the logits of the rows, and hands each line its next token. */
+/* Computes the logits of the pass's rows, and gives each line its next token. */
 static int finish(moe_speculation *s, moe_error *err)
 {
     moe_ahead_pieces *p = &s->ahead->pieces;
@@ -137,7 +138,8 @@ static int finish(moe_speculation *s, moe_error *err)
     return status;
 }
 
-/* Drops a failed draft. If the failure concerns the text, the text's pass will fail, too. */
+/* Drops a draft pass that failed. If the cause also concerns the text, the text's own pass will
+ * report it. */
 static void drop(moe_speculation *s)
 {
     moe_lookahead *a = s->ahead;

@@ -9,8 +9,9 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
-/* If prefetch is on, experts at least this likely are read ahead, and at most this many at once. On
- * a saturated disk that loses, so prefetch's auto does not do it (bench/results/refuted.md). */
+/* With prefetch on, experts that are at least this likely are read ahead, at most this many at a
+ * time. This loses on a disk that is busy anyway, so prefetch=auto does not do it
+ * (bench/results/refuted.md). */
 #define LEAST_READ_CHANCE 0.75f
 #define MOST_READS        8u
 
@@ -122,8 +123,8 @@ static int add_use(moe_lookahead *a, moe_policy_forecast use, moe_error *err)
     return MOE_OK;
 }
 
-/* Forecasts a token's experts in the first layers, each with the chance that the pass uses it for
- * this or another session. */
+/* Forecasts the experts of a token in the first layers. The chance is that this or another
+ * session uses the expert in that pass. */
 static int forecast_token(moe_speculation *s, const moe_ahead_token *token, uint32_t index,
                           double right, uint32_t n_layer, moe_error *err)
 {
@@ -149,8 +150,8 @@ static int forecast_token(moe_speculation *s, const moe_ahead_token *token, uint
     return status;
 }
 
-/* Forecasts the experts that a line names. The token that runs in pieces has names for its first
- * layers only. */
+/* Forecasts all experts that a line has recorded. The token that is drafted in pieces has experts
+ * for its first layers only. */
 static int forecast_line(moe_speculation *s, const moe_ahead_line *line, moe_error *err)
 {
     moe_lookahead *a = s->ahead;
@@ -236,7 +237,7 @@ int moe_lookahead_run(moe_speculation *s, moe_session_draft *const *drafts, size
     return status;
 }
 
-/* ---- For the hook ---- */
+/* ---- Called by the hook ---- */
 
 void moe_lookahead_name(moe_speculation *s, uint32_t layer, uint32_t row, const uint32_t *experts)
 {

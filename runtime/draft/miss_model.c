@@ -13,7 +13,8 @@ struct moe_miss_model {
     const moe_tensor_map *map;
     uint32_t n_expert, n_used, max_rows;
     uint16_t *routes; /* [max_rows][n_layer][n_used] of the last pass */
-    /* Accepted rows that are in no modelled plain pass yet, the oldest first. */
+    /* Experts of accepted rows that have not been put into a modelled plain pass yet, the oldest
+     * first. */
     uint16_t *waiting; /* [capacity][n_layer][n_used] */
     uint32_t *owners;  /* [capacity] the place in the batch whose row it is */
     bool *taken;       /* [capacity] by the pass under way */
@@ -85,7 +86,7 @@ void moe_miss_model_close(moe_miss_model **model)
     }
 }
 
-/* Entries of a row's routes. */
+/* Returns the number of entries for one row's experts in all layers. */
 static size_t row_size(const moe_miss_model *m)
 {
     return (size_t)m->map->n_layer * m->n_used;
@@ -149,7 +150,7 @@ static void note_row(moe_miss_model *m, const uint16_t *row, uint32_t layer)
     }
 }
 
-/* Models one layer of a plain pass: requests the experts of its rows. */
+/* Models one layer of a plain pass: uses the experts that its rows chose. */
 static void plain_layer(moe_miss_model *m, uint32_t layer)
 {
     moe_policy_access access = {.pass = m->n_plain_passes, .layer = layer};
@@ -182,7 +183,8 @@ void moe_miss_model_plain(moe_miss_model *m, const uint32_t *rows, uint32_t n)
     end_plain_pass(m, n);
 }
 
-/* Chooses n waiting rows: the oldest of each place in the batch, then the oldest of the others. */
+/* Chooses n waiting rows for a plain pass: first the oldest row of each sequence, then the oldest
+ * of the others. */
 static void take_waiting(moe_miss_model *m, uint32_t n)
 {
     uint32_t n_taken = 0;
@@ -229,7 +231,7 @@ static void plain_of_waiting(moe_miss_model *m, uint32_t n)
     drop_taken(m);
 }
 
-/* Makes room for n waiting rows in all. */
+/* Makes room for n waiting rows. False: memory is short. */
 static bool make_room(moe_miss_model *m, uint32_t n)
 {
     if (n <= m->capacity) {

@@ -29,38 +29,40 @@ typedef struct moe_miss_model_options {
     const float *hotness; /* [n_layer * n_expert], or NULL */
 } moe_miss_model_options;
 
-/* Counts since they were last taken, first those of the passes themselves. */
+/* Counts since they were last taken. The first members count the real passes. */
 typedef struct moe_miss_counts {
     uint64_t used, missed; /* distinct experts of its layers; those of them not in the directory */
-    /* Counts of the plain passes that would have written the accepted rows. */
+    /* Counts of the modelled plain passes that would have written the accepted rows. */
     uint64_t plain_passes, plain_rows, plain_used, plain_missed;
-    /* The experts that their rows chose, counted for each row, and how many of these were in the
-     * directory. */
+    /* How many experts the rows of the plain passes chose, counted once for each row, and how
+     * many of these were in the directory. */
     uint64_t plain_choices, plain_resident;
-    /* Of plain_missed, those that the plain pass before neither used nor evicted, and how many of
-     * the passes could be compared with one since moe_miss_model_begin(). */
+    /* Of plain_missed: the experts that the previous plain pass neither used nor evicted.
+     * plain_compared: how many passes had a previous pass to be compared with, since
+     * moe_miss_model_begin(). */
     uint64_t plain_fresh, plain_compared;
 } moe_miss_counts;
 
 int moe_miss_model_open(moe_miss_model **out, const moe_miss_model_options *options,
                         moe_error *err);
 void moe_miss_model_close(moe_miss_model **model);
-/* Later plain passes are compared with each other, and not with the earlier ones. */
+/* Starts anew: later plain passes are compared only with each other. */
 void moe_miss_model_begin(moe_miss_model *model);
-/* Notes a layer of a pass that is not a draft. */
+/* Records a layer of a pass that is not a draft. */
 void moe_miss_model_layer(moe_miss_model *model, const moe_layer_request *request);
-/* Notes the experts that its rows chose: [n_rows][n_expert_used]. */
+/* Records the experts that the rows of the pass chose: [n_rows][n_expert_used]. */
 void moe_miss_model_keep_routes(moe_miss_model *model, uint32_t layer, uint32_t n_rows,
                                 const uint32_t *chosen);
-/* Models one plain pass of these rows of the last pass. */
+/* Models one plain pass with these n rows of the last real pass. */
 void moe_miss_model_plain(moe_miss_model *model, const uint32_t *rows, uint32_t n);
-/* Notes rows of the last pass that plain decoding of n_sequences would have had, at most one of
- * each sequence. They wait together with rows of earlier passes, and whenever n_sequences rows
- * wait, these become a plain pass. owners[i]: the place in the batch whose row it is. */
+/* Records which rows of the last pass were accepted, at most one of each of the n_sequences
+ * sequences. owners[i]: the place of row i's sequence in the batch. Rows wait together with those
+ * of earlier passes; as soon as n_sequences rows wait, they become a plain pass. */
 void moe_miss_model_accept(moe_miss_model *model, const uint32_t *rows, const uint32_t *owners,
                            uint32_t n, uint32_t n_sequences);
-/* Notes that a chunk of a panel goes through a layer: both directories scan, and get the experts
- * that its rows chose ([n_rows][n_expert_used]). It is not counted. */
+/* Records that a chunk of a panel (a long prompt) goes through a layer: both directories treat it
+ * as a scan. moe_miss_model_chunk() adds the experts that its rows chose
+ * ([n_rows][n_expert_used]). Neither changes the counts. */
 void moe_miss_model_scan(moe_miss_model *model, uint32_t layer);
 void moe_miss_model_chunk(moe_miss_model *model, uint32_t layer, uint32_t n_rows,
                           const uint32_t *chosen);

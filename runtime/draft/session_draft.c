@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* A session's part of speculation: its tree, and the walk through it as verification's logits come.
+/* A session's part of speculation: its token tree, and the walk through the tree that accepts
+ * tokens while the logits of verification arrive.
  *
- * The rows of a tree are stored at positions n_evaluated, n_evaluated + 1, ... in the nodes' order;
- * their logical position is n_evaluated + depth. In a chain the two are equal. The walk writes
- * accepted tokens behind the timeline's end, where the sampler's penalties look for them; they
- * become part of the timeline when the engine has committed it. */
+ * The rows of a tree are stored at the positions n_evaluated, n_evaluated + 1, ... in the order
+ * of the nodes; a node's logical position is n_evaluated + its depth. In a chain the two are
+ * equal. The walk writes accepted tokens behind the end of the timeline, where the sampler's
+ * penalties find them; they become part of the timeline when the engine commits it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +53,7 @@ moe_kv_row moe_speculation_row(const moe_session_draft *d, uint32_t node)
     return row;
 }
 
-/* ---- The walk ---- */
+/* ---- The walk through the tree ---- */
 
 static void note_children(moe_speculation *s, const moe_session_draft *d, uint32_t node,
                           uint32_t accepted)
@@ -100,7 +101,7 @@ bool moe_speculation_visit(moe_speculation *s, moe_session_draft *d, uint32_t no
     return true;
 }
 
-/* Moves a branching tree's accepted rows to their places in the timeline. */
+/* Moves the keys and values of a branching tree's accepted rows to their places in the timeline. */
 static int move_accepted(const moe_speculation *s, const moe_session_draft *d, moe_error *err)
 {
     uint32_t n = d->tree.nodes[d->current].depth;
@@ -115,8 +116,8 @@ static int move_accepted(const moe_speculation *s, const moe_session_draft *d, m
     return moe_kv_table_move(s->runner->kv, d->kv, from, to, n + 1, err);
 }
 
-/* For layers with a state: the pass left a state that has seen the whole chain. If less of it was
- * accepted, the state before the pass is advanced over the accepted part. */
+/* For layers with a recurrent state: the pass left the state behind the whole chain. If fewer
+ * tokens were accepted, takes the state before the pass and advances it over the accepted rows. */
 static int commit_states(const moe_speculation *s, moe_session_draft *d, uint32_t n_accepted,
                          moe_error *err)
 {

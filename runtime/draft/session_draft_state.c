@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of a session's part of speculation (session_draft.c). Its mirror, a session of the draft
- * model, is closed by the code that closes the session. */
+/* Allocates and frees a session's part of speculation (session_draft.c). The session of a second
+ * draft model is closed by the code that closes the session. */
 #include <stdlib.h>
 
 #include "runtime/base/alloc.h"
@@ -9,7 +9,7 @@
 #include "runtime/draft/lookahead.h"
 #include "runtime/pass/runner.h"
 
-/* Makes drawing and accepting drafts use different random numbers. */
+/* Gives drawing drafts and accepting them different random numbers. */
 #define DRAFT_SEED 0xd4a3c0de5eedull
 
 void moe_session_draft_seed(moe_session_draft *draft, const moe_random *sampler)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Silent drafts are not verified but kept, and compared with the tokens that are then written. So
- * length control knows what a drafter's tokens are worth before a verification pays for rows. */
+/* Silent drafts: drafts that are not verified, but kept and compared with the tokens that the
+ * session then writes. They show length control how good a drafter is before a verification pays
+ * for rows. */
 #include "runtime/draft/drafters.h"
 
 bool moe_silent_is_pending(const moe_silent_draft *silent, const moe_draft_line *line)
@@ -8,7 +9,7 @@ bool moe_silent_is_pending(const moe_silent_draft *silent, const moe_draft_line 
     return silent->n_right < silent->n && line->n_tokens == silent->at + silent->n_right;
 }
 
-/* The first child of each node is the likeliest. */
+/* Follows the first child of each node, which is the likeliest one. */
 void moe_silent_note(moe_session_draft *d, moe_drafter drafter)
 {
     moe_silent_draft *silent = &d->silent[drafter];

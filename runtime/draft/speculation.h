@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Speculation. A step of the engine with it:
+/* Speculative decoding. A step of the engine with speculation has three parts:
  *
- *  draft    for every session that writes: a token tree, by n-grams of its own text, by the model
- *           itself restricted to the experts that are in memory, or by a second, small model
- *  verify   one pass over the trees' nodes (runtime/engine/step.c), each missing expert moved once
- *  commit   as the logits came, the walk of runtime/draft/accept.h has taken place; the accepted
- *           path becomes part of the timeline, the rest is dropped
+ * - draft: makes a token tree for each session that writes, from n-grams of its own text, by the
+ *   model itself restricted to the experts in memory, by a drafting layer, or by a second, small
+ *   model. - verify: one pass over all nodes of the trees (runtime/engine/step.c). Each missing
+ *   expert is moved once. While the logits arrive, runtime/draft/accept.h walks through each tree
+ *   and accepts tokens. - commit: the accepted path becomes part of the timeline; the rest is
+ *   dropped.
  *
- * Lossless: with the lossy modes off the text is that of plain decoding, greedy or sampled with the
- * same seed; with acceptance by rejection, sampled tokens have the distribution of plain sampling.
- * Costs are measured in time, or modelled in bytes (byte_cost.h), and reported to the length
- * controllers, one for each kind of drafter. */
+ * Speculation is lossless: with the lossy modes off, the text is that of plain decoding, both
+ * greedy and sampled with the same seed. With acceptance by rejection, sampled tokens have the
+ * same distribution as in plain sampling. Costs are measured as time or modelled in bytes
+ * (byte_cost.h), and reported to the length controllers, one for each kind of drafter. */
 #ifndef MOE_DRAFT_SPECULATION_H
 #define MOE_DRAFT_SPECULATION_H
 
@@ -62,17 +63,18 @@ typedef struct moe_draft_line {
     uint32_t left; /* tokens that the context has room for */
 } moe_draft_line;
 
-/* A silent draft: a chain after `at` tokens of the timeline that is not verified but compared with
- * the tokens that are then written. */
+/* A silent draft: a chain behind the first `at` tokens of the timeline. It is not verified, but
+ * compared with the tokens that are then written. */
 typedef struct moe_silent_draft {
     int32_t tokens[MOE_SILENT_DRAFT];
     float confidence[MOE_SILENT_DRAFT];
     uint32_t n, n_right, at; /* of n tokens n_right have proved right so far */
 } moe_silent_draft;
 
-/* A session's part of speculation. */
+/* What speculation keeps for each session. */
 typedef struct moe_session_draft {
-    /* Belong to the session. The engine sets `line` before moe_speculation_draft() in each step. */
+    /* These members point into the session. The engine sets `line` before moe_speculation_draft()
+     * in each step. */
     moe_draft_line line;
     moe_sampler *sampler;
     moe_kv_table *kv;
@@ -96,7 +98,8 @@ typedef struct moe_session_draft {
     uint32_t current; /* deepest accepted node */
     int32_t next;     /* what follows it, once decided */
     bool decided;
-    /* For temperatures above 0: the distribution that the child of chain node i was drawn from. */
+    /* For temperatures above 0: element i is the distribution from which the child of node i of a
+     * chain was drawn. */
     moe_distribution *drawn; /* [max depth + 1] */
     uint32_t *drawn_capacity;
     uint32_t n_drawn;
@@ -110,7 +113,7 @@ typedef struct moe_session_draft {
     moe_session *mirror;   /* of a second model, whose maker closes it */
 } moe_session_draft;
 
-/* A row of a draft pass. */
+/* One row of a draft pass. */
 typedef struct moe_draft_row {
     moe_session_draft *draft;
     uint32_t node;
@@ -127,7 +130,8 @@ typedef struct moe_draft_parts {
     const float *hotness;               /* [n_layer][n_expert] or NULL */
     uint32_t max_rows;                  /* of a pass */
     bool is_behind_link;                /* missing experts come to a device */
-    /* Drafts by a second model for the sessions whose draft is active; NULL if there is none. */
+    /* Drafts with a second model, for all sessions whose draft is active; NULL if there is no
+     * second model. */
     int (*run_model)(void *model, moe_speculation *speculation, moe_session_draft *const *drafts,
                      size_t n, moe_error *err);
     void *model;
@@ -179,7 +183,7 @@ struct moe_speculation {
     uint32_t n_recorded_passes; /* of those, passes that the device routed by itself */
     uint32_t *accepted_rows;    /* [max_rows] rows that plain decoding would have had */
     uint32_t *accepted_of;      /* [max_rows] the place of each one's session in the step */
-    /* Arrays of a draft pass, [max_rows]. */
+    /* Arrays for the rows of a draft pass, [max_rows]. */
     moe_draft_row *rows;
     int32_t *pass_tokens;
     uint32_t *pass_depths;
@@ -192,101 +196,107 @@ struct moe_speculation {
     moe_speculation_stats stats;
 };
 
-/* *out stays NULL if the options ask for no speculation. */
+/* Opens speculation. *out stays NULL if the options ask for none. */
 int moe_speculation_open(moe_speculation **out, const moe_draft_parts *parts,
                          const moe_engine_options *options, moe_error *err);
-/* Adds its hook to the runner, which is now complete. rules must outlive it. */
+/* Adds speculation's hook to the runner, which is complete by now. rules must outlive
+ * speculation. */
 int moe_speculation_attach(moe_speculation *speculation, const moe_route_rules *rules,
                            moe_error *err);
-/* Call it when no pass runs any more. */
+/* Closes speculation. No pass may be running. */
 void moe_speculation_close(moe_speculation **speculation);
-/* If speculation is NULL, leaves *stats unchanged. */
+/* Fills in *stats. Leaves it unchanged if speculation is NULL. */
 void moe_speculation_get_stats(const moe_speculation *speculation,
                                const moe_expert_store_stats *experts, moe_speculation_stats *stats);
-/* Gets what is known of all drafters: from this run for those that drafted, from earlier runs for
- * the others. False: nothing is known, for instance because speculation is NULL. */
+/* Returns what is known about how well each drafter does: from this run if it drafted in this
+ * run, else from earlier runs. False: nothing is known, or speculation is NULL. */
 bool moe_speculation_get_habits(const moe_speculation *speculation, moe_draft_habits *habits);
-/* Checks only the options: names and combinations. */
+/* Checks the options of speculation: their names and combinations. */
 int moe_speculation_check(const moe_engine_options *options, moe_error *err);
 
-/* MOE_ERR_ARGUMENT when the policy takes no forecasts and the options ask for lookahead. */
+/* Fails with MOE_ERR_ARGUMENT if the options ask for lookahead but the policy does not use
+ * forecasts. */
 int moe_speculation_check_policy(const moe_engine_options *options, const moe_policy *policy,
                                  moe_error *err);
 
-/* Whether costs are modelled in bytes. Features that depend on when reads arrive (prefetch,
- * foresight) are then off unless named in the options, so that residency, drafts and their lengths
- * are the same in every run. */
+/* Whether costs are modelled in bytes. Then everything that depends on when reads arrive
+ * (prefetch, foresight) is off unless the options name it, so that the experts in memory, the
+ * drafts and their lengths are the same in every run. */
 bool moe_speculation_by_bytes(const moe_engine_options *options);
-/* Rows of lookahead's draft that runs while passes wait; 0: no draft runs so. If the run is to be
- * repeatable, it only does when the options name it, because the draft depends on how long experts
- * take to arrive. */
+/* Returns the number of rows of a lookahead draft that runs in pieces while passes wait; 0: no
+ * such draft. In a run that must be repeatable it only runs if the options name it, because it
+ * depends on how long experts take to arrive. */
 uint32_t moe_speculation_piece_rows(const moe_engine_options *options, const moe_device *device);
-/* Rows that a session's chain may have in a pass, including the root; 0: no drafts. */
+/* Returns how many rows a session's chain may have in a pass, including the root; 0: no drafts. */
 uint32_t moe_speculation_chain_rows(const moe_engine_options *options);
-/* Rows of a session's log of recurrent layers: the chain's, and behind them lookahead's. */
+/* Returns how many rows a session's log of recurrent layers has: those of a chain, and behind
+ * them those of lookahead. */
 uint32_t moe_speculation_log_rows(const moe_engine_options *options);
-/* Whether these options may lead to a self draft; and whether to one with a table of affinities. */
+/* Whether these options may lead to a self draft, and (*has_affinity) to one that uses a table of
+ * affinities between experts. */
 bool moe_speculation_may_self(const moe_engine_options *options, bool *has_affinity);
-/* How many experts of each layer are kept from the beginning on, for draft pin hot-global; else 0.
- */
+/* Returns how many experts of each layer are kept in memory from the beginning (draft pin
+ * hot-global); 0 for other settings. */
 uint32_t moe_speculation_kept_experts(const moe_engine_options *options);
 
-/* Uses the sampler, kv, states and cancelled of `session`, which outlive it. */
+/* Creates a session's part. It uses the sampler, kv, states and cancelled of `session`, which
+ * must outlive it. */
 int moe_session_draft_create(moe_session_draft **out, const moe_speculation *speculation,
                              const moe_session_draft *session, moe_error *err);
-/* Restarts the random numbers of drafts from the state of the session's sampler. Call it whenever
- * the sampler is created, gets a new seed or is loaded. A random number that the timeline already
- * depends on must never be used again. */
+/* Derives the random numbers for drafts from the state of the session's sampler. Call it whenever
+ * the sampler is created, gets a new seed, or is loaded, because a random number that the
+ * timeline already depends on must never be used again. */
 void moe_session_draft_seed(moe_session_draft *draft, const moe_random *sampler);
 void moe_session_draft_free(moe_session_draft **draft);
 
-/* ---- One step, in this order ---- */
+/* ---- One step: the functions in the order of their calls ---- */
 
-/* How many tokens of room the timeline's array must have behind its end before the step. */
+/* Returns how many tokens the timeline's array must have room for behind its end before the
+ * step. */
 uint32_t moe_speculation_room(const moe_speculation *speculation, const moe_draft_line *line);
-/* Drafts for the sessions that write; n_busy of all n have rows in the pass. Afterwards
- * draft->active says which have a tree. */
+/* Drafts for the sessions that write. n_busy of the n sessions have rows in the coming pass.
+ * Afterwards draft->active says which sessions have a tree. */
 int moe_speculation_draft(moe_speculation *speculation, moe_session_draft *const *drafts, size_t n,
                           uint32_t n_busy, moe_error *err);
-/* The row of a node of the tree. */
+/* Returns the row for a node of the tree. */
 moe_kv_row moe_speculation_row(const moe_session_draft *draft, uint32_t node);
-/* Continues the walk with the logits of a node; nodes come in order. True if the walk has passed
- * through the node. */
+/* Continues the walk with the logits of a node; the nodes come in order. Returns whether the walk
+ * has passed through this node. */
 bool moe_speculation_visit(moe_speculation *speculation, moe_session_draft *draft, uint32_t node,
                            const float *logits);
-/* Tells the miss model which rows of the pass were accepted. Call it after the walks and before
+/* Reports the accepted rows of the pass to the miss model. Call it after the walks and before
  * they are committed. */
 void moe_speculation_note_accepted(moe_speculation *speculation, moe_session_draft *const *drafts,
                                    size_t n, const uint32_t *first_row, const uint32_t *n_rows_of);
-/* Call these around a chunk of a panel. The miss model gets its experts, but the chunk says nothing
- * about decoding. */
+/* Call these before and after a chunk of a panel (a long prompt). The miss model records its
+ * experts, but a chunk tells nothing about decoding. */
 void moe_speculation_begin_chunk(moe_speculation *speculation, uint32_t layer);
 void moe_speculation_end_chunk(moe_speculation *speculation, uint32_t n_rows);
-/* Lets a drafting layer keep the hidden states of a session's rows (of a tree: of its accepted
- * path). Call it after a pass and before its walks are committed. draft->line.n_evaluated: where
- * the rows begin. Does nothing without such a layer. */
+/* Gives the hidden states of a session's rows (of a tree: of its accepted path) to the drafting
+ * layer, if there is one. Call it after a pass and before its walks are committed. The rows begin
+ * at draft->line.n_evaluated. */
 int moe_speculation_keep_states(moe_speculation *speculation, moe_session_draft *draft,
                                 uint32_t first_row, uint32_t n_rows, moe_error *err);
-/* Notes the iteration's cost: of the pass's n_rows rows n_tree_rows belonged to trees. */
+/* Records the iteration's cost. Of the n_rows rows of the pass, n_tree_rows belonged to trees. */
 void moe_speculation_end(moe_speculation *speculation, uint32_t n_rows, uint32_t n_emitted,
                          uint32_t n_tree_rows, uint64_t verify_ns, uint64_t wait_ns);
-/* Moves keys and values of the accepted path to their places in the timeline. *n_accepted tokens of
- * the draft are accepted; they are in the timeline's array behind its end, and draft->next follows
- * them. The engine appends them to the timeline. */
+/* Moves keys and values of the accepted path to their places in the timeline. Sets *n_accepted to
+ * the number of accepted tokens, which are in the timeline's array behind its end; draft->next
+ * follows them. The engine then appends them to the timeline. */
 int moe_speculation_commit(moe_speculation *speculation, moe_session_draft *draft,
                            uint32_t *n_accepted, moe_error *err);
 
-/* The forecasts that lookahead passed to the caches before this pass; *n = 0: none. Valid until the
- * next step. */
+/* Returns the forecasts that lookahead gave to the expert caches before this pass; *n = 0: none.
+ * Valid until the next step. */
 const moe_policy_forecast *moe_speculation_forecasts(const moe_speculation *speculation,
                                                      uint64_t pass, size_t *n);
 
-/* ---- For passes that the device routes by itself ---- */
+/* ---- For passes whose routing a device computes by itself ---- */
 
-/* The experts of the layer that a draft may use now, [n_expert]. */
+/* Sets which experts of the layer a draft may use now, [n_expert]. */
 void moe_draft_residents(const moe_speculation *speculation, uint32_t layer, bool *resident);
-/* For a row of a draft: foresight notes the experts that its router chose, [n_used], and begins to
- * read them. Does nothing without foresight. */
+/* Records, for foresight, the experts [n_used] that the router chose for a row of a draft, and
+ * begins to read them. Does nothing without foresight. */
 void moe_draft_foresee(moe_speculation *speculation, const moe_pass *pass, uint32_t layer,
                        uint32_t row, const uint32_t *experts);
 /* For a pass that is not a draft, whose buffers hold the routers' choices: scores foresight, and

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Speculation's options and its opening. */
+/* Checks the options of speculation, and opens it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static bool is_table(moe_stand_in affinity)
     return affinity >= MOE_STAND_IN_OUTPUT && affinity <= MOE_STAND_IN_ROUTER;
 }
 
-/* Refuses an option that only has an effect with speculation. */
+/* Rejects options that only have an effect with speculation, if speculation is off. */
 static int check_unused(const moe_engine_options *o, moe_error *err)
 {
     const moe_lab_options *lab = o->lab;
@@ -54,7 +54,7 @@ static int check_unused(const moe_engine_options *o, moe_error *err)
                                    name, o->lookahead > 0 ? " with options.lookahead" : "");
 }
 
-/* Cascade's constants and rules. */
+/* Checks the constants and rules of the controller cascade. */
 static int check_cascade(const moe_lab_options *lab, moe_error *err)
 {
     const struct {
@@ -160,7 +160,8 @@ uint32_t moe_speculation_kept_experts(const moe_engine_options *o)
     return global ? o->lab->draft_experts : 0;
 }
 
-/* A table of random orders: the baseline for affinities. */
+/* Returns a table in which each expert's substitutes are in random order: the baseline that
+ * affinities are compared with. */
 static uint16_t *shuffled_table(const moe_model_config *c)
 {
     moe_random random;
@@ -249,7 +250,7 @@ static void choose_drafters(moe_speculation *s, const moe_engine_options *o)
     }
     bool is_auto = o->speculate == MOE_SPECULATE_AUTO;
     s->use[MOE_DRAFTER_NGRAM] = is_auto || o->speculate == MOE_SPECULATE_NGRAM;
-    /* If every expert is in memory, the self draft costs as much as the model. */
+    /* If every expert is in memory, a self draft costs as much as the model itself. */
     bool misses = s->runner->plan->expert_slots < s->runner->plan->experts;
     s->is_auto = is_auto;
     s->use[MOE_DRAFTER_SELF] = (is_auto && misses) || o->speculate == MOE_SPECULATE_SELF;
@@ -294,9 +295,9 @@ static void price_passes(moe_speculation *s, const moe_engine_options *o)
     }
 }
 
-/* The cost of a drafter's pass as a share of a plain pass's computing. For a drafting layer it
- * follows from its bytes; the model itself, or a second model, counts as a whole pass until one was
- * measured. */
+/* Returns the assumed cost of a drafter's pass, as a share of a plain pass's computing. For a
+ * drafting layer it follows from its bytes. For the model itself, or a second model, it is 1
+ * until a pass was measured. */
 static double draft_pass_cost(const moe_speculation *s, moe_drafter drafter)
 {
     const moe_byte_cost *cost = &s->byte_cost;
@@ -336,7 +337,7 @@ static int open_control(moe_speculation *s, const moe_engine_options *o, moe_err
     return MOE_OK;
 }
 
-/* hot-global: the draft's experts are known from the beginning. */
+/* With hot-global, the experts for drafts are fixed from the beginning. */
 static void pin_hottest(moe_speculation *s)
 {
     const moe_model_config *c = s->runner->config;
@@ -348,7 +349,8 @@ static void pin_hottest(moe_speculation *s)
     }
 }
 
-/* If costs are modelled, misses are modelled by LRU, because a calibration must not change them. */
+/* If costs are modelled, misses are modelled with the policy LRU, so that they do not depend on a
+ * calibration. */
 static int open_costs(moe_speculation *s, moe_error *err)
 {
     const moe_memory_plan *plan = s->runner->plan;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* One step's speculation as a whole: which session drafts how much, with which drafter, and what it
- * cost. */
+/* Speculation's decisions in one step: which session drafts how much, with which drafter, and
+ * what that cost. */
 #include "runtime/draft/speculation.h"
 
 #include "runtime/base/clock.h"
@@ -18,7 +18,8 @@
  * paid for fewer (bench/results/speculation.md). */
 #define SELF_LEAST_SESSIONS 4u
 
-/* Rows that drafts may take, divided evenly among the sessions that write. */
+/* Returns how many rows drafts may take in the pass. They are divided evenly among the sessions
+ * that write. */
 static uint32_t rows_for_drafts(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                                 uint32_t n_busy)
 {
@@ -45,7 +46,7 @@ uint32_t moe_speculation_room(const moe_speculation *s, const moe_draft_line *li
     return drafts && !line->ends ? min_u32(most, line->left) + 1 : 0;
 }
 
-/* Every session that writes starts with the root alone. */
+/* Resets the tree of each session that writes to its root. */
 static void reset_trees(const moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                         uint32_t rows)
 {
@@ -79,7 +80,7 @@ static uint32_t n_drafted(moe_session_draft *const *drafts, size_t n)
     return sum;
 }
 
-/* Asks the controller of a kind of drafter for a length; 0: it shall not draft now. */
+/* Asks the length controller of this kind of drafter how many tokens to draft; 0: none now. */
 static uint32_t begin_drafter(moe_speculation *s, moe_drafter kind)
 {
     bool left_out = kind == MOE_DRAFTER_SELF && s->is_auto && s->n_writing < SELF_LEAST_SESSIONS;
@@ -98,7 +99,7 @@ static void limit_depth(moe_session_draft *const *drafts, size_t n, uint32_t len
     }
 }
 
-/* Whether a drafter's costs need a plain pass to be compared with. */
+/* Whether a drafter needs a plain pass, to compare its costs with. */
 static bool wants_plain(const moe_speculation *s)
 {
     bool wants = false;
@@ -108,8 +109,8 @@ static bool wants_plain(const moe_speculation *s)
     return wants;
 }
 
-/* The length of a silent draft. Drawn drafts are never silent, because their acceptance is drawn,
- * too. */
+/* Returns the length of a silent draft. Drafts whose tokens are drawn are never silent, because
+ * their acceptance is drawn, too, and comparing tokens does not show it. */
 static uint32_t listen_length(const moe_speculation *s, moe_drafter kind,
                               moe_session_draft *const *drafts, size_t n)
 {
@@ -147,8 +148,8 @@ static void take_drafter(moe_speculation *s, moe_drafter kind, moe_session_draft
     limit_depth(drafts, n, length);
 }
 
-/* Drafts from the text first. That costs no pass, and the other drafters' promises are compared
- * with the result. */
+/* Drafts from the sessions' texts. This comes first because it costs no pass; the other drafters
+ * must then promise more. */
 static int draft_from_text(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                            moe_error *err)
 {
@@ -170,8 +171,8 @@ static void drop_drafts(moe_session_draft *const *drafts, size_t n)
     }
 }
 
-/* Drafts with the drafter that takes passes and promises most, if it promises more than the drafts
- * from the text. If nothing is drafted, a drafter may draft silently. */
+/* Of the drafters that need passes, uses the one that promises most, if it promises more than the
+ * drafts from the text. If nothing is drafted, a drafter may draft silently. */
 static int draft_by_passes(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                            moe_error *err)
 {
@@ -252,7 +253,8 @@ int moe_speculation_draft(moe_speculation *s, moe_session_draft *const *drafts, 
     return status;
 }
 
-/* Finds the row of the accepted path of a session's tree at a depth; false: there is none. */
+/* Finds the row of the accepted path at this depth in a session's tree. False: the path is
+ * shorter. */
 static bool row_at_depth(const moe_session_draft *d, uint32_t depth, uint32_t first_row,
                          uint32_t *row)
 {
@@ -267,8 +269,8 @@ static bool row_at_depth(const moe_session_draft *d, uint32_t depth, uint32_t fi
     return true;
 }
 
-/* Collects the accepted rows at one depth, of the sequences that have trees. Returns their number.
- */
+/* Collects the accepted rows at one depth of all sequences that have trees. Returns their
+ * number. */
 static uint32_t rows_at_depth(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                               uint32_t depth, const uint32_t *first_row, const uint32_t *n_rows_of)
 {
@@ -282,8 +284,8 @@ static uint32_t rows_at_depth(moe_speculation *s, moe_session_draft *const *draf
     return n_rows;
 }
 
-/* Tells the miss model what a pass with prompts leaves in memory. Such a pass says nothing about
- * decoding. */
+/* Reports to the miss model which experts a pass with prompts has used. Such a pass tells nothing
+ * about decoding. */
 static void note_prompts(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                          const uint32_t *first_row, const uint32_t *n_rows_of)
 {
@@ -334,7 +336,7 @@ void moe_speculation_end_chunk(moe_speculation *s, uint32_t n_rows)
     }
 }
 
-/* Averages the cost of a missing expert over passes that waited. */
+/* Updates the average cost of a missing expert, if the pass waited for experts. */
 static void note_miss_cost(moe_speculation *s, double fetch_cost)
 {
     moe_expert_store_stats now;
@@ -347,8 +349,8 @@ static void note_miss_cost(moe_speculation *s, double fetch_cost)
     }
 }
 
-/* The cost of a modelled miss of plain decoding: the time that plain passes waited, divided by
- * their modelled misses. So prefetching has the effect that it has without speculation. */
+/* Returns the cost of a modelled miss of plain decoding: the time that plain passes waited,
+ * divided by their modelled misses. This includes the effect of prefetching without speculation. */
 static double plain_miss_cost(moe_speculation *s, const moe_miss_counts *counts, double fetch,
                               bool is_plain)
 {
@@ -362,7 +364,8 @@ static double plain_miss_cost(moe_speculation *s, const moe_miss_counts *counts,
     return s->plain_missed > 0 ? s->plain_wait / s->plain_missed : 0.0;
 }
 
-/* Only the self draft depends on the experts in memory. */
+/* Returns the share of chosen experts that were in memory. Only the self draft depends on it;
+ * unknown for other drafters. */
 static double resident_share(const moe_miss_counts *counts, int drafter)
 {
     bool known = drafter == MOE_DRAFTER_SELF && counts->plain_choices > 0;
@@ -375,8 +378,8 @@ static double fresh_share(const moe_miss_counts *counts)
     return known ? (double)counts->plain_fresh / (double)counts->plain_missed : -1;
 }
 
-/* Returns how long plain decoding of the tokens would have waited for experts. Rows that are in no
- * modelled plain pass yet cost as much as those that are. */
+/* Returns how long plain decoding of the tokens would have waited for experts. Tokens whose rows
+ * are in no modelled plain pass yet are assumed to cost as much as the others. */
 static double note_modelled(moe_speculation *s, const moe_miss_counts *counts, uint32_t n_emitted,
                             double miss_cost, double cost)
 {
@@ -427,7 +430,8 @@ void moe_speculation_end(moe_speculation *s, uint32_t n_rows, uint32_t n_emitted
     }
     s->stats.draft_passes += s->n_draft_passes;
     s->stats.draft_passes_recorded += s->n_recorded_passes;
-    /* The step's drafter comes first, so that the account books its share of the cost. */
+    /* The drafter that was used in this step comes first, because only its cost is booked on the
+     * account. */
     bool is_booked = false;
     for (int i = -1; i < MOE_DRAFTERS; i++) {
         int d = i < 0 ? (int)s->drafter : i;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Positions of the timeline are chained by the two tokens that end there, the latest first:
+/* An index of the timeline for finding earlier occurrences of its last tokens. Each position is
+ * linked to the latest earlier position at which the same two tokens end:
  *
- *    head[hash(t[p-1], t[p])] -> p -> earlier position with the same pair -> ...
+ * head[hash(t[p-1], t[p])] -> p -> earlier position with the same pair -> ...
  *
- * A proposal follows the chain of the timeline's last pair and measures how much further back each
- * occurrence agrees. The occurrences that agree longest vote on what comes next. Appending a token
- * adds a link; removing one takes the link off. */
+ * A proposal follows the links from the timeline's last pair, and measures at each occurrence how
+ * many tokens before it agree with the timeline's end. The occurrences that agree for longest
+ * vote on the next token. Appending a token adds a link; removing one takes the link off. */
 #include "runtime/draft/suffix_draft.h"
 
 #include <stdlib.h>
@@ -46,7 +47,8 @@ void moe_suffix_index_free(moe_suffix_index **index)
     }
 }
 
-/* Chains of different pairs may share a head: followers compare tokens. */
+/* Returns the head of a pair's list. Different pairs may share a head, so code that follows the
+ * list must compare the tokens. */
 static uint32_t *head_of_pair(const moe_suffix_index *index, int32_t first, int32_t second)
 {
     uint64_t pair = (uint64_t)(uint32_t)first << 32 | (uint32_t)second;
@@ -131,7 +133,7 @@ int moe_suffix_index_update(moe_suffix_index *index, const int32_t *tokens, uint
 
 /* ---- Proposing ---- */
 
-/* An earlier occurrence of the context: the position of its last token. */
+/* An earlier occurrence of the timeline's last tokens: the position of its last token. */
 typedef struct occurrence {
     uint32_t position;
     uint32_t match; /* tokens that agree, counted back from there */
@@ -143,7 +145,7 @@ typedef struct context {
     uint32_t n_path;
 } context;
 
-/* The context's i-th token from its end. */
+/* Returns the context's i-th token, counted from its end. */
 static int32_t from_end(const context *c, uint32_t i)
 {
     return i < c->n_path ? c->path[c->n_path - 1 - i]
@@ -161,7 +163,7 @@ static uint32_t match_length(const context *c, uint32_t position, uint32_t most)
     return length;
 }
 
-/* The occurrences with the longest match, the latest first; returns how many. */
+/* Finds the occurrences with the longest match, the latest first. Returns how many there are. */
 static uint32_t find_longest(const context *c, const moe_suffix_options *o, occurrence *found)
 {
     uint32_t least = o->min_match > DEFAULT_MIN_MATCH ? o->min_match : DEFAULT_MIN_MATCH;
@@ -187,8 +189,9 @@ static uint32_t find_longest(const context *c, const moe_suffix_options *o, occu
     return n;
 }
 
-/* The token that follows an occurrence at this depth. Beyond the timeline's end it reads the draft
- * itself, so that a text which repeats every few tokens goes on repeating. */
+/* Returns the token that follows an occurrence at this depth. Behind the end of the timeline it
+ * continues in the draft itself, so that a text which repeats every few tokens continues to
+ * repeat. */
 static int32_t following(const context *c, const occurrence *o, uint32_t depth)
 {
     uint32_t at = o->position + depth;
@@ -205,7 +208,8 @@ static uint32_t count_token(const context *c, const occurrence *found, uint32_t 
     return count;
 }
 
-/* The token that most occurrences continue with; if several are equal, that of the latest. */
+/* Returns the token with which most occurrences continue. Of several that are equally frequent,
+ * returns that of the latest occurrence. */
 static int32_t most_frequent(const context *c, const occurrence *found, uint32_t n, uint32_t depth)
 {
     int32_t token = following(c, &found[0], depth);
@@ -221,17 +225,18 @@ static int32_t most_frequent(const context *c, const occurrence *found, uint32_t
     return token;
 }
 
-/* How sure the proposal is, from the voters' agreement and the length of the match. The constants
- * fit how often drafts from a model's own text came true (bench/results/drafters.md). */
+/* Estimates the probability that the proposed token is right, from the share of voters that agree
+ * and the length of the match. The constants fit how often drafts from a model's own text were
+ * right (bench/results/drafters.md). */
 static float confidence(uint32_t votes, uint32_t n_voters, uint32_t match)
 {
     float length = 1.0f - 1.0f / (float)(match * match);
     return length * (float)votes / ((float)n_voters + 0.25f);
 }
 
-/* Adds a path after node: the continuation of `leader` (NULL: of most occurrences), judged by all
- * occurrences that agree with it so far. found is changed. Returns how many nodes were added, at
- * most max_nodes. */
+/* Adds a path below `node`: the continuation of the occurrence `leader` (NULL: of most
+ * occurrences). The confidence in each token comes from all occurrences that agree with the path
+ * so far. Changes `found`. Returns the number of nodes added, at most max_nodes. */
 static uint32_t add_path(context *c, const moe_suffix_options *o, occurrence *found, uint32_t n,
                          const occurrence *leader, uint32_t node, uint32_t max_nodes,
                          moe_token_tree *tree)
@@ -270,7 +275,8 @@ uint32_t moe_suffix_propose(const moe_suffix_index *index, const moe_suffix_opti
         memcpy(group, found, n * sizeof *found);
         added = add_path(&c, options, group, n, NULL, node, options->max_nodes, tree);
     }
-    /* If nodes are left, adds every occurrence's own continuation, the latest first. */
+    /* If there is room for more nodes, also adds the continuation of each single occurrence, the
+     * latest first. */
     for (uint32_t i = 0; i < n && options->max_nodes > options->max_depth; i++) {
         memcpy(group, found, n * sizeof *found);
         added += add_path(&c, options, group, n, &found[i], node, options->max_nodes - added, tree);

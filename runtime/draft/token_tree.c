@@ -27,7 +27,7 @@ void moe_token_tree_free(moe_token_tree *tree)
     *tree = (moe_token_tree){0};
 }
 
-/* Checks that the children of a node are in order, and adds their number to *n_linked. */
+/* Checks that the children of a node are in order. Adds their number to *n_linked. */
 static bool children_are_sane(const moe_token_tree *tree, uint32_t node, uint32_t *n_linked)
 {
     uint32_t last = MOE_NODE_NONE;
@@ -154,8 +154,8 @@ void moe_token_tree_keep(moe_token_tree *tree, const bool *keep, uint32_t *moved
     MOE_ASSERT(moe_token_tree_is_sane(tree));
 }
 
-/* How many nodes rank before node i: those with a greater path, or with the same and a lower index.
- */
+/* Returns how many nodes rank before node i: those whose path is more probable, and of equal ones
+ * those with a lower index. */
 static uint32_t rank_of(const moe_token_tree *tree, uint32_t i)
 {
     uint32_t rank = 0;

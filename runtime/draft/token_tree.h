@@ -32,24 +32,25 @@ typedef struct moe_token_tree {
     moe_tree_node *nodes; /* [capacity] */
 } moe_token_tree;
 
-/* max_nodes in 1..MOE_TREE_MAX_NODES, including the root. */
+/* Initialises a tree for at most max_nodes nodes (1 to MOE_TREE_MAX_NODES), including the root. */
 int moe_token_tree_init(moe_token_tree *tree, uint32_t max_nodes, moe_error *err);
 void moe_token_tree_free(moe_token_tree *tree);
-/* Leaves only the root. */
+/* Removes all nodes except the root, and gives the root this token. */
 void moe_token_tree_reset(moe_token_tree *tree, int32_t root);
-/* Adds a child, or returns the child that already has this token; MOE_NODE_NONE when the tree is
- * full. */
+/* Adds a child, or returns the child that has this token already. Returns MOE_NODE_NONE if the
+ * tree is full. */
 uint32_t moe_token_tree_add(moe_token_tree *tree, uint32_t parent, int32_t token, float q,
                             uint32_t drafter);
 uint32_t moe_token_tree_child(const moe_token_tree *tree, uint32_t node, int32_t token);
-/* Keeps the nodes for which keep[] is true (it must be for the root and for each kept node's
- * parent) and renumbers them. moved (may be NULL): [n before] the new index of each, or
- * MOE_NODE_NONE. */
+/* Keeps the nodes with keep[i] true and renumbers them. keep[] must be true for the root, and for
+ * the parent of each node that is kept. moved (may be NULL): [old number of nodes] the new index
+ * of each node, or MOE_NODE_NONE. */
 void moe_token_tree_keep(moe_token_tree *tree, const bool *keep, uint32_t *moved);
-/* Keeps the n nodes (including the root) with the greatest path, ties to the lower index. A parent
- * never ranks below its child, so the result is a tree. */
+/* Keeps the n nodes (including the root) whose paths are most probable; of equal ones, those with
+ * a lower index. A child never ranks before its parent, so the result is a tree. */
 void moe_token_tree_prune(moe_token_tree *tree, uint32_t n, uint32_t *moved);
-/* The tokens from the root's child down to node, in order; returns how many (its depth). */
+/* Writes the tokens from the root's child down to `node` in order. Returns how many there are,
+ * which is the node's depth. */
 uint32_t moe_token_tree_path(const moe_token_tree *tree, uint32_t node, int32_t *tokens);
 
 /* Checks what must hold between two calls: parents come before children, links and depths agree,
