@@ -10,7 +10,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* Bytes of dequantised weights, of all experts, in memory at once. */
+/* The most bytes of dequantised weights, of all experts together, that are in memory at once. */
 #define CHUNK_BYTES (16u << 20)
 #define LANES       8u
 
@@ -70,7 +70,8 @@ int moe_affinity_by_coactivation(const float *coactivation, uint32_t n, uint16_t
     return status;
 }
 
-/* Sums in lanes, so that the compiler may use vectors and the order stays the same. */
+/* Sums in several lanes, so that the compiler may use vector instructions without changing the
+ * order of additions. */
 static double distance_of(const float *a, const float *b, uint32_t n)
 {
     float sums[LANES] = {0};
@@ -110,8 +111,8 @@ void moe_affinity_of_outputs(const float *outputs, uint32_t n_expert, uint32_t n
 
 /* ---- Weights ---- */
 
-/* A reading of a layer's experts, chunk by chunk: a chunk is some rows of one part, of all experts.
- */
+/* The state of reading a layer's experts in chunks. A chunk holds some rows of one part (gate, up
+ * or down) of all experts. */
 typedef struct weight_scan {
     const moe_weight_reader *reader;
     const moe_expert_ref *experts;
@@ -131,7 +132,7 @@ static uint64_t chunk_rows(const weight_scan *scan, const moe_tensor_ref *ref)
     return rows < ref->n_out ? rows : ref->n_out;
 }
 
-/* Begins rows first .. first + n of the part, of all experts. */
+/* Begins a chunk: the rows first .. first + n - 1 of this part, of all experts. */
 static int begin_chunk(weight_scan *scan, int part, uint64_t first, uint64_t n, moe_error *err)
 {
     for (uint32_t e = 0; e < scan->n_expert; e++) {
@@ -186,7 +187,8 @@ static int scan_part(weight_scan *scan, int part, uint64_t *checksums, moe_error
     return status;
 }
 
-/* |a - b|^2 = a.a + b.b - 2 a.b */
+/* Uses |a - b|^2 = a.a + b.b - 2 a.b to compute distances from inner products, and ranks the
+ * experts by them. */
 static int rank_products(const weight_scan *scan, uint16_t *order, moe_error *err)
 {
     size_t n = scan->n_expert;

@@ -43,7 +43,7 @@
 
 #define MOE_PERCENTILES 99u /* 1, 2, ... 99 */
 
-/* How near two experts of a layer are. */
+/* How the nearness of two experts of a layer is defined. */
 typedef enum moe_affinity {
     MOE_AFFINITY_OUTPUT, /* mean L2 distance of their outputs on sampled tokens */
     MOE_AFFINITY_WEIGHT, /* L2 distance of their weights */
@@ -52,7 +52,7 @@ typedef enum moe_affinity {
     MOE_AFFINITY_KINDS
 } moe_affinity;
 
-/* The shape that the tables must have. */
+/* The sizes that the tables of a sidecar must match. */
 typedef struct moe_calibration_shape {
     uint64_t fingerprint;
     uint32_t n_layer;
@@ -68,7 +68,7 @@ typedef enum moe_calibration_extent {
     MOE_CALIBRATION_GRAM     /* and gram */
 } moe_calibration_extent;
 
-/* Absent tables are NULL. */
+/* The tables of a sidecar in memory. A table that the file lacks is NULL. */
 typedef struct moe_calibration {
     moe_calibration_shape shape;
     char *text_name;
@@ -92,19 +92,20 @@ typedef struct moe_calibration {
     moe_draft_habits *drafts;   /* or NULL */
 } moe_calibration;
 
-/* Creates a calibration whose tables are zeros. */
+/* Creates a calibration whose tables are filled with zeros. */
 int moe_calibration_create(moe_calibration **out, const moe_calibration_shape *shape,
                            const char *text_name, moe_calibration_extent extent, moe_error *err);
 void moe_calibration_free(moe_calibration **calibration);
 
-/* Atomic: afterwards the file is the old or the new one. */
+/* Writes the file atomically: afterwards it is the old or the new one. */
 int moe_calibration_save(const moe_calibration *calibration, const char *path, moe_error *err);
 
-/* False for a sidecar that only holds hotness. */
+/* Whether the calibration has all tables. A sidecar that only conversations made has hotness
+ * alone. */
 bool moe_calibration_has_tables(const moe_calibration *calibration);
-/* MOE_ERR_ARGUMENT if the calibration only holds hotness, because conversations made it; `what`
- * needs more. */
-/* MOE_ERR_ARGUMENT: `what` needs a calibration, and there is none for the model. */
+/* Fails with MOE_ERR_ARGUMENT if the calibration only has hotness, because `what` needs the other
+ * tables, too. */
+/* Fails with MOE_ERR_ARGUMENT: `what` needs a calibration, but the model has none. */
 int moe_calibration_fail_missing(const char *what, const moe_engine_options *options,
                                  moe_error *err);
 int moe_calibration_need_tables(const moe_calibration *calibration, const char *model_path,
@@ -113,32 +114,35 @@ int moe_calibration_need_tables(const moe_calibration *calibration, const char *
 /* Adds the choices of n_tokens tokens; counts: [n_layer][n_expert], none above n_tokens. */
 void moe_calibration_learn(moe_calibration *calibration, const uint64_t *counts, uint64_t n_tokens);
 
-/* Copies what was learnt of drafts. */
+/* Stores what length control has learnt about drafts. */
 int moe_calibration_learn_drafts(moe_calibration *calibration, const moe_draft_habits *drafts,
                                  moe_error *err);
 
-/* Makes room for tensor_checksums. */
+/* Allocates tensor_checksums for n_tensors tensors. */
 int moe_calibration_make_tensors(moe_calibration *calibration, uint32_t n_tensors, moe_error *err);
 
-/* The file is hostile: everything in it is checked. MOE_ERR_MISMATCH: it is of another model, of
- * other weights, or of an earlier version that did not say which weights; if the expected
- * fingerprint is 0, other weights are accepted, too. Gram matrices stay in the file unless
- * requested. Only the time-out and is_cancelled of `reading` are used; NULL: 30 s, no cancelling.
- */
+/* Loads a sidecar. The file may be hostile, so everything in it is checked. Fails with
+ * MOE_ERR_MISMATCH if it belongs to another model, to other weights, or to an earlier version
+ * that did not record the weights. If the expected fingerprint is 0, other weights are accepted.
+ * Gram matrices are only loaded on request. Of `reading`, only the time-out and is_cancelled are
+ * used; NULL: 30 seconds, and no cancelling. */
 int moe_calibration_load(moe_calibration **out, const char *path,
                          const moe_calibration_shape *expected, bool with_gram,
                          const moe_model_reader_options *reading, moe_error *err);
 
-/* The path of a model's sidecar: MODEL.gguf -> MODEL.moe-cal.gguf. Release with free(); NULL when
- * memory is short. */
+/* Returns the path of a model's sidecar: MODEL.gguf -> MODEL.moe-cal.gguf. Release it with
+ * free(). NULL: memory is short. */
 char *moe_calibration_default_path(const char *model_path);
 
-/* Each expert's share of its layer's choices, [n_layer][n_expert]. Release with free(). */
+/* Returns each expert's share of its layer's choices, [n_layer][n_expert]. Release it with
+ * free(). */
 float *moe_calibration_hotness(const moe_calibration *calibration);
 
-/* Writes the ids of a layer's experts, the most chosen first, equally chosen ones by id. */
+/* Lists a layer's experts, the most often chosen first; of equally often chosen ones, the lower
+ * id first. */
 void moe_calibration_hottest(const moe_calibration *calibration, uint32_t layer, uint32_t *experts);
-/* Keys of the n_kept hottest experts of every layer that has any. Release *keys with free(). */
+/* Lists the keys of the n_kept hottest experts of every layer that has experts. Release *keys
+ * with free(). */
 int moe_calibration_hottest_of_layers(const moe_calibration *calibration,
                                       const moe_model_config *config, uint32_t n_kept,
                                       uint32_t **keys, uint32_t *n, moe_error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The phases of a calibration after the text: compares the experts of each layer by their outputs
- * and by their weights, and writes the sidecar. */
+/* The phases of a calibration that follow the text: compare each layer's experts by their outputs
+ * and by their weights, and write the sidecar. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,8 +36,8 @@ static int run_expert(moe_calibration_run *run, uint32_t layer, uint32_t expert,
     return device->ops->download(device, out, outs, (size_t)n * width * sizeof(float), err);
 }
 
-/* Runs every expert of the layer, as the store delivers them; outputs:
- * [n_expert][n_samples][n_expert_in]. */
+/* Runs every expert of the layer on the samples, in the order in which the store delivers the
+ * experts. outputs: [n_expert][n_samples][n_expert_in]. */
 static int run_all_experts(moe_calibration_run *run, uint32_t layer, float *outputs, moe_error *err)
 {
     moe_runner *runner = run->parts.runner;
@@ -121,8 +121,8 @@ int moe_calibration_compare_outputs(moe_calibration_run *run, moe_error *err)
 
 /* ---- Weights ---- */
 
-/* Fills the rows of a layer without experts, which has nothing to compare, in the order of numbers.
- */
+/* Ranks the experts of a layer that has none by their numbers, so that the table holds valid
+ * values. */
 static int rank_nothing(const moe_calibration_state *s, uint16_t *order, moe_error *err)
 {
     size_t pairs = (size_t)s->shape.n_expert * s->shape.n_expert;
@@ -152,7 +152,7 @@ int moe_calibration_compare_weights(moe_calibration_run *run, moe_error *err)
     return MOE_OK;
 }
 
-/* Adds the checksums that can later show damage to the model. */
+/* Adds checksums of all weights, by which later damage to the model can be found. */
 static int add_integrity(moe_calibration_run *run, moe_calibration *tables, moe_error *err)
 {
     const moe_sidecar_model *model = &run->parts.model;

@@ -39,7 +39,8 @@ static int check_number(const sidecar *s, const char *key, uint64_t expected)
     return MOE_OK;
 }
 
-/* Reads the file's fingerprint to *fingerprint. It must be the expected one, unless that is 0. */
+/* Reads the model's fingerprint from the sidecar. It must equal the expected one, unless that is
+ * 0. */
 static int check_fingerprint(const sidecar *s, uint64_t expected, uint64_t *fingerprint)
 {
     uint64_t version = 0;
@@ -64,8 +65,8 @@ static int check_fingerprint(const sidecar *s, uint64_t expected, uint64_t *fing
     return status;
 }
 
-/* Compares the fingerprint first: if the sidecar is of another model, that is the error to report.
- */
+/* Checks the tables' sizes. Compares the fingerprint first, because a sidecar of another model
+ * should be reported as such. */
 static int check_shape(const sidecar *s, const moe_calibration_shape *expected,
                        uint64_t *fingerprint)
 {
@@ -83,7 +84,8 @@ static int check_shape(const sidecar *s, const moe_calibration_shape *expected,
     return MOE_OK;
 }
 
-/* Finds a table's tensor; its type and shape match, so its bytes fit the allocated memory. */
+/* Finds the tensor of a table. Checks its type and shape, so that its bytes fit the memory that
+ * was allocated. */
 static int check_table(const sidecar *s, const moe_calibration_table *t,
                        const moe_gguf_tensor **tensor)
 {
@@ -118,7 +120,7 @@ static int read_table(const sidecar *s, const moe_calibration_table *t)
     return moe_model_reader_read(s->reader, &range, *t->memory, s->err);
 }
 
-/* Reads n tables, and compares them with their checksum under that key. */
+/* Reads n tables, and compares their checksum with the one that the file has under this key. */
 static int read_tables(const sidecar *s, const moe_calibration_table *tables, uint32_t n,
                        const char *key, uint64_t seed)
 {
@@ -156,7 +158,7 @@ static bool percentiles_are_valid(const float *x, uint32_t n_layer)
     return valid;
 }
 
-/* Checks that every row names every expert once, itself first. */
+/* Whether each row is a permutation of all experts that begins with the row's own expert. */
 static bool affinity_is_valid(const uint16_t *ids, uint64_t n_rows, uint32_t n_expert)
 {
     for (uint64_t row = 0; row < n_rows; row++) {
@@ -175,7 +177,8 @@ static bool affinity_is_valid(const uint16_t *ids, uint64_t n_rows, uint32_t n_e
     return true;
 }
 
-/* The name of a table that holds impossible values, or NULL. Checks all tables except counts. */
+/* Returns the name of a table that holds impossible values, or NULL. Checks all tables except
+ * `counts`. */
 static const char *find_impossible(const moe_calibration *c)
 {
     const moe_calibration_shape *shape = &c->shape;
@@ -217,7 +220,7 @@ static int check_contents(const sidecar *s, const moe_calibration *c)
                                     s->path, wrong);
 }
 
-/* Finds which tables the file has and the caller wants. */
+/* Determines which tables to load: those that the file has and the caller wants. */
 static int find_extent(const sidecar *s, bool with_gram, moe_calibration_extent *extent)
 {
     uint64_t n_tables = 0;
@@ -232,14 +235,15 @@ static int find_extent(const sidecar *s, bool with_gram, moe_calibration_extent 
     return status;
 }
 
-/* The length of a list of numbers; 0: it is missing, or not such a list. */
+/* Returns the length of a one-dimensional tensor of numbers; 0: the file lacks it, or it is of
+ * another form. */
 static uint64_t list_length(const sidecar *s, const char *name)
 {
     const moe_gguf_tensor *t = moe_gguf_find_tensor(s->gguf, name);
     return t != NULL && t->type == MOE_GGUF_TYPE_I64 && t->dims[1] == 1 ? t->dims[0] : 0;
 }
 
-/* Sidecars of earlier versions have none of these tables. */
+/* Loads the checksums that find damage. Sidecars of earlier versions have none. */
 static int load_integrity(const sidecar *s, moe_calibration *c)
 {
     uint64_t n_samples = list_length(s, "model.samples");
@@ -302,8 +306,8 @@ static bool habits_are_valid(const moe_draft_habits *habits)
     return valid;
 }
 
-/* Loads what was learnt of drafts. The file lacks it if no drafts were made, or their results were
- * not saved. */
+/* Loads what was learnt about drafts. The file lacks it if nothing was drafted, or if nobody
+ * saved the results. */
 static int load_drafts(const sidecar *s, moe_calibration *c)
 {
     static const moe_draft_habits none;

@@ -18,8 +18,8 @@
 
 #define WINDOW          512u
 #define DEFAULT_SAMPLES 64u
-/* Outputs of all experts on the samples of a layer take at most this; otherwise fewer samples are
- * used. */
+/* The most memory for the outputs of all experts on a layer's samples. If they would take more,
+ * fewer samples are used. */
 #define MAX_OUTPUT_BYTES (128u << 20)
 
 static uint32_t window_of(const moe_calibration_parts *parts)
@@ -87,7 +87,7 @@ moe_wait_cancel moe_calibration_run_cancel(moe_calibration_run *run)
     return (moe_wait_cancel){moe_calibration_is_cancelled, run};
 }
 
-/* ---- The run ---- */
+/* ---- The steps of a calibration ---- */
 
 static int check_options(const moe_sidecar_model *model, const moe_calibrate_options *o,
                          moe_error *err)
@@ -223,7 +223,7 @@ int moe_calibration_run_finish(moe_calibration_run *run, moe_error *err)
     return run->options->low_bit_type != NULL ? write_low_bit(run, err) : MOE_OK;
 }
 
-/* Ends a phase; saves the work so far if the calibration was stopped. */
+/* Ends a phase. If the calibration was stopped, saves the work done so far. */
 static int end(moe_calibration_run *run, int status, moe_error *err)
 {
     if (status == MOE_ERR_CANCELLED && run->state != NULL) {

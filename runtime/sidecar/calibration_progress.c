@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Progress, the wish to stop, and saving unfinished work, for all phases of a calibration. */
+/* For all phases of a calibration: reports progress, asks whether to stop, and saves unfinished
+ * work. */
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/sidecar/calibration_work.h"
@@ -7,7 +8,7 @@
 #define DEFAULT_SAVE_INTERVAL_S 30.0
 #define ASK_NS                  50000000u /* between two questions to the program during a wait */
 
-/* Shares of the work, for the progress report. */
+/* The share of the whole work at which each phase begins, for the progress report. */
 static const double phase_begin[] = {0.0, 0.6, 0.8, 0.95};
 
 int moe_calibration_save_partial(moe_calibration_run *run, moe_error *err)

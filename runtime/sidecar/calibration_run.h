@@ -28,18 +28,20 @@ typedef struct moe_calibration_parts {
     uint32_t prefill_chunk;
 } moe_calibration_parts;
 
-/* Loads the unfinished work of the same text and settings, if there is any. The options must
- * outlive the run. Close *out, also after an error. */
+/* Opens a calibration. Loads unfinished work on the same text with the same settings, if there is
+ * any. The options must outlive the run. Close *out even after an error. */
 int moe_calibration_run_open(moe_calibration_run **out, const moe_calibration_parts *parts,
                              const moe_calibrate_options *options, moe_error *err);
-/* The tokens to evaluate next, from position 0 of a sequence on; *n is 0 after the last. */
+/* Returns the tokens to evaluate next, as a new sequence from position 0 on. *n is 0 when the
+ * text is finished. */
 const int32_t *moe_calibration_run_next_window(moe_calibration_run *run, uint32_t *n);
-/* Call when the window's n tokens have been evaluated. Reports progress, and saves when it is time.
- */
+/* Call when the n tokens of the window have been evaluated. Reports progress, and saves the work
+ * from time to time. */
 int moe_calibration_run_counted(moe_calibration_run *run, uint32_t n, moe_error *err);
-/* For passes that evaluate a window: tells them that the program wants to stop. */
+/* Returns the function by which passes that evaluate a window learn that the program wants to
+ * stop. */
 moe_wait_cancel moe_calibration_run_cancel(moe_calibration_run *run);
-/* Runs the other phases, and writes the sidecar. */
+/* Runs the remaining phases, and writes the sidecar. */
 int moe_calibration_run_finish(moe_calibration_run *run, moe_error *err);
 /* status: the last result of the calls above. Saves the work so far after MOE_ERR_CANCELLED.
  * Returns the status of the whole run. */

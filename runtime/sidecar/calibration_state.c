@@ -95,7 +95,7 @@ void moe_calibration_state_free(moe_calibration_state **state)
     *state = NULL;
 }
 
-/* ---- The file: header, arrays, XXH3 of both ---- */
+/* ---- The file of unfinished work: a header, arrays, and the XXH3 of both ---- */
 
 typedef struct state_header {
     char magic[8];
@@ -109,7 +109,7 @@ typedef struct state_header {
     uint32_t n_layers_weight;
 } state_header;
 
-/* The layout in files: no padding, so that every byte is hashed. */
+/* The header has no padding, so that every byte of the file is covered by the checksum. */
 _Static_assert(sizeof(state_header) == 56 && offsetof(state_header, key) == 16 &&
                    offsetof(state_header, n_samples) == 40,
                "the header of a calibration that goes on");

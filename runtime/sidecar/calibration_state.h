@@ -16,7 +16,8 @@ typedef struct moe_calibration_state {
     uint32_t n_samples; /* tokens on which all experts are compared; evenly over the text */
     bool with_gram;
 
-    /* Progress: tokens counted; layers whose experts' outputs, then bytes, are compared. */
+    /* Progress: the number of tokens counted, of layers whose experts' outputs are compared, and
+     * of layers whose experts' weights are compared. */
     uint64_t n_done;
     uint32_t n_layers_output;
     uint32_t n_layers_weight;
@@ -33,25 +34,26 @@ typedef struct moe_calibration_state {
     uint64_t *checksums; /* [n_layer][n_expert][MOE_EXPERT_PARTS] */
 } moe_calibration_state;
 
-/* settings: shape, key, n_tokens, n_samples, with_gram. */
+/* Creates the state. Of `settings`, the shape, key, n_tokens, n_samples and with_gram are used. */
 int moe_calibration_state_create(moe_calibration_state **out, const moe_calibration_state *settings,
                                  moe_error *err);
 void moe_calibration_state_free(moe_calibration_state **state);
 
-/* Atomic: afterwards the file is the old or the new one. */
+/* Writes the file atomically: afterwards it is the old or the new one. */
 int moe_calibration_state_save(const moe_calibration_state *state, const char *path,
                                moe_error *err);
-/* Loads the file if it is whole and of the same settings: true. */
+/* Continues from the file, if it is complete and has the same settings. Returns whether it did. */
 bool moe_calibration_state_resume(moe_calibration_state *state, const char *path);
 
-/* Index of a token among the samples, or UINT32_MAX. */
+/* Returns which sample the token is, or UINT32_MAX if it is none. */
 uint32_t moe_calibration_sample_of(const moe_calibration_state *state, uint64_t token);
 
-/* Adds one token's choice of experts: probs [n_expert] of all, experts [n_expert_used]. */
+/* Counts one token's choice of experts. probs: [n_expert], the router's probabilities; experts:
+ * [n_expert_used], the chosen ones. */
 void moe_calibration_count(moe_calibration_state *state, uint32_t layer, const uint32_t *experts,
                            const float *probs);
 
-/* Turns sums into tables. Router affinity is not among them. */
+/* Computes the tables from the sums, except the ranking by router rows. */
 int moe_calibration_state_finish(const moe_calibration_state *state, moe_calibration *tables,
                                  moe_error *err);
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The tables of a sidecar as tensors of its file; for the files that read and write it. */
+/* Lists the tables of a sidecar as tensors of its file, for the code that reads and writes the
+ * file. */
 #ifndef MOE_SIDECAR_CALIBRATION_TABLES_H
 #define MOE_SIDECAR_CALIBRATION_TABLES_H
 
 #include "runtime/sidecar/calibration.h"
 
-/* Version 1 had a fingerprint without the weights, and no .tables. */
+/* The version of the format. Version 1 had a fingerprint that did not cover the weights, and no
+ * key .tables. */
 #define MOE_CALIBRATION_VERSION        2u
 #define MOE_CALIBRATION_TABLES_CHECKED 10u /* under one checksum: all but gram */
 #define MOE_CALIBRATION_TABLE_GRAM     MOE_CALIBRATION_TABLES_CHECKED
@@ -14,7 +16,7 @@
 #define MOE_GGUF_TYPE_I16 25u
 #define MOE_GGUF_TYPE_I64 27u
 
-/* One tensor of the file and where it lies in memory. */
+/* One tensor of the file, and the memory that holds its values. */
 typedef struct moe_calibration_table {
     const char *name;
     uint32_t type;
@@ -26,11 +28,11 @@ typedef struct moe_calibration_table {
 
 /* Lists the tables, [MOE_CALIBRATION_TABLES_CHECKED + 1], in the order of the file. */
 void moe_calibration_list_tables(moe_calibration *calibration, moe_calibration_table *tables);
-/* The table of what was learnt of drafts. */
+/* Returns the table that holds what was learnt about drafts. */
 moe_calibration_table moe_calibration_drafts_table(moe_calibration *calibration);
-/* Adds a table to a checksum. */
+/* Continues the checksum `hash` over the table's bytes. */
 uint64_t moe_calibration_mix_table(uint64_t hash, const moe_calibration_table *table);
-/* The checksum of the tables that find damage. */
+/* Returns the checksum over the tables that serve to find damage. */
 uint64_t moe_calibration_mix_integrity(const moe_calibration *calibration);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Uses of a calibration: computes the hotness of experts, checks that it has the tables that are
- * needed, adds counts from use. */
+/* Functions that use a calibration: compute the hotness of experts, check that needed tables are
+ * there, and add counts from conversations. */
 #include <stdlib.h>
 #include <string.h>
 

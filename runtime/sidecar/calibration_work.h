@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of a running calibration, for its files only. */
+/* Functions and data shared by the files that run a calibration. */
 #ifndef MOE_SIDECAR_CALIBRATION_WORK_H
 #define MOE_SIDECAR_CALIBRATION_WORK_H
 
@@ -34,16 +34,17 @@ struct moe_calibration_run {
     bool is_spoilt;    /* a window was counted in part: the state must not be saved */
 };
 
-/* Whether the program wants to stop; user: the run. Also called during waits for bytes. */
+/* Whether the program wants to stop. user points to the run. Also called while waiting for
+ * bytes. */
 bool moe_calibration_is_cancelled(void *user);
 /* Saves the unfinished work. */
 int moe_calibration_save_partial(moe_calibration_run *run, moe_error *err);
-/* Between two pieces of work: reports progress, and saves when it is time. fraction: of the phase.
- */
+/* Call between two pieces of work: reports progress, and saves when it is time. fraction: how
+ * much of the phase is done, 0 to 1. */
 int moe_calibration_checkpoint(moe_calibration_run *run, moe_calibration_phase phase,
                                double fraction, moe_error *err);
 
-/* The second and the third phase. */
+/* Run the second and the third phase. */
 int moe_calibration_compare_outputs(moe_calibration_run *run, moe_error *err);
 int moe_calibration_compare_weights(moe_calibration_run *run, moe_error *err);
 /* Writes the sidecar from the finished state. */

@@ -35,10 +35,11 @@ static uint64_t mix(uint64_t hash, const void *data, size_t size)
     return XXH3_64bits_withSeed(data, size, hash);
 }
 
-/* ---- What the files are ---- */
+/* ---- The state of the model's files ---- */
 
-/* Includes the time of the inode's last change, which no program can set back: a copy that keeps
- * the time of modification may have other bytes. */
+/* Adds a file's identity to a hash. This includes the time of the inode's last change (ctime),
+ * which no program can set back. The time of modification alone is not enough, because a copy may
+ * keep it and yet have other bytes. */
 static uint64_t mix_state(uint64_t hash, const moe_byte_identity *state)
 {
     const uint64_t numbers[] = {state->object,
@@ -111,7 +112,8 @@ static void give(moe_checksum_book *book, size_t at, uint64_t checksum)
     book->is_given[at] = checksum != 0;
 }
 
-/* Takes the calibration's checksums; every reading has been compared with those. */
+/* Takes over the checksums of a calibration. Every reading during the calibration was compared
+ * with them. */
 static void give_calibration(moe_checksum_book *book, const moe_calibration *c)
 {
     book->sums.each_time = c->checksums != NULL;
@@ -124,7 +126,7 @@ static void give_calibration(moe_checksum_book *book, const moe_calibration *c)
     }
 }
 
-/* ---- The file ---- */
+/* ---- The book's file ---- */
 
 static void tell(moe_checksum_book *book, const char *what, const char *why)
 {
@@ -141,7 +143,8 @@ static uint64_t bytes_of(const moe_checksum_book *book)
     return sizeof(book_header) + (book->sums.n + 1) * sizeof(uint64_t);
 }
 
-/* Takes the checksums of a file, if they are about these files. */
+/* Takes over the checksums in a book's file, if they were made for the model's files as they are
+ * now. */
 static void take(moe_checksum_book *book, const uint8_t *bytes, uint64_t size)
 {
     book_header h;
@@ -165,8 +168,8 @@ static void take(moe_checksum_book *book, const uint8_t *bytes, uint64_t size)
     book->epoch = h.epoch != 0 && !book->is_bumped ? h.epoch : book->epoch;
 }
 
-/* Reads the book's file. A missing file, one of another size, and one that is not a plain file
- * count as empty. */
+/* Reads the book's file. A file that is missing, has an unexpected size, or is not a regular file
+ * counts as empty. */
 static int read_file(moe_checksum_book *book, moe_error *err)
 {
     struct stat state;
@@ -313,8 +316,8 @@ int moe_checksum_book_check_calibration(moe_checksum_book *book, const moe_calib
     return MOE_OK;
 }
 
-/* Notes damage: results that were kept may have been computed before it or with it. Under the lock.
- */
+/* Records that damage was found, because earlier results may have been computed from damaged
+ * bytes. The caller holds the lock. */
 static void note_damage(moe_checksum_book *book)
 {
     if (atomic_load(&book->sums.damaged) && !book->is_bumped) {

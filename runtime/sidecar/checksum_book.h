@@ -52,24 +52,26 @@ typedef struct moe_weights_identity {
     uint64_t files; /* of inodes, sizes and times; changes when damage is found */
 } moe_weights_identity;
 
-/* Treats a file that cannot be read or used as missing. Errors: MOE_ERR_CANCELLED, MOE_ERR_MEMORY.
- */
+/* Opens a book. A file that cannot be read or used counts as missing. Can only fail with
+ * MOE_ERR_CANCELLED or MOE_ERR_MEMORY. */
 int moe_checksum_book_open(moe_checksum_book *book, const moe_checksum_book_options *options,
                            moe_error *err);
-/* book_entry() is the entry of a part's sum; book_range() says where the part of an entry lies. */
+/* moe_checksum_book_entry() returns the number of the entry for a part's checksum;
+ * moe_checksum_book_range() says which bytes the part of an entry has. */
 size_t moe_checksum_book_entry(const moe_checksum_book *book, const moe_model_part *part);
 moe_model_range moe_checksum_book_range(const moe_checksum_book *book, uint32_t at);
-/* Compares the checksum of bytes that were read with the book's. If the book has none, it keeps
- * this one. MOE_ERR_IO: the bytes differ from those of their first reading. */
+/* Compares the checksum of bytes that were just read with the book's entry, or stores it if the
+ * entry is empty. Fails with MOE_ERR_IO if the bytes differ from those of their first reading. */
 int moe_checksum_book_check(moe_checksum_book *book, size_t at, uint64_t hash, moe_error *err);
-/* Checks all checksums of a calibration that is being made. */
+/* Compares all checksums of a calibration that is being made with the book's. */
 int moe_checksum_book_check_calibration(moe_checksum_book *book, const moe_calibration *calibration,
                                         moe_error *err);
-/* Writes the checksums made since the book was read, together with those that other processes have
- * written. Any thread may call it. */
+/* Writes all checksums that were made since the book was read, together with those that other
+ * processes have written to the file since. Any thread may call it. */
 void moe_checksum_book_keep(moe_checksum_book *book);
 void moe_checksum_book_identify(moe_checksum_book *book, moe_weights_identity *identity);
-/* True if results computed from the weights `then` are what the weights `now` give. */
+/* Whether results that were computed from the weights `then` are also valid for the weights
+ * `now`. */
 bool moe_weights_identity_matches(const moe_weights_identity *now,
                                   const moe_weights_identity *then);
 /* Writes the book (moe_checksum_book_keep()) and frees it. May be called after an error of open(),

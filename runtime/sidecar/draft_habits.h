@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What length control has learnt of drafts, for the next run: how often tokens of each drafter were
- * accepted, and the cost of its rows and passes in costs of a plain token. In the sidecar it is the
- * tensor `drafts`, a row of floats for each drafter. */
+/* What length control has learnt about drafts, kept for the next run: how often tokens of each
+ * drafter were accepted, and what its rows and passes cost, in units of the cost of one plainly
+ * decoded token. In the sidecar it is the tensor `drafts`, with a row of floats for each
+ * drafter. */
 #ifndef MOE_SIDECAR_DRAFT_HABITS_H
 #define MOE_SIDECAR_DRAFT_HABITS_H
 
@@ -11,7 +12,7 @@
 #define MOE_HABIT_DEPTHS   16u
 #define MOE_HABIT_BUCKETS  8u /* of a token's confidence */
 
-/* Where missing experts come from. Each of these has costs of its own. */
+/* Where missing experts come from. Costs are learnt separately for each. */
 typedef enum moe_draft_tier {
     MOE_DRAFT_TIER_NONE, /* all experts are in memory */
     MOE_DRAFT_TIER_DISK,
@@ -19,13 +20,14 @@ typedef enum moe_draft_tier {
     MOE_DRAFT_TIERS
 } moe_draft_tier;
 
-/* Sums in which older tokens count less. seen: tokens whose parents were accepted; accepted: the
- * tokens among these that were themselves accepted. */
+/* Sums in which older tokens count less. seen: drafted tokens whose parents were accepted;
+ * accepted: those of them that were accepted themselves. */
 typedef struct moe_draft_tally {
     float seen, accepted;
 } moe_draft_tally;
 
-/* In costs of a plain token; n: iterations seen, 0 if the rest is unknown. */
+/* Costs, in units of the cost of a plain token. n: the number of iterations that were seen; 0:
+ * the other members are unknown. */
 typedef struct moe_draft_costs {
     float n, row, row_fetch, pass;
 } moe_draft_costs;

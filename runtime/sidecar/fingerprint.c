@@ -14,7 +14,8 @@
 
 #include "runtime/base/error.h"
 
-/* Version of the coverage; a change gives every model a new fingerprint. 1: no weights. */
+/* The version of what the fingerprint covers. Changing it gives every model a new fingerprint.
+ * Version 1 did not cover weights. */
 #define FINGERPRINT_VERSION 2u
 #define N_SAMPLED_TENSORS   MOE_IDENTITY_SAMPLES
 #define SAMPLE_BYTES        4096u

@@ -31,14 +31,14 @@ struct moe_idle_checksums {
     pthread_cond_t stop; /* the thread waits here for a quiet moment */
 };
 
-/* The reader calls this before each piece. */
+/* The reader calls this before each piece, to learn whether it should continue. */
 static bool is_wanted(void *user)
 {
     moe_idle_checksums *idle = user;
     return atomic_load(&idle->stopped) || atomic_load(&idle->n_steps) > 0;
 }
 
-/* Waits until no step has run for a while; false: stopped. */
+/* Waits until no step has run for some time. Returns false if the thread should end. */
 static bool await_quiet(moe_idle_checksums *idle)
 {
     pthread_mutex_lock(&idle->lock);
@@ -57,7 +57,7 @@ static bool await_quiet(moe_idle_checksums *idle)
     return !atomic_load(&idle->stopped);
 }
 
-/* Reads one part. A demand may have made its checksum meanwhile. */
+/* Makes the checksum of one part by reading it, unless a demand has made it meanwhile. */
 static int make(moe_idle_checksums *idle, moe_model_reader *reader, uint32_t at, uint64_t size,
                 moe_error *err)
 {
@@ -74,7 +74,7 @@ static int make(moe_idle_checksums *idle, moe_model_reader *reader, uint32_t at,
     return MOE_OK;
 }
 
-/* Lists the next missing parts, from *from on. */
+/* Lists the next parts whose checksums are missing, from *from on. */
 static uint32_t list_missing(const moe_checksum_book *book, size_t *from, uint32_t *parts,
                              moe_model_range *ranges)
 {

@@ -10,15 +10,15 @@
 
 typedef struct moe_idle_checksums moe_idle_checksums;
 
-/* reading: of the model, with its gguf. The book and the gguf must outlive it. *out stays NULL if
- * nothing is missing. */
+/* Starts the thread. reading: how to read the model; it names the gguf. The book and the gguf
+ * must outlive the thread. *out stays NULL if no checksum is missing. */
 int moe_idle_checksums_start(moe_idle_checksums **out, moe_checksum_book *book,
                              const moe_model_reader_options *reading, moe_error *err);
-/* pause() says that a step begins, resume() that it has ended. Neither waits. NULL: there is no
- * thread. */
+/* moe_idle_checksums_pause() says that a step begins, moe_idle_checksums_resume() that it has
+ * ended. Neither waits. Both accept NULL (there is no thread). */
 void moe_idle_checksums_pause(moe_idle_checksums *idle);
 void moe_idle_checksums_resume(moe_idle_checksums *idle);
-/* Bytes read so far. */
+/* Returns how many bytes the thread has read so far. */
 uint64_t moe_idle_checksums_bytes(const moe_idle_checksums *idle);
 /* Stops at the next piece and ends the thread: a tenth of a second at most, also where a disk
  * hangs. */

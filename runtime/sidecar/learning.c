@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* An observer of routing counts the choices of a pass separately, and adds them to the sum when the
- * pass has succeeded. A failed pass adds nothing. */
+/* Counts the experts that tokens were routed to. An observer of routing counts each pass
+ * separately, and adds its counts to the total only if the pass succeeds. */
 #include "runtime/sidecar/learning.h"
 
 #include <stdlib.h>
@@ -105,7 +105,8 @@ void moe_learning_free(moe_learning **learning)
     *learning = NULL;
 }
 
-/* Loads the existing sidecar whole, with its Gram matrices. */
+/* Loads the existing sidecar completely, with its Gram matrices, because it will be written
+ * again. */
 static int load_sidecar(const moe_sidecar_model *model, const char *path, moe_calibration **out,
                         moe_error *err)
 {

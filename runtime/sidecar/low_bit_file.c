@@ -186,7 +186,7 @@ static int read_tensor(const low_bit_reader *r, moe_model_reader *reader, const 
         status = moe_fail(r->err, MOE_ERR_FORMAT, "%s: tensor %s is of type %u, not %u", r->path,
                           name, t->type, MOE_GGUF_TYPE_I64);
     }
-    /* The reader of headers does not know the sizes of such tensors. */
+    /* The GGUF reader does not know the sizes of tensors of these types. */
     if (status == MOE_OK &&
         bytes > moe_gguf_file_at(r->file->gguf, t->file_index)->size - t->offset) {
         status = moe_fail(r->err, MOE_ERR_FORMAT,

@@ -26,8 +26,9 @@ typedef struct moe_low_bit_file {
     moe_weight_sums sums; /* all known; all readings are compared */
 } moe_low_bit_file;
 
-/* The path of the file beside a sidecar: NAME.moe-cal.gguf -> NAME.moe-lowbit.gguf, another name ->
- * NAME.moe-lowbit.gguf. Release with free(); NULL when memory is short. */
+/* Returns the path of the low-bit file beside a sidecar: NAME.moe-cal.gguf ->
+ * NAME.moe-lowbit.gguf; NAME.moe-lowbit.gguf for any other name, too. Release it with free().
+ * NULL: memory is short. */
 char *moe_low_bit_path(const char *sidecar_path);
 
 /* The tensor of a layer's part: "blk.3.ffn_up_exps.weight". */
@@ -36,11 +37,12 @@ void moe_low_bit_tensor_name(char name[MOE_LOW_BIT_NAME], uint32_t layer, int pa
 uint64_t moe_low_bit_mix(const moe_weights_identity *made_from, const uint64_t *checksums,
                          size_t n);
 
-/* The file is hostile: everything in it but the experts' bytes is checked, and those have
- * checksums. The model must outlive *out. */
+/* Opens a file of low-bit copies. The file may be hostile: everything in it is checked, except
+ * the experts' bytes, which have checksums. The model must outlive *out. */
 int moe_low_bit_open(moe_low_bit_file **out, const char *path, const moe_sidecar_model *model,
                      moe_error *err);
-/* MOE_ERR_MISMATCH: the copies were made from other weights than the book's. */
+/* Fails with MOE_ERR_MISMATCH if the copies were not made from the weights that the book
+ * describes. */
 int moe_low_bit_check(const moe_low_bit_file *file, moe_checksum_book *book, moe_error *err);
 void moe_low_bit_close(moe_low_bit_file **file);
 
@@ -54,9 +56,10 @@ typedef struct moe_low_bit_job {
     void *user;
 } moe_low_bit_job;
 
-/* The type of that name, which copies can be made in; MOE_ERR_ARGUMENT for any other name. */
+/* Finds the tensor type with this name. Fails with MOE_ERR_ARGUMENT if copies cannot be made in
+ * such a type. */
 int moe_low_bit_type(const char *name, moe_dtype *type, moe_error *err);
-/* Makes the file. Atomic: afterwards it is the old or the new one. */
+/* Writes the file of copies atomically: afterwards it is the old or the new one. */
 int moe_low_bit_write(const moe_low_bit_job *job, const char *path, moe_error *err);
 
 #endif

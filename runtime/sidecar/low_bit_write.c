@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Makes a file of low-bit copies, one part of an expert after the other. */
+/* Writes a file of low-bit copies, one part of an expert after the other. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -27,7 +27,7 @@ int moe_low_bit_type(const char *name, moe_dtype *type, moe_error *err)
                     "copies of experts cannot be made in '%s'; Q2_K, Q3_K and Q4_0 can", name);
 }
 
-/* One part of all experts of a layer: a tensor of the file. */
+/* One tensor of the file: one part (gate, up or down) of all experts of a layer. */
 typedef struct low_bit_tensor {
     uint32_t layer;
     int part;
@@ -47,7 +47,7 @@ typedef struct low_bit_writer {
     size_t most_in;
 } low_bit_writer;
 
-/* What the workers share. */
+/* What the worker threads share. */
 typedef struct quantize_rows {
     const low_bit_writer *w;
     const moe_tensor_ref *ref;
@@ -82,7 +82,8 @@ static void give_checksum(low_bit_writer *w, const void **bytes, size_t *n)
     *n = sizeof w->checksum;
 }
 
-/* Returns the bytes of the next expert's part; after all parts, the checksum of their checksums. */
+/* Returns the bytes of the next expert's part. After the last part, returns the checksum over the
+ * parts' checksums. */
 static int give_bytes(uint64_t tensor, const void **bytes, size_t *n, void *user, moe_error *err)
 {
     low_bit_writer *w = user;
@@ -120,8 +121,8 @@ static int give_bytes(uint64_t tensor, const void **bytes, size_t *n, void *user
     return MOE_OK;
 }
 
-/* The type of the part's copies: the wanted one, if rows are whole blocks of it and take fewer
- * bytes. */
+/* Returns the type in which the part is copied: the wanted one if a row consists of whole blocks
+ * of it and gets smaller; otherwise the part's own type. */
 static moe_dtype type_of(const moe_low_bit_job *job, const moe_tensor_ref *ref)
 {
     bool fits = ref->n_in % moe_dtype_info_of(job->type)->block_elems == 0;
@@ -131,7 +132,8 @@ static moe_dtype type_of(const moe_low_bit_job *job, const moe_tensor_ref *ref)
                : ref->type;
 }
 
-/* A tensor has one type. Models with a tensor for each expert may have several in a layer. */
+/* Lists a tensor of the file, which can have only one type. In models with a separate tensor for
+ * each expert, the experts of a layer may have several types. */
 static int list_tensor(low_bit_writer *w, uint32_t layer, int part, moe_error *err)
 {
     const moe_expert_ref *experts = w->job->model->map->layers[layer].experts;

@@ -23,8 +23,8 @@ static bool lies_in(const moe_gguf_tensor *tensor, const moe_tensor_ref *ref)
            ref->offset - tensor->offset < tensor->size;
 }
 
-/* Finds the tensor that contains the part of an expert; mostly it is the tensor of the expert
- * before. */
+/* Returns the tensor that contains the expert's part. `guess` is the tensor of the expert before,
+ * which is usually the right one. */
 static uint32_t find_tensor(const moe_gguf *gguf, const moe_tensor_ref *ref, uint32_t guess)
 {
     uint32_t n = (uint32_t)moe_gguf_n_tensors(gguf);
@@ -46,7 +46,7 @@ static size_t n_expert_parts(const moe_tensor_map *map)
     return n;
 }
 
-/* Marks the tensors that contain experts. */
+/* Marks the tensors that contain routed experts. */
 static size_t add_experts(const moe_gguf *gguf, const moe_tensor_map *map, moe_model_part *parts,
                           bool *is_of_experts)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Lists all weights of a model's files in parts: each expert's gate, up and down, and every tensor
- * without experts. A calibration has a checksum for each part. */
+/* Lists all weights of a model's files as parts: the gate, up and down matrix of each expert, and
+ * every other tensor. There is one checksum for each part. */
 #ifndef MOE_SIDECAR_MODEL_PARTS_H
 #define MOE_SIDECAR_MODEL_PARTS_H
 
@@ -16,12 +16,12 @@ typedef struct moe_model_part {
     moe_expert_part part;
 } moe_model_part;
 
-/* Lists parts in the order of the files' bytes. map: NULL for a file that cannot run, whose parts
- * are its tensors. Release *parts with free(). */
+/* Lists the parts in the order of their bytes in the files. map: NULL for a file that the engine
+ * cannot run; its parts are its tensors. Release *parts with free(). */
 int moe_model_parts_list(const moe_gguf *gguf, const moe_tensor_map *map, moe_model_part **parts,
                          size_t *n, moe_error *err);
 
-/* *checksum: the part's XXH3 by the calibration; false: it has none. */
+/* Sets *checksum to the part's XXH3 according to the calibration. Returns false if it has none. */
 bool moe_model_part_checksum(const moe_calibration *calibration, const moe_model_part *part,
                              uint64_t *checksum);
 
