@@ -37,7 +37,7 @@ static int choose_template(moe_chat_template *out, const moe_engine *engine,
     return MOE_OK;
 }
 
-/* Adds the model's name to an error in the model's own template. */
+/* If the error comes from the model's own template, adds the model's name to it. */
 static int name_model(const moe_engine *engine, const moe_chat_options *o, int status,
                       moe_error *err)
 {

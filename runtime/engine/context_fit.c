@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* A longer context never needs less memory, so bisection finds the largest one that fits, in steps
- * of the KV cache's pages. */
+/* Finds the largest context that fits, in steps of the KV cache's pages. A longer context never
+ * needs less memory, so bisection works. */
 #include "runtime/engine/context_fit.h"
 
 #include "runtime/pass/kv_cache.h"
 
-/* A session takes at most 1 / SESSION_DIVISOR of the memory of experts and a session together, ...
- */
+/* A session may take at most this part (1 / SESSION_DIVISOR) of the memory that experts and a
+ * session share, ... */
 #define SESSION_DIVISOR 4
 /* ... unless its context has at most this many tokens, which a conversation needs. */
 #define LEAST_CONTEXT 4096u
@@ -35,7 +35,7 @@ static bool works(fit *f, uint32_t context)
            (!f->shares || leaves_experts(&f->input, &plan));
 }
 
-/* The largest context that works, in tokens; 0: not even one page works. */
+/* Returns the largest context that fits, in tokens; 0: not even one page fits. */
 static uint32_t largest(fit *f, uint32_t most)
 {
     if (works(f, most)) {

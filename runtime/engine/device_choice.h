@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Chooses the device of an engine. Only its source names backends. */
+/* Chooses an engine's device by options.device. device_choice.c is the only file that knows the
+ * kinds of devices by name. */
 #ifndef MOE_ENGINE_DEVICE_CHOICE_H
 #define MOE_ENGINE_DEVICE_CHOICE_H
 
@@ -18,9 +19,9 @@ typedef struct moe_device_choice {
     uint32_t any_type;          /* a type of its weights that needs MOE_DEVICE_EVERY_TYPE */
 } moe_device_choice;
 
-/* True if no device is named: the engine may choose one that works. */
+/* Whether the options name no device, so that the engine chooses one that works. */
 bool moe_device_choice_is_auto(const moe_engine_options *options);
-/* Checks options.device as far as possible without looking at the machine. */
+/* Checks options.device, as far as this is possible without looking at the machine. */
 int moe_device_choice_check(const moe_engine_options *options, moe_error *err);
 /* NULL and "auto": opens the first usable GPU, else the CPU; logs one line about a GPU that is
  * present and cannot be used. For a named device, opens it or returns the error. */

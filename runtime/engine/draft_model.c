@@ -99,7 +99,7 @@ int moe_draft_model_check(const moe_draft_model *model, const moe_engine *engine
     return MOE_OK;
 }
 
-/* Makes the mirror's timeline equal to the session's. */
+/* Makes the timeline of the mirror (the draft model's session) equal to the session's. */
 static int follow(moe_draft_model *model, moe_session_draft *d, moe_error *err)
 {
     const moe_draft_line *line = &d->line;
@@ -114,7 +114,8 @@ static int follow(moe_draft_model *model, moe_session_draft *d, moe_error *err)
     while (n < mirror->n_tokens && n < line->n_tokens && mirror->tokens[n] == line->tokens[n]) {
         n++;
     }
-    /* The last token's logits are needed, so that token is evaluated again if necessary. */
+    /* The draft begins from the logits of the last token, so that token is evaluated again if
+     * necessary. */
     n = n == line->n_tokens ? n - 1 : n;
     MOE_TRY(moe_session_truncate(mirror, n, err));
     return moe_session_feed(mirror, line->tokens + n, line->n_tokens - n, err);
@@ -136,7 +137,7 @@ static int reserve(moe_draft_model *model, size_t n, moe_error *err)
     return MOE_OK;
 }
 
-/* Collects the mirrors of sessions whose frontier is not empty, and feeds them the frontier's
+/* Collects the mirrors of all sessions whose frontier is not empty, and feeds each the frontier's
  * token. */
 static int collect(moe_draft_model *model, moe_session_draft *const *drafts, size_t n,
                    size_t *n_rows, moe_error *err)

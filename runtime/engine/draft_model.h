@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A second, smaller model that drafts: a separate engine on the CPU, and in every session a mirror
- * that follows the session's timeline. */
+/* Drafts with a second, smaller model. It is an engine of its own on the CPU. For every session
+ * it has a mirror: a session of the draft model that follows the timeline. */
 #ifndef MOE_ENGINE_DRAFT_MODEL_H
 #define MOE_ENGINE_DRAFT_MODEL_H
 
@@ -24,9 +24,9 @@ typedef struct moe_engine_calls {
 int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *options,
                          const moe_engine_calls *calls, moe_error *err);
 void moe_draft_model_close(moe_draft_model **model);
-/* The most memory that it may take, in bytes. */
+/* Returns the most memory that the draft model may take, in bytes. */
 uint64_t moe_draft_model_bytes(const moe_draft_model *model);
-/* MOE_ERR_MISMATCH unless both have the same vocabulary. */
+/* Fails with MOE_ERR_MISMATCH unless both models have the same vocabulary. */
 int moe_draft_model_check(const moe_draft_model *model, const moe_engine *engine, moe_error *err);
 
 /* Drafts a chain for each session whose draft is active; with branching trees, also siblings along

@@ -11,7 +11,7 @@
 #include "runtime/engine/engine_parts.h"
 #include "runtime/engine/engine_state.h"
 
-/* Texts that are evaluated together. */
+/* The largest number of texts that are evaluated together. */
 enum { MOST_AT_ONCE = 64 };
 
 int moe_session_watch(moe_session *session, moe_position_fn visit, void *user, moe_error *err)
@@ -115,7 +115,7 @@ static int embed_together(embedding_batch *b, const int32_t *tokens, const size_
     return status;
 }
 
-/* How many of the texts fit one pass; at least one. */
+/* Returns how many of the texts fit into one pass, at least 1. */
 static size_t count_fitting(const moe_engine *engine, const size_t *lengths, size_t n)
 {
     size_t most = n < MOST_AT_ONCE ? n : MOST_AT_ONCE, n_fitting = 0;

@@ -105,7 +105,8 @@ static const moe_engine_calls engine_calls = {.options_init = moe_engine_options
                                               .open = moe_engine_open,
                                               .close = moe_engine_close};
 
-/* Opens an engine up to its memory plan, which says whether and how the model will fit. */
+/* Opens an engine as far as its memory plan, which says whether and how the model fits. No memory
+ * for weights is allocated yet. */
 static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe_error *err)
 {
     unsigned cpu_features;
@@ -148,8 +149,8 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
     return status;
 }
 
-/* True for a GPU that the engine chose by itself and that turned out to be too small or not to
- * work. */
+/* Whether the engine may use the CPU instead: it chose this GPU by itself, and the GPU is too
+ * small or does not work. */
 static bool may_do_without(const moe_engine *engine, const moe_engine_options *o, int status)
 {
     return engine != NULL && engine->device != NULL && moe_device_choice_is_auto(o) &&
@@ -243,7 +244,8 @@ int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan, mo
     return status;
 }
 
-/* A token reads one row of the embedding, unless the head is the same matrix. */
+/* Returns how many bytes of weights a token reads. Of the embedding it reads one row, unless the
+ * output head is the same matrix. */
 static uint64_t active_bytes(const moe_engine *engine)
 {
     uint64_t bytes = engine->map.resident_bytes;
@@ -252,7 +254,7 @@ static uint64_t active_bytes(const moe_engine *engine)
     return bytes;
 }
 
-/* Describes an engine that opened only the vocabulary. */
+/* Fills in the description of an engine that opened only the vocabulary. */
 static void describe_vocabulary(const moe_engine *engine, moe_engine_info *info)
 {
     *info = (moe_engine_info){

@@ -13,7 +13,8 @@
 #include "runtime/engine/engine_parts.h"
 #include "runtime/model/gguf_internal.h"
 
-/* Reads the number under this key of the file's architecture; if there is none, `value` stays. */
+/* Reads the number under the key ARCHITECTURE.SUFFIX. Leaves `value` unchanged if there is no
+ * such key. */
 static int read_key(const moe_gguf *gguf, const char *architecture, const char *suffix,
                     uint32_t *value, moe_error *err)
 {
@@ -22,8 +23,8 @@ static int read_key(const moe_gguf *gguf, const char *architecture, const char *
     return moe_gguf_get_u32(gguf, key, value, err);
 }
 
-/* Checks that a separate file belongs to such a model: it has the same architecture and width, and
- * the layer behind the model's last. */
+/* Checks that a separate file fits the model: it has the same architecture and width, and
+ * contains the layer behind the model's last one. */
 static int check_own_file(const moe_engine *engine, const char *path, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
@@ -95,8 +96,8 @@ int moe_engine_open_head(moe_engine *engine, const moe_engine_options *o, moe_er
     return moe_draft_head_layout(engine->draft_head, engine->device, (moe_kv_type)o->kv_cache, err);
 }
 
-/* The model's book has checksums of whole tensors of the layer's experts; this book has one for
- * each expert. */
+/* Opens a book with a checksum for each expert of the drafting layer. The model's own book has
+ * only checksums of the whole tensors. */
 static int open_book(moe_engine *engine, const moe_model_reader_options *reading, moe_error *err)
 {
     static const char suffix[] = "-draft";

@@ -73,7 +73,7 @@ void moe_engine_close_low_bit(moe_engine *engine)
     moe_low_bit_close(&engine->low_bit_file);
 }
 
-/* Adds the costs of copies to the costs of experts, and also reports them separately. */
+/* Adds the cost of low-bit copies to the statistics of experts, and also reports it separately. */
 void moe_engine_count_low_bit(const moe_engine *engine, moe_engine_stats *stats)
 {
     if (engine->low_bit_experts == NULL) {

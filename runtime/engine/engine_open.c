@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of opening an engine, ordered so that a mistake is reported as early as possible:
- * options, header, config, tensor map, tokenizer, the memory plan, then memory, then weights. */
+/* The steps of opening an engine. They are ordered so that a mistake is reported as early as
+ * possible: options, header, config, tensor map, tokenizer, the memory plan, then memory, and
+ * weights last. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,14 +30,16 @@
 #include "runtime/families/families.h"
 #include "runtime/model/override_check.h"
 
-/* The caching baseline keeps one expert in this many, and at least one a layer. */
+/* The baseline `caching` keeps one of so many experts of each layer, but at least one. */
 #define CACHING_DIVISOR       10u
 #define DEFAULT_PREFILL_CHUNK 512u
 #define MAX_PREFILL_CHUNK     4096u
-/* A reserve for staging of weights, the reader's tables, thread stacks, a session's sampler. */
+/* Bytes reserved for memory that no other account counts: staging buffers of weights, the
+ * reader's tables, thread stacks, and a session's sampler. */
 #define RESERVE_BYTES (4u << 20)
 
-/* True for baselines that keep no experts except those kept for good. */
+/* Whether the mode is a baseline that keeps no expert after its use, except those that it never
+ * gives up. */
 static bool keeps_nothing(moe_offload_mode mode)
 {
     return mode != MOE_OFFLOAD_AUTO;
@@ -126,8 +129,8 @@ static bool find_cpu_only_type(const moe_gguf *gguf, uint32_t *type)
     return false;
 }
 
-/* The features that a device needs (moe_device_feature) besides those of the program's operations.
- */
+/* Returns the features (moe_device_feature) that the device must have in addition to those that
+ * the program's operations need. */
 static unsigned needed_features(const moe_engine *engine, moe_kv_cache_type kv, uint32_t *any_type)
 {
     bool small = kv == MOE_KV_CACHE_Q4_0 || kv == MOE_KV_CACHE_F8;
@@ -136,8 +139,8 @@ static unsigned needed_features(const moe_engine *engine, moe_kv_cache_type kv, 
            (engine->map.n_scales > 0 ? MOE_DEVICE_SCALED_WEIGHTS : 0);
 }
 
-/* The most positions that a step stores at once. A lossy pass that is compared with an exact one
- * stores both side by side; lookahead and drafts store theirs behind the timeline. */
+/* Returns how many positions a step stores at most. A lossy pass that is compared with the exact
+ * one stores both side by side. Lookahead and drafts store their positions behind the timeline. */
 static uint32_t most_rows(const moe_engine *engine, const moe_engine_options *o)
 {
     uint32_t rows = engine->prefill_chunk * (moe_lossy_is_asked(o) ? 2 : 1);
@@ -146,16 +149,16 @@ static uint32_t most_rows(const moe_engine *engine, const moe_engine_options *o)
     return (rows > drafted ? rows : drafted) + (o->lookahead > 0 ? o->lookahead + 2 : 0);
 }
 
-/* The part of them that may lie behind a full context: the nodes of trees, not all of which are
- * accepted, the second copy of a lossy pass, and a token that lookahead has begun. Chains end with
- * the context. */
+/* Returns how many of those positions may lie behind a full context: the nodes of trees, of which
+ * not all are accepted; the second copy of a lossy pass; and a token that lookahead has begun.
+ * Chains never go beyond the context. */
 static uint32_t rows_beyond(const moe_engine *engine, const moe_engine_options *o)
 {
     return o->tree_nodes + (moe_lossy_is_asked(o) ? engine->prefill_chunk : 0) +
            (o->lookahead > 0 ? 2 : 0);
 }
 
-/* Checks that a device which chooses positions has room for their scores. */
+/* Checks that the device has room for the scores of positions, if it chooses positions itself. */
 static int check_indexers(const moe_engine *engine, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
@@ -242,7 +245,8 @@ static int open_places(moe_engine *engine, const moe_engine_options *o, moe_erro
     return moe_place_open_host(&engine->runner.at_host, &options, err);
 }
 
-/* A draft model is part of the process; memory that it has not touched yet counts too. */
+/* Returns how much memory the process takes before the engine's own. A draft model is part of it,
+ * including memory that it has not touched yet. */
 static uint64_t process_bytes(const moe_engine *engine)
 {
     uint64_t draft = engine->draft_model != NULL ? moe_draft_model_bytes(engine->draft_model) : 0;
@@ -257,7 +261,7 @@ static int compare_hotness(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Bytes of the experts that one token uses. */
+/* Returns the bytes of the experts that one token uses. */
 static uint64_t active_expert_bytes(const moe_engine *engine)
 {
     uint64_t bytes = 0;
@@ -269,7 +273,7 @@ static uint64_t active_expert_bytes(const moe_engine *engine)
     return bytes;
 }
 
-/* The share of all choices that falls on the n hottest of n_all experts. */
+/* Returns the share of all choices that falls on the n hottest of n_all experts. */
 static double share_of_hottest(const float *hotness, uint64_t n_all, uint64_t n)
 {
     double kept = 0.0;
@@ -281,8 +285,8 @@ static double share_of_hottest(const float *hotness, uint64_t n_all, uint64_t n)
     return all > 0.0 ? kept / all : 0.0;
 }
 
-/* The host tier drops experts that the device holds, and takes experts that leave the device, so no
- * expert needs two slots (expert_store.h). */
+/* Estimates the hit rate. The host tier gives up experts that the device holds, and takes those
+ * that leave the device, so no expert needs two slots (expert_store.h). */
 static int expect_hits(moe_engine *engine, moe_error *err)
 {
     moe_memory_plan *plan = &engine->plan;
@@ -314,8 +318,8 @@ static uint64_t session_bytes_of(const void *engine, uint64_t n_tokens)
     return moe_engine_session_state(engine, n_tokens);
 }
 
-/* Measures the memory that the cards behind the first have for experts, and the host's memory for
- * rows between cards. */
+/* Measures how much memory the further cards have for experts, and how much host memory is needed
+ * to pass rows between cards. */
 static void measure_cards(const moe_engine *engine, const moe_engine_options *o,
                           const moe_device_limits *limits, moe_plan_input *input)
 {
@@ -449,7 +453,7 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     engine->kv.border = &engine->border;
     engine->states.border = &engine->border;
     moe_expert_store_describe(engine->runner.experts, engine->io, sizeof engine->io);
-    /* The model's own routers cannot predict a replayed routing. */
+    /* With a replayed routing, the model's own routers do not predict the next experts. */
     bool all_fit = engine->plan.expert_slots >= engine->plan.experts;
     bool worthwhile = !all_fit && !keeps_nothing(engine->offload) && o->lab->route_trace == NULL &&
                       !moe_speculation_by_bytes(o);
@@ -460,7 +464,8 @@ static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_err
     return MOE_OK;
 }
 
-/* Opens speculation and lossy modes as far as the plan allows; the runner is not complete yet. */
+/* Opens speculation and lossy modes, as far as this is possible while the runner is not
+ * complete. */
 static int open_drafts(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     moe_draft_model *model = engine->draft_model;

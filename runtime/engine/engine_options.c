@@ -11,7 +11,7 @@
 
 #define MAX_PREFILL_CHUNK 4096u
 
-/* Refuses options that have no effect in a baseline which keeps no experts. */
+/* Rejects options that have no effect with a baseline that keeps no experts. */
 static int check_baseline_options(const moe_engine_options *o, moe_error *err)
 {
     if (o->policy != NULL) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How an engine's files are read outside of passes: header, calibration, weights. */
+/* How an engine reads its files outside of passes: the header, the calibration, and weights. */
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_parts.h"
 

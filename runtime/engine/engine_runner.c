@@ -5,9 +5,9 @@
 #include "runtime/engine/engine_parts.h"
 #include "runtime/recorded/recorded_pass.h"
 
-/* Some models have two sets of factors, for contexts up to the one that they were first trained for
- * and for longer ones. The engine's context decides which is used, so that all keys of the cache
- * have the same. */
+/* Some models have two sets of rotary factors: one for contexts up to the length of the first
+ * training, one for longer contexts. The engine's context decides which set is used, so all keys
+ * in the cache use the same one. */
 int moe_engine_open_frequencies(moe_engine *engine, moe_error *err)
 {
     const moe_model_config *c = &engine->config;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* An engine's use of its model's sidecar: reads it when the engine opens, warms the expert slots by
- * it, and lets calibration and learning write it. runtime/sidecar does the work. */
+/* How an engine uses its model's sidecar: reads it when the engine opens, fills expert slots by
+ * it ahead of demand, and lets calibration and learning write it. The work itself is done in
+ * runtime/sidecar. */
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
 #include "runtime/engine/engine_parts.h"

@@ -25,7 +25,7 @@ static int compare_times(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Measures the median time of steps, without their waits for experts. */
+/* Measures the median time of a step, without the time that it waits for experts. */
 static int measure_steps(moe_engine *engine, moe_session *session, const moe_engine_options *o,
                          double *s_per_token, moe_error *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of an engine and of a session; for the files of this folder only. Their functions:
- * engine_parts.h, session_timeline.h. */
+/* The structures of an engine and of a session, for the files of this folder only. Their
+ * functions are in engine_parts.h and session_timeline.h. */
 #ifndef MOE_ENGINE_STATE_H
 #define MOE_ENGINE_STATE_H
 
@@ -42,7 +42,7 @@
 typedef struct moe_draft_model moe_draft_model; /* draft_model.h */
 typedef struct moe_draft_head moe_draft_head;   /* runtime/draft/draft_head.h */
 
-/* A long prompt on its way through the layers (session_panel.h). */
+/* A long prompt that goes through the model layer by layer (session_panel.h). */
 typedef struct moe_panel {
     moe_session *session; /* NULL: there is none */
     uint32_t n_rows;      /* its tokens from n_evaluated on */
@@ -141,7 +141,7 @@ struct moe_engine {
     moe_recorded_passes *recorded;     /* NULL: the device does not record */
 };
 
-/* What rounding a session's allocations to whole pages may add. */
+/* The most that rounding a session's allocations up to whole pages may add, in bytes. */
 #define MOE_SESSION_SLACK (4u * 4096u)
 
 struct moe_session {
@@ -172,7 +172,7 @@ struct moe_session {
     void *watch_user;
     moe_session_draft *draft; /* NULL without speculation */
     uint64_t n_lossy;         /* rows evaluated under lossy modes */
-    /* MOE_SESSION_ bits of what the timeline holds from position marked_from on; see
+    /* MOE_SESSION_ bits that say how the timeline from position marked_from on was computed; see
      * moe_session_marks(). */
     uint32_t marks, marked_from;
     uint64_t granted_tokens; /* tokens for which memory has been granted */
@@ -183,12 +183,12 @@ struct moe_session {
     moe_session *next, *before; /* of the engine's list */
 };
 
-/* Why keys, values, states and logits are not those of an exact run. */
+/* Reasons why a session's keys, values, states and logits may differ from those of an exact run. */
 #define MOE_SESSION_LOSSY      1u /* evaluated under lossy modes */
 #define MOE_SESSION_FLOAT_GEMM 2u /* ... by an engine with MOE_FLOAT_GEMM_BLAS */
 #define MOE_SESSION_MARKS      3u
 
-/* The marks of the timeline as it is now. */
+/* Returns the marks that hold for the timeline as it is now. */
 static inline uint32_t moe_session_marks(const moe_session *s)
 {
     uint32_t n = s->n_evaluated > s->replay_end ? s->n_evaluated : s->replay_end;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The lifetime of an engine: it ends when the last object that points into it lets go. */
+/* The lifetime of an engine: it is freed when the last object that points into it is closed. */
 #include "runtime/engine/engine_parts.h"
 
 /* Users have a const engine, but their number is counted in it. */

@@ -26,7 +26,8 @@
 #include "runtime/host/sysfs.h"
 #include "runtime/host/topology.h"
 
-/* json-c asserts on a NULL container, which is what it returns when memory is short. */
+/* Adds a member. json-c returns NULL when memory is short, and asserts that a container is not
+ * NULL. */
 static void put(struct json_object *object, const char *key, struct json_object *value)
 {
     if (object == NULL || json_object_object_add(object, key, value) != 0) {
@@ -195,8 +196,8 @@ static struct json_object *describe_huge_pages(void)
     return huge;
 }
 
-/* Sets a ring up and tears it down: a kernel that has the system call may still refuse it in
- * containers. */
+/* Sets up an io_uring ring and tears it down again, because a kernel with the system call may
+ * still refuse it within a container. */
 static struct json_object *describe_io(void)
 {
     struct json_object *io = json_object_new_object();

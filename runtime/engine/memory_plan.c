@@ -17,11 +17,11 @@
  * has room for the kernel's share (page tables, stacks, a little page cache). */
 #define HEADROOM_DIVISOR 8
 #define MIB              1048576.0
-/* The most that is left free of a limit. */
+/* The most bytes of a control group's limit that are left free. */
 #define MOST_HEADROOM (UINT64_C(64) << 20)
-/* Page-locked slots: the number of sessions for which memory is set aside. */
+/* With page-locked slots, memory is set aside for so many sessions. */
 #define MANY_SESSIONS 16u
-/* Host slots that keep reads and copies busy. */
+/* So many host slots are enough to keep reads and copies busy. */
 #define LEAST_STAGING_SLOTS 32u
 
 static uint64_t kv_bytes(const moe_plan_input *in)
@@ -29,7 +29,8 @@ static uint64_t kv_bytes(const moe_plan_input *in)
     return moe_kv_session_bytes(&in->kv, in->context, false) + in->state_bytes;
 }
 
-/* The experts of one token in one layer: with fewer slots decoding would work in waves. */
+/* Returns the bytes of the fewest slots that a cache may have: room for the experts of one token
+ * in one layer. With fewer slots, decoding would need several waves. */
 static uint64_t floor_of_slots(const moe_plan_input *in, uint64_t slot_bytes, uint64_t full_bytes)
 {
     uint64_t least = (uint64_t)in->config->n_expert_used * slot_bytes;
@@ -58,14 +59,14 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* The number of experts that slots of this many bytes hold. */
+/* Returns how many experts fit into slots of this many bytes together. */
 static uint64_t n_slots(const moe_memory_plan *plan, uint64_t bytes, uint64_t full_bytes)
 {
     const double share = (double)bytes / (double)full_bytes;
     return (uint64_t)(share * (double)plan->experts + 1e-6); /* whole slots stay whole */
 }
 
-/* Says what fills the budget, and what would take less. */
+/* Returns a text that says what fills the budget, and what would need less. */
 static const char *remedy(const moe_memory_plan *plan, uint64_t scratch, const char *raise)
 {
     bool kv = plan->kv_cache > plan->floor / 4;
@@ -151,14 +152,14 @@ static int share_with_copies(const moe_plan_input *in, moe_memory_plan *plan, mo
     return MOE_OK;
 }
 
-/* The bytes that a card behind the first has for slots. A card that cannot hold the experts of a
+/* Returns how many bytes a further card has for slots. A card that cannot hold the experts of one
  * token in a layer gets none. */
 static uint64_t room_of_card(const moe_plan_input *in, uint32_t card)
 {
     return in->card_room[card] >= floor_slots_bytes(in) ? in->card_room[card] : 0;
 }
 
-/* Turns the rest of a budget into the device's expert slots. */
+/* Gives the rest of the budget to the device's expert slots. */
 static int share_out_slots(const moe_plan_input *in, uint64_t budget, uint64_t fixed,
                            moe_memory_plan *plan, moe_error *err)
 {
@@ -190,8 +191,8 @@ static int share_out_slots(const moe_plan_input *in, uint64_t budget, uint64_t f
     return MOE_OK;
 }
 
-/* The first card's memory is used first: what lies there need not travel. No card has more than its
- * layers take. */
+/* Divides slots among the cards. The first card's memory is used first, because rows need not
+ * travel to it. No card gets more than its layers need. */
 static int share_out_cards(const moe_plan_input *in, uint64_t first, moe_memory_plan *plan,
                            moe_error *err)
 {
@@ -277,8 +278,8 @@ static uint64_t most_host_slots_bytes(const moe_plan_input *in, const moe_memory
     return all_on_device ? min_u64(full, n * in->slots.host_slot_bytes) : full;
 }
 
-/* Plans RAM beside a device with its own memory. A simulated device's memory comes out of RAM too.
- */
+/* Plans the RAM beside a device with its own memory. The memory of a simulated device is taken
+ * from RAM, too. */
 static int plan_host(const moe_plan_input *in, moe_memory_plan *plan, moe_error *err)
 {
     uint64_t full = in->slots.host_full_bytes;
@@ -311,8 +312,9 @@ static int plan_one_memory(const moe_plan_input *in, moe_memory_plan *plan, moe_
     return status;
 }
 
-/* The process's memory now and the free memory, less an eighth. A process may hold pages that are
- * charged to others (of libraries); these must not count as room within a control group's limit. */
+/* Returns the default budget: the memory that the process has now plus the free memory, less an
+ * eighth. Pages of the process may be charged to others (those of libraries), and must not count
+ * as room within a control group's limit. */
 static uint64_t default_budget(const moe_plan_input *in)
 {
     uint64_t budget =
@@ -333,14 +335,14 @@ static int refuse_sessions(const moe_memory_plan *plan, const char *where, uint6
                     (double)there / MIB);
 }
 
-/* Slots that no session can take. */
+/* Returns the number of slots that no session can take. */
 static uint64_t slots_that_stay(const moe_plan_input *in)
 {
     return (uint64_t)in->config->n_expert_used *
            (in->slots.n_classes > 0 ? in->slots.n_classes : 1);
 }
 
-/* KV pages of sessions that wait may be in files. */
+/* Returns the KV memory of further sessions. Those that wait may have their pages in files. */
 static uint64_t more_kv(const moe_plan_input *in, const moe_memory_plan *plan)
 {
     return in->options->park_folder != NULL ? 0 : plan->kv_cache;
@@ -360,7 +362,7 @@ static int sessions_in_one_memory(const moe_plan_input *in, moe_memory_plan *pla
     return MOE_OK;
 }
 
-/* The number of slots whose memory holds this many lent pages. */
+/* Returns how many slots' memory holds this many lent pages. */
 static uint64_t slots_of_pages(const moe_plan_input *in, uint64_t page_bytes, uint64_t n_pages)
 {
     uint64_t run = (page_bytes + in->slots.slot_bytes - 1) / in->slots.slot_bytes;
@@ -368,7 +370,7 @@ static uint64_t slots_of_pages(const moe_plan_input *in, uint64_t page_bytes, ui
     return (n_pages + pages - 1) / pages * run;
 }
 
-/* The number of slots that sessions beyond the first borrow when this many bytes are free. */
+/* Returns how many slots the further sessions borrow if this many bytes are free. */
 static uint64_t slots_lent(const moe_plan_input *in, uint64_t n_sessions, uint64_t left)
 {
     uint64_t slots = 0;
@@ -415,7 +417,8 @@ static int plan_sessions(const moe_plan_input *in, moe_memory_plan *plan, moe_er
                                    : sessions_in_one_memory(in, plan, err);
 }
 
-/* Refuses a budget beyond the limits of machine or control group: the process would be killed. */
+/* Rejects a budget that is larger than the machine or control group allows, because the process
+ * would be killed. */
 static int check_budget(const moe_plan_input *in, const moe_memory_plan *plan, moe_error *err)
 {
     if (plan->budget_is_default || in->options->overcommit_memory ||

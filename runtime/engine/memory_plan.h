@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Divides the memory budget before anything is allocated: required parts first, the rest to expert
- * slots. */
+/* Divides the memory budget before anything is allocated: first what is required, then expert
+ * slots with the rest. */
 #ifndef MOE_ENGINE_MEMORY_PLAN_H
 #define MOE_ENGINE_MEMORY_PLAN_H
 
@@ -35,7 +35,8 @@ typedef struct moe_plan_input {
     uint32_t context;
 } moe_plan_input;
 
-/* MOE_ERR_BUDGET when the budget is below the floor; fills in the plan all the same. */
+/* Makes the plan. Fails with MOE_ERR_BUDGET if the budget is too small even for the required
+ * parts; also fills in the plan then. */
 int moe_memory_plan_make(const moe_plan_input *input, moe_memory_plan *plan, moe_error *err);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "runtime/base/alloc.h"
 
-/* Text of bounded size: after the first piece that did not fit, nothing more is added. */
+/* A text of limited size. After the first piece that does not fit, nothing more is added. */
 typedef struct line_writer {
     char *out;
     size_t size;
@@ -51,7 +51,7 @@ static void put_escaped(line_writer *line, moe_string_view text)
     }
 }
 
-/* `at`, or the start of the UTF-8 character that `at` would cut. */
+/* Returns the largest position up to `at` that does not cut a UTF-8 character. */
 static size_t whole_characters(const char *text, size_t at)
 {
     size_t start = at;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Metadata values as one line of text. Text from a file may be unprintable. */
+/* Formats metadata values as one line of text. Strings from a file may contain unprintable
+ * characters. */
 #ifndef MOE_ENGINE_METADATA_TEXT_H
 #define MOE_ENGINE_METADATA_TEXT_H
 

@@ -45,7 +45,8 @@ static const char *const kind_names[MOE_KIND_COUNT] = {
     [MOE_KIND_OTHER] = "other",
 };
 
-/* Patterns for a tensor's name without "blk.N."; the first match counts. */
+/* Assigns tensors to kinds by patterns for their names without "blk.N."; the first pattern that
+ * matches counts. */
 static const struct {
     const char *pattern;
     moe_tensor_kind kind;
@@ -106,7 +107,7 @@ static void summarize_experts(moe_file_summary *summary, const moe_model_config 
     }
 }
 
-/* An MLA cache holds one latent row for each position, and values are part of the keys. */
+/* In an MLA cache each position has one latent row, and the values are a part of the keys. */
 static void summarize_kv(moe_file_summary *summary, const moe_model_config *config)
 {
     for (uint32_t l = 0; l < config->n_layer; l++) {
@@ -174,8 +175,8 @@ static void summarize_model(moe_file_summary *summary, const moe_model_config *c
     }
 }
 
-/* Checks everything that opening an engine checks without reading weights. The only failure is
- * MOE_ERR_MEMORY, which says nothing about the file. */
+/* Checks everything that opening an engine would check without reading weights. *why says why the
+ * model cannot run. Only fails with MOE_ERR_MEMORY, which says nothing about the file. */
 static int check_runnable(moe_file *file, moe_error *why)
 {
     moe_file_summary *summary = &file->summary;

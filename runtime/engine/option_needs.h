@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds options that cannot act because of another one's value. */
+/* Finds options that have no effect because of the value of another option. */
 #ifndef MOE_ENGINE_OPTION_NEEDS_H
 #define MOE_ENGINE_OPTION_NEEDS_H
 

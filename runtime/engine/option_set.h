@@ -14,15 +14,16 @@ typedef struct moe_option_set {
     moe_lab_options lab;
 } moe_option_set;
 
-/* Copies the options by the rule of struct_size; fields that are not given get their defaults.
- * Strings still belong to the program. The set must not move afterwards. */
+/* Copies the program's options by the rule of struct_size; fields that the program does not give
+ * get their defaults. Strings still belong to the program. The set must not be moved in memory
+ * afterwards. */
 int moe_option_set_take(moe_option_set *set, const moe_engine_options *given, moe_error *err);
 
-/* MOE_ERR_ARGUMENT, naming the field and its possible values, if an enumeration has another value.
- * Checks no other field. */
+/* Fails with MOE_ERR_ARGUMENT, naming the field and its possible values, if an enumeration has an
+ * invalid value. Checks no other fields. */
 int moe_option_values_check(const moe_engine_options *options, moe_error *err);
 
-/* The mode's name in messages, for instance "on-demand". */
+/* Returns the mode's name for messages, for instance "on-demand". */
 const char *moe_offload_name(moe_offload_mode mode);
 
 #endif

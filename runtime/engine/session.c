@@ -134,7 +134,7 @@ size_t moe_session_n_tokens(const moe_session *session)
     return session != NULL ? session->n_tokens : 0;
 }
 
-/* Tokens that have been evaluated at least once. */
+/* Returns how many tokens have been evaluated at least once. */
 static uint32_t n_seen(const moe_session *session)
 {
     return session->n_evaluated > session->replay_end ? session->n_evaluated : session->replay_end;
@@ -155,8 +155,8 @@ const float *moe_session_logits(const moe_session *session)
     return session != NULL && session->has_logits ? session->logits : NULL;
 }
 
-/* Cuts back to the latest place for which recurrent layers have a state and layers with a window
- * have their pages. The tokens from there to n are evaluated again. */
+/* Cuts the timeline back to the latest position for which recurrent layers have a state and
+ * layers with a window have their pages. The tokens from there to n are evaluated again. */
 static void cut_back(moe_session *session, uint32_t n)
 {
     moe_engine *engine = session->engine;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Code that writing and reading a session's file share. */
+/* Functions that writing and reading a saved session share. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
