@@ -93,8 +93,16 @@ static void fill_next_uses(moe_access_list *list, bool is_sequential, uint64_t *
     }
 }
 
-int moe_access_list_build(moe_access_list *list, const moe_trace *trace, bool is_sequential,
-                          moe_error *err)
+static void release(moe_access_list *list)
+{
+    free(list->start);
+    free(list->keys);
+    free(list->accesses);
+    free(list->rows_before);
+    *list = (moe_access_list){.n_layer = 0};
+}
+
+static int build(moe_access_list *list, const moe_trace *trace, bool is_sequential, moe_error *err)
 {
     uint64_t n = moe_trace_count_accesses(trace);
     *list = (moe_access_list){.n_layer = trace->n_layer, .n_passes = trace->n_passes};
@@ -109,7 +117,7 @@ int moe_access_list_build(moe_access_list *list, const moe_trace *trace, bool is
     if (list->start == NULL || list->keys == NULL || list->accesses == NULL ||
         list->rows_before == NULL || tally.n_rows == NULL || tally.gate == NULL || next == NULL) {
         status = moe_fail(err, MOE_ERR_MEMORY, "out of memory for the accesses of a trace");
-        moe_access_list_release(list);
+        release(list);
     } else {
         fill(list, trace, &tally);
         fill_next_uses(list, is_sequential, next);
@@ -120,11 +128,31 @@ int moe_access_list_build(moe_access_list *list, const moe_trace *trace, bool is
     return status;
 }
 
-void moe_access_list_release(moe_access_list *list)
+static void release_kept(void *list)
 {
-    free(list->start);
-    free(list->keys);
-    free(list->accesses);
-    free(list->rows_before);
-    *list = (moe_access_list){.n_layer = 0};
+    release(list);
+    free(list);
+}
+
+int moe_access_list_of(const moe_access_list **list, const moe_trace *trace, bool is_sequential,
+                       moe_error *err)
+{
+    moe_trace_kept *kept = trace->kept;
+    int status = MOE_OK;
+    pthread_mutex_lock(&kept->mutex);
+    if (kept->lists[is_sequential] == NULL) {
+        moe_access_list *made = moe_calloc(1, sizeof *made);
+        status = made == NULL
+                     ? moe_fail(err, MOE_ERR_MEMORY, "out of memory for the accesses of a trace")
+                     : build(made, trace, is_sequential, err);
+        if (status == MOE_OK) {
+            kept->lists[is_sequential] = made;
+            kept->release = release_kept;
+        } else {
+            free(made);
+        }
+    }
+    *list = kept->lists[is_sequential];
+    pthread_mutex_unlock(&kept->mutex);
+    return status;
 }

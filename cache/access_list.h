@@ -18,10 +18,11 @@ typedef struct moe_access_list {
     uint64_t *rows_before;       /* [n_passes + 1] rows of earlier passes */
 } moe_access_list;
 
-/* is_sequential: the next use is the number of an access, not pass * n_layer + layer. */
-int moe_access_list_build(moe_access_list *list, const moe_trace *trace, bool is_sequential,
-                          moe_error *err);
-void moe_access_list_release(moe_access_list *list);
+/* The list of this trace, made once and kept until the trace is closed: 36 bytes an access. Several
+ * threads may ask at a time. is_sequential: the next use is the number of an access, not pass *
+ * n_layer + layer. */
+int moe_access_list_of(const moe_access_list **list, const moe_trace *trace, bool is_sequential,
+                       moe_error *err);
 
 /* Returns the number of accesses in this trace. */
 uint64_t moe_trace_count_accesses(const moe_trace *trace);

@@ -25,7 +25,7 @@
 typedef struct simulator {
     const moe_simulation *options;
     const moe_trace *trace;
-    moe_access_list accesses;
+    const moe_access_list *accesses;
     moe_expert_cache *cache;
     uint64_t first_pass;    /* passes before this one measure hotness */
     float *hotness;         /* [n_layer * n_expert] or NULL */
@@ -149,11 +149,11 @@ static void prefetch_layer(simulator *sim, size_t start, size_t end)
     if (sim->options->prefetch_recall < 0 || start == end) {
         return;
     }
-    uint32_t n = predict(sim, sim->accesses.keys + start, (uint32_t)(end - start));
-    moe_policy_access access = sim->accesses.accesses[start];
+    uint32_t n = predict(sim, sim->accesses->keys + start, (uint32_t)(end - start));
+    moe_policy_access access = sim->accesses->accesses[start];
     access.n_rows = 0;
     access.gate = 0;
-    access.next_use = access.pass * sim->accesses.n_layer + access.layer;
+    access.next_use = access.pass * sim->accesses->n_layer + access.layer;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t evicted;
         if (moe_expert_cache_prefetch(sim->cache, sim->predicted[i], &access, &evicted) !=
@@ -182,8 +182,8 @@ static void end_prefetches(simulator *sim)
  * excludes. */
 static bool run_layer(simulator *sim, size_t index, bool has_next)
 {
-    size_t first = sim->accesses.start[index];
-    size_t end = sim->accesses.start[index + 1];
+    size_t first = sim->accesses->start[index];
+    size_t end = sim->accesses->start[index + 1];
     uint32_t n = (uint32_t)(end - first);
     uint32_t n_done = 0;
     uint64_t n_hits = 0;
@@ -191,8 +191,8 @@ static bool run_layer(simulator *sim, size_t index, bool has_next)
     memset(sim->handled, 0, n * sizeof *sim->handled);
     for (uint32_t n_wave = 0; n_done < n; n_done += n_wave) {
         sim->extra_waves += n_done > 0;
-        n_wave = moe_layer_access_wave(sim->cache, sim->accesses.keys + first,
-                                       sim->accesses.accesses + first, n, sim->handled, sim->wave);
+        n_wave = moe_layer_access_wave(sim->cache, sim->accesses->keys + first,
+                                       sim->accesses->accesses + first, n, sim->handled, sim->wave);
         if (n_wave == 0) {
             return false;
         }
@@ -205,12 +205,12 @@ static bool run_layer(simulator *sim, size_t index, bool has_next)
             if (has_next) {
                 double after_s = sim->now_s;
                 sim->now_s = began_s;
-                prefetch_layer(sim, end, sim->accesses.start[index + 2]);
+                prefetch_layer(sim, end, sim->accesses->start[index + 2]);
                 sim->now_s = after_s;
             }
         }
         for (uint32_t i = 0; i < n_wave; i++) {
-            moe_expert_cache_unpin(sim->cache, sim->accesses.keys[first + sim->wave[i].position]);
+            moe_expert_cache_unpin(sim->cache, sim->accesses->keys[first + sim->wave[i].position]);
         }
     }
     return true;
@@ -223,18 +223,18 @@ static void run_one_by_one(simulator *sim, size_t first, size_t end)
     for (size_t i = first; i < end; i++) {
         bool hit;
         uint32_t evicted;
-        (void)moe_expert_cache_access(sim->cache, sim->accesses.keys[i], &sim->accesses.accesses[i],
-                                      &hit, &evicted);
+        (void)moe_expert_cache_access(sim->cache, sim->accesses->keys[i],
+                                      &sim->accesses->accesses[i], &hit, &evicted);
         clock_layer(sim, hit, !hit);
     }
 }
 
 static bool run_pass(simulator *sim, uint64_t pass)
 {
-    uint32_t n_layer = sim->accesses.n_layer;
+    uint32_t n_layer = sim->accesses->n_layer;
     if (sim->options->is_sequential) {
-        run_one_by_one(sim, sim->accesses.start[pass * n_layer],
-                       sim->accesses.start[(pass + 1) * n_layer]);
+        run_one_by_one(sim, sim->accesses->start[pass * n_layer],
+                       sim->accesses->start[(pass + 1) * n_layer]);
         moe_expert_cache_end_pass(sim->cache, pass);
         return true;
     }
@@ -304,7 +304,7 @@ static int measure_hotness(simulator *sim, moe_error *err)
     for (uint32_t layer = 0; layer < trace->n_layer; layer++) {
         float *of_layer = sim->hotness + (size_t)layer * trace->n_expert;
         uint64_t total = 0;
-        for (uint64_t row = 0; row < sim->accesses.rows_before[sim->first_pass]; row++) {
+        for (uint64_t row = 0; row < sim->accesses->rows_before[sim->first_pass]; row++) {
             moe_trace_list list = moe_trace_list_of(trace, row, layer);
             for (uint32_t i = 0; i < list.n; i++) {
                 of_layer[list.ids[i]] += 1;
@@ -369,7 +369,7 @@ static int make_cache(simulator *sim, const moe_policy *policy, uint32_t *n_slot
 static int set_up(simulator *sim, const moe_policy *policy, uint32_t *n_slots, moe_error *err)
 {
     uint32_t n_expert = sim->trace->n_expert;
-    MOE_TRY(moe_access_list_build(&sim->accesses, sim->trace, sim->options->is_sequential, err));
+    MOE_TRY(moe_access_list_of(&sim->accesses, sim->trace, sim->options->is_sequential, err));
     sim->handled = moe_calloc(n_expert, sizeof *sim->handled);
     sim->wave = moe_calloc(n_expert, sizeof *sim->wave);
     sim->predicted = moe_calloc(n_expert, sizeof *sim->predicted);
@@ -379,8 +379,8 @@ static int set_up(simulator *sim, const moe_policy *policy, uint32_t *n_slots, m
         return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the simulation");
     }
     MOE_TRY(measure_hotness(sim, err));
-    MOE_TRY(moe_forecast_source_create(&sim->ahead, sim->options, policy, sim->trace,
-                                       &sim->accesses, err));
+    MOE_TRY(moe_forecast_source_create(&sim->ahead, sim->options, policy, sim->trace, sim->accesses,
+                                       err));
     return make_cache(sim, policy, n_slots, err);
 }
 
@@ -392,7 +392,7 @@ static void tell(const simulator *sim, const moe_expert_cache_stats *before, uin
     moe_expert_cache_stats s;
     moe_expert_cache_get_stats(sim->cache, &s);
     result->n_passes = sim->trace->n_passes - first_counted;
-    result->n_tokens = sim->trace->n_rows - sim->accesses.rows_before[first_counted];
+    result->n_tokens = sim->trace->n_rows - sim->accesses->rows_before[first_counted];
     result->hits = s.hits - before->hits;
     result->misses = s.misses - before->misses;
     result->evictions = s.evictions - before->evictions;
@@ -411,7 +411,7 @@ static void tell(const simulator *sim, const moe_expert_cache_stats *before, uin
 
 static int run(simulator *sim, moe_simulation_result *result, moe_error *err)
 {
-    uint64_t n_passes = sim->accesses.n_passes;
+    uint64_t n_passes = sim->accesses->n_passes;
     uint64_t left = n_passes - sim->first_pass;
     if (sim->options->warm_up >= left) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
@@ -454,7 +454,6 @@ static int simulate(const moe_trace *trace, const moe_simulation *simulation,
     }
     moe_expert_cache_destroy(&sim.cache);
     moe_forecast_source_destroy(&sim.ahead);
-    moe_access_list_release(&sim.accesses);
     free(sim.hotness);
     free(sim.handled);
     free(sim.wave);

@@ -87,14 +87,13 @@ static int write_records(const moe_access_list *list, const uint64_t *next, uint
 int moe_trace_write_oracle(const moe_trace *trace, const char *path, uint32_t expert_bytes,
                            moe_error *err)
 {
-    moe_access_list list;
-    MOE_TRY(moe_access_list_build(&list, trace, false, err));
-    uint64_t *next = next_accesses(&list, trace);
+    const moe_access_list *list;
+    MOE_TRY(moe_access_list_of(&list, trace, false, err));
+    uint64_t *next = next_accesses(list, trace);
     int status = next == NULL
                      ? moe_fail(err, MOE_ERR_MEMORY, "out of memory for trace %.200s", path)
-                     : write_records(&list, next, expert_bytes, path, err);
+                     : write_records(list, next, expert_bytes, path, err);
     free(next);
-    moe_access_list_release(&list);
     return status;
 }
 

@@ -11,6 +11,12 @@ moe_trace *moe_trace_new(uint32_t n_layer, uint32_t n_expert, bool has_gates)
 {
     moe_trace *trace = moe_calloc(1, sizeof *trace);
     if (trace != NULL) {
+        trace->kept = moe_calloc(1, sizeof *trace->kept);
+        if (trace->kept == NULL || pthread_mutex_init(&trace->kept->mutex, NULL) != 0) {
+            free(trace->kept);
+            free(trace);
+            return NULL;
+        }
         trace->n_layer = n_layer;
         trace->n_expert = n_expert;
         trace->has_gates = has_gates;
@@ -24,6 +30,13 @@ void moe_trace_close(moe_trace **trace_ptr)
     if (trace == NULL) {
         return;
     }
+    for (int i = 0; i < 2; i++) {
+        if (trace->kept->lists[i] != NULL) {
+            trace->kept->release(trace->kept->lists[i]);
+        }
+    }
+    pthread_mutex_destroy(&trace->kept->mutex);
+    free(trace->kept);
     free(trace->pass);
     free(trace->token);
     free(trace->sequence);

@@ -11,6 +11,8 @@
 #ifndef MOE_CACHE_TRACE_ROWS_H
 #define MOE_CACHE_TRACE_ROWS_H
 
+#include <pthread.h>
+
 #include <moe/trace.h>
 
 /* Limits for trace files: larger than any model needs, and small enough that a key fits into 32
@@ -28,7 +30,15 @@ typedef struct moe_trace_forecast {
     float chance;
 } moe_trace_forecast;
 
+/* What readers made of a trace and keep with it (access_list.c). */
+typedef struct moe_trace_kept {
+    pthread_mutex_t mutex;
+    void *lists[2]; /* NULL: not made yet */
+    void (*release)(void *list);
+} moe_trace_kept;
+
 struct moe_trace {
+    moe_trace_kept *kept;
     uint32_t n_layer; /* 0: not known yet (no row) */
     uint32_t n_expert;
     uint32_t n_expert_used;
