@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* NULL when count * size overflows or memory is short; zero-filled. A product of 0 gives a valid
- * pointer. Release with free(). */
+/* Allocates zero-filled memory for count elements. A size of 0 gives a valid pointer. NULL: count
+ * * size overflows, or memory is short. Release with free(). */
 void *moe_calloc(size_t count, size_t size);
 
 /* Like realloc for an array; the old array stays valid on failure. New bytes are not cleared. */
@@ -22,10 +22,10 @@ void *moe_calloc_aligned(size_t count, size_t size);
 void *moe_map_pages(size_t bytes);
 void moe_unmap_pages(void *pages, size_t bytes);
 
-/* A copy of text, or NULL when memory is short. */
+/* Returns a copy of the text; NULL: memory is short. */
 char *moe_strdup(const char *text);
 
-/* True, and *product set, unless a * b overflows. */
+/* Sets *product to a * b and returns true, or returns false if the product overflows. */
 static inline bool moe_mul_u64(uint64_t a, uint64_t b, uint64_t *product)
 {
     return !__builtin_mul_overflow(a, b, product);
@@ -36,7 +36,7 @@ static inline bool moe_add_u64(uint64_t a, uint64_t b, uint64_t *sum)
     return !__builtin_add_overflow(a, b, sum);
 }
 
-/* bytes rounded up to whole cache lines of 64; no more than SIZE_MAX - 63. */
+/* Rounds up to whole cache lines of 64 bytes. `bytes` must be at most SIZE_MAX - 63. */
 static inline size_t moe_align64(size_t bytes)
 {
     return (bytes + 63) & ~(size_t)63;

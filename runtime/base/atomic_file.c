@@ -55,7 +55,7 @@ static bool is_temporary(const char *name)
            strcmp(name + prefix + N_DIGITS, SUFFIX) == 0;
 }
 
-/* True while the name still leads to the file that fd has open. */
+/* Whether the name still refers to the file that is open as fd. */
 static bool is_still_named(int folder, const char *name, int fd)
 {
     struct stat ours;
@@ -131,7 +131,7 @@ static int check_target(const moe_atomic_file *file, moe_error *err)
     return MOE_OK;
 }
 
-/* Creates the temporary file and locks it; its descriptor, or -1 with errno. */
+/* Creates the temporary file and locks it. Returns its descriptor, or -1 with errno set. */
 static int create(moe_atomic_file *file, mode_t mode)
 {
     for (int i = 0; i < N_TRIES; i++) {
@@ -239,8 +239,8 @@ FILE *moe_atomic_file_stream(moe_atomic_file *file)
     return file == NULL ? NULL : file->stream;
 }
 
-/* Whether the sync succeeded. If a file system, a device or a folder without read permission cannot
- * sync, the data is as safe as it can be. */
+/* Whether the file was synced, as far as possible. If a file system, a device or a folder without
+ * read permission cannot sync, the data is as safe as it can be. */
 static bool synced(int fd)
 {
     return fsync(fd) == 0 || errno == EINVAL || errno == EBADF || errno == ENOTSUP;

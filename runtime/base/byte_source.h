@@ -13,7 +13,7 @@
 
 #include <moe/status.h>
 
-/* Identifies an object, and a version of it. */
+/* Identifies an object (such as a file) and its version. */
 typedef struct moe_byte_identity {
     uint64_t device, object; /* together they name the object; no other one has both */
     uint64_t size;
@@ -21,7 +21,7 @@ typedef struct moe_byte_identity {
     struct timespec changed; /* by anything; nobody can set it back */
 } moe_byte_identity;
 
-/* Whether both identify the same object, in any version. */
+/* Whether both identify the same object, perhaps in different versions. */
 static inline bool moe_byte_identity_is_same(const moe_byte_identity *a, const moe_byte_identity *b)
 {
     return a->device == b->device && a->object == b->object;

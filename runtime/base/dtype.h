@@ -56,13 +56,13 @@ typedef struct moe_dtype_info {
     bool cpu_only;        /* only devices with MOE_DEVICE_EVERY_TYPE compute with it */
 } moe_dtype_info;
 
-/* NULL when the engine does not know the type number. */
+/* Returns the facts of a type number; NULL: the engine does not know the type. */
 const moe_dtype_info *moe_dtype_info_of(uint32_t type);
 
 /* The usual name of any GGUF type number, also of types that the engine does not support
  * ("IQ2_KT"), or "unknown". For messages. */
 const char *moe_dtype_name(uint32_t type);
-/* What to use instead of a type that the engine does not support. For messages. */
+/* Returns advice for messages: what to use instead of a type that the engine does not support. */
 const char *moe_dtype_advice(uint32_t type);
 
 /* Bytes of a row of n_elems elements; n_elems must be a multiple of the block. */

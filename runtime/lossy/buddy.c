@@ -16,7 +16,8 @@ void moe_buddy_list_free(moe_buddy_list *list)
     *list = (moe_buddy_list){0};
 }
 
-/* The `max` best j for one expert, by descending weight, ties to the lower id. */
+/* Finds the `max` best buddies j for one expert, by descending weight; of equal weights, the
+ * lower id first. */
 static uint32_t best_buddies(const float *row, uint32_t n_expert, uint32_t self, uint32_t max,
                              uint16_t *out)
 {
@@ -47,8 +48,8 @@ static void build_row(moe_buddy_list *list, const float *row, uint32_t self, flo
     uint32_t n = best_buddies(row, list->n_expert, self, list->max, buddies);
     double held = 0.0;
     for (uint32_t i = 0; i < n; i++) {
-        /* If the expert was never seen with another one and epsilon is 0, all are equally likely.
-         */
+        /* If the expert was never used together with another one and epsilon is 0, all other
+         * experts are equally likely. */
         double share =
             total > 0.0 ? ((double)row[buddies[i]] + epsilon) / total : 1.0 / (list->n_expert - 1);
         q[i] = (float)share;
@@ -113,8 +114,8 @@ void moe_buddy_options_init(moe_buddy_options *options)
                                    .residency_threshold = 1.0f};
 }
 
-/* Entropy over the picks that name an expert (below n_expert), as a share of its maximum; 0 for a
- * single pick. */
+/* Returns the entropy of the probabilities of those picks that name an expert (below n_expert),
+ * divided by its maximum; 0 for a single pick. */
 static double entropy_of(const float *probs, const uint32_t *experts, uint32_t k, uint32_t n_expert,
                          float temperature)
 {
@@ -139,7 +140,7 @@ float moe_routing_entropy(const float *probs, const uint32_t *experts, uint32_t 
     return (float)entropy_of(probs, experts, k, MOE_EXPERT_NONE, temperature);
 }
 
-/* ---- At work ---- */
+/* ---- Replacing experts in a pass ---- */
 
 typedef struct row_work {
     const moe_buddy_list *list;
@@ -167,8 +168,9 @@ static void two_greatest(float p, float best[2])
     best[0] = p > best[0] ? p : best[0];
 }
 
-/* p_max - p_2nd over the picks, renormalised. A single pick has no second among them, so its margin
- * is over the whole router. */
+/* Returns the difference between the largest and the second largest probability of the picks,
+ * renormalised. A single pick has no second one, so its margin is taken over all experts of the
+ * router. */
 static double margin_of(const row_work *w, uint32_t n_picks)
 {
     float best[2] = {0.0f, 0.0f};
@@ -196,7 +198,8 @@ static bool is_gated(const row_work *w, uint32_t n_picks)
     return margin_of(w, n_picks) >= o->margin_threshold;
 }
 
-/* The mean and deviation of the row's log probabilities: a router's standardised logits. */
+/* Computes mean and standard deviation of the row's log probabilities. They serve to standardise
+ * the router's logits. */
 static void standardise(const row_work *w, double *mean, double *deviation)
 {
     double sum = 0.0;
@@ -218,7 +221,8 @@ static uint32_t hops_of(const row_work *w, uint32_t expert)
     return hops != NULL ? hops[expert] : w->edit->resident[expert] ? 0 : 2;
 }
 
-/* The factor of a buddy's score for its distance and for being reused; 0: not allowed. */
+/* Returns the factor on a buddy's score for its distance (hops) and for being in the row already;
+ * 0: it must not be used. */
 static double discount_of(const row_work *w, uint32_t buddy, uint32_t missing_hops)
 {
     uint32_t hops = hops_of(w, buddy);
@@ -227,7 +231,8 @@ static double discount_of(const row_work *w, uint32_t buddy, uint32_t missing_ho
                                              : 0.0;
 }
 
-/* The list is ordered by q, so without the score's extras the first allowed buddy is the best. */
+/* Returns the best allowed buddy. The list is ordered by q, so if scores have no further factors
+ * this is the first allowed one. */
 static uint32_t find_buddy(const row_work *w, uint32_t missing)
 {
     const moe_buddy_list *list = w->list;
@@ -274,8 +279,8 @@ static uint32_t find_random(const row_work *w)
     return MOE_EXPERT_NONE;
 }
 
-/* Puts the buddy in the rank's place. If the row has the buddy already, the buddy keeps its own
- * rank, and this rank is dropped. */
+/* Puts the buddy at this rank. If the row has the buddy already, the buddy keeps its own rank,
+ * and this rank is dropped. */
 static void take_buddy(row_work *w, uint32_t rank, uint32_t buddy)
 {
     uint32_t at = 0;
@@ -290,8 +295,8 @@ static void take_buddy(row_work *w, uint32_t rank, uint32_t buddy)
     }
 }
 
-/* With OWN, the row's weights are the model's rule over its current experts, with dropped ranks at
- * 0. */
+/* Replaces the missing experts of a row. With OWN, the row's weights are then computed by the
+ * model's rule from its new experts; dropped ranks get 0. */
 static void edit_row(row_work *w, uint32_t row)
 {
     uint32_t n_replaced = 0;
@@ -357,7 +362,8 @@ void moe_buddy_count(const moe_route_edit *edit, uint32_t *n_requested, uint32_t
     }
 }
 
-/* The residency gate counts each expert once, because each would be moved once. */
+/* Whether the residency gate leaves the layer unchanged. Each missing expert counts once, however
+ * many rows chose it, because it would be moved once. */
 static bool is_bypassed(const moe_route_edit *edit, float threshold)
 {
     if (threshold >= 1.0f) {

@@ -13,7 +13,7 @@
 #include "runtime/pass/route_edit.h"
 #include "runtime/sidecar/calibration.h"
 
-/* The buddies of every expert of one layer, by descending q. */
+/* The buddies of each expert of one layer, in descending order of q. */
 typedef struct moe_buddy_list {
     uint32_t n_expert;
     uint32_t max;      /* K_max */
@@ -42,12 +42,13 @@ typedef struct moe_buddy_options {
                                 * among the distinct experts requested is beta or more; 1: never
                                 * bypass */
     float novelty; /* eta of the score, on log p standardised over the row's experts; 0: off */
-    /* kappa: the score of a buddy h hops away is multiplied by 1 - kappa h; 1: only resident
-     * buddies. */
+    /* kappa: the score of a buddy that is h hops away is multiplied by 1 - kappa h. With 1, only
+     * resident buddies are used. */
     float hop_penalty;
     const uint8_t *hops; /* [n_expert]: 0 resident, 1 in host memory behind a link, 2 further away;
                           * NULL: 0 and 2 */
-    /* The score of a buddy that the row has already is multiplied by this; 0: it is excluded. */
+    /* The score of a buddy that the row uses already is multiplied by this. With 0 it is not
+     * used. */
     float reuse;
     moe_buddy_weight weight;
     bool drop_unserved; /* a missing expert without a buddy is dropped; else fetched */
@@ -67,7 +68,7 @@ typedef struct moe_buddy_stats {
 } moe_buddy_stats;
 
 void moe_buddy_options_init(moe_buddy_options *options);
-/* The distinct experts that the rows request, and how many of them are not resident. */
+/* Counts the distinct experts that the rows request, and how many of them are not resident. */
 void moe_buddy_count(const moe_route_edit *edit, uint32_t *n_requested, uint32_t *n_missing);
 /* Replaces missing experts row by row, rank by rank (algorithm 1).
  *
@@ -88,8 +89,8 @@ void moe_buddy_count(const moe_route_edit *edit, uint32_t *n_requested, uint32_t
 void moe_buddy_apply(const moe_buddy_list *list, const moe_buddy_options *options,
                      moe_route_edit *edit, moe_buddy_stats *stats);
 
-/* TAE: -sum p log p / log k of the chosen experts' probabilities to the power 1 / temperature,
- * renormalised; k >= 2. */
+/* The entropy that the gate TAE uses: -sum p log p / log k, where p are the probabilities of the
+ * k >= 2 chosen experts to the power 1 / temperature, renormalised. */
 float moe_routing_entropy(const float *probs, const uint32_t *experts, uint32_t k,
                           float temperature);
 
@@ -97,7 +98,7 @@ float moe_routing_entropy(const float *probs, const uint32_t *experts, uint32_t 
 
 typedef struct moe_buddies moe_buddies;
 
-/* All of it must outlive the mode. */
+/* The parts of the engine that the mode uses. All of them must outlive it. */
 typedef struct moe_buddy_parts {
     moe_runner *runner; /* with its config and path at open, complete at moe_buddies_edit() */
     const moe_tensor_map *map;
@@ -110,7 +111,7 @@ int moe_buddies_open(moe_buddies **out, const moe_buddy_parts *parts,
 void moe_buddies_close(moe_buddies **buddies);
 void moe_buddies_edit(moe_buddies *buddies, moe_route_edit *edit);
 const moe_buddy_stats *moe_buddies_get_stats(const moe_buddies *buddies);
-/* Remembers the counts, or goes back to those that were remembered. */
+/* The first remembers the counts; the second goes back to the remembered counts. */
 void moe_buddies_keep_stats(moe_buddies *buddies);
 void moe_buddies_forget_stats(moe_buddies *buddies);
 /* Whether moe_substitution says all that they do; and what it says of a layer, with lists in host

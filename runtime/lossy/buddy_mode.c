@@ -141,7 +141,7 @@ void moe_buddies_close(moe_buddies **buddies)
     *buddies = NULL;
 }
 
-/* ---- At work ---- */
+/* ---- During a pass ---- */
 
 static float tae_threshold(const moe_buddies *b, uint32_t layer)
 {
@@ -149,7 +149,8 @@ static float tae_threshold(const moe_buddies *b, uint32_t layer)
     return b->tae_percentile > 0 ? percentiles[b->tae_percentile - 1] : -1.0f;
 }
 
-/* Sets the layer's beta by the misses of earlier passes. */
+/* Sets beta, the residency gate's threshold for the layer, according to the misses of earlier
+ * passes. */
 static float follow_budget(moe_buddies *b, const moe_route_edit *edit)
 {
     const moe_expert_ref *experts = b->parts.map->layers[edit->layer].experts;

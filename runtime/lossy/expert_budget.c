@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* score: [n_expert], which ranks the shortlist. */
+/* Computes the scores [n_expert] by which the budget chooses experts. */
 static void rank(const moe_expert_budget *budget, const moe_route_edit *edit, float *score)
 {
     if (budget->ranking == MOE_BUDGET_STATIC && budget->counts != NULL) {
@@ -19,7 +19,8 @@ static void rank(const moe_expert_budget *budget, const moe_route_edit *edit, fl
     }
 }
 
-/* Sets allowed for the B best experts, ties to the lower id, and for the free ones. */
+/* Sets `allowed` for the B experts with the best scores (of equal scores, the lower id), and for
+ * the experts that do not count towards the budget. */
 static void shortlist(const moe_expert_budget *budget, const moe_route_edit *edit, float *score,
                       bool *allowed)
 {
@@ -64,7 +65,7 @@ static uint32_t n_distinct(const moe_route_edit *edit, bool *seen)
     return n;
 }
 
-/* Counts a row before it is edited: returns how many of its picks are off the list. */
+/* Counts a row before it is edited. Returns how many of its picks the budget does not allow. */
 static uint32_t look_at(const moe_route_edit *edit, uint32_t row, const bool *allowed,
                         moe_budget_stats *stats)
 {
@@ -105,7 +106,8 @@ static uint32_t n_in_row(const moe_route_edit *edit, uint32_t row)
     return n;
 }
 
-/* A list from outside may be shorter than a row; ranks that it cannot fill are dropped. */
+/* Replaces the picks that are not allowed. A list from outside may have fewer experts than a row
+ * needs; ranks that it cannot fill are dropped. */
 static void substitute_row(const moe_route_edit *edit, uint32_t row, uint32_t n_off,
                            const bool *allowed, moe_budget_stats *stats)
 {

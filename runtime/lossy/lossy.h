@@ -33,8 +33,8 @@ struct moe_lossy {
     const moe_route_rules *rules;
     moe_pass_hook hook;
     uint32_t n_layer, n_expert;
-    /* True if the oracle ranks the budget, or the budget's error is to be measured. The owner must
-     * then add the hook that computes layers exactly (runtime/lab/budget_exact.h). */
+    /* True if the oracle ranks experts, or if the budget's error is measured. Whoever opened the
+     * modes must then add the hook that computes layers exactly (runtime/lab/budget_exact.h). */
     bool measured;
     bool has_budget;
     moe_expert_budget budget;
@@ -51,17 +51,17 @@ struct moe_lossy {
     moe_budget_stats budget_stats;
 };
 
-/* *out stays NULL if the options ask for none of them. */
+/* Opens the lossy modes. *out stays NULL if the options ask for none. */
 int moe_lossy_open(moe_lossy **out, const moe_lossy_parts *parts, const moe_engine_options *options,
                    moe_error *err);
-/* Adds their hook to the runner, which is now complete. rules must outlive them. */
+/* Adds the modes' hook to the runner, which must be complete. rules must outlive the modes. */
 int moe_lossy_attach(moe_lossy *lossy, const moe_route_rules *rules, moe_error *err);
-/* Call it when no pass runs any more. */
+/* Closes the modes. No pass may be running. */
 void moe_lossy_close(moe_lossy **lossy);
-/* The options' defaults, and what is wrong with options. */
+/* The defaults of the options, and the check of options. */
 extern const moe_lossy_options moe_lossy_defaults;
 int moe_lossy_check(const moe_engine_options *options, moe_error *err);
-/* True while the modes act: requested, and within the quality limit. */
+/* Whether the modes act now: they were requested, and the quality limit is not exceeded. */
 static inline bool moe_lossy_acts(const moe_lossy *lossy)
 {
     return lossy != NULL && !lossy->meter.exceeded;
@@ -73,14 +73,15 @@ void moe_lossy_edit_routes(moe_lossy *lossy, const moe_pass *pass, uint32_t laye
 /* Whether a device can edit the routes by itself. It can if the modes only substitute experts by
  * lists. lossy may be NULL. */
 bool moe_lossy_is_recordable(const moe_lossy *lossy);
-/* For a device that does: the rules of a layer, with lists in host memory. */
+/* Returns the layer's rules for a device that edits the routes by itself, with lists in host
+ * memory. */
 moe_substitution moe_lossy_substitution(const moe_lossy *lossy, uint32_t layer);
-/* Keep remembers the counts of edits; forget goes back to the remembered ones. */
+/* The first remembers the counts of edits; the second goes back to the remembered counts. */
 void moe_lossy_keep_counts(moe_lossy *lossy);
 void moe_lossy_forget_counts(moe_lossy *lossy);
 /* Whether the options ask for any mode. */
 bool moe_lossy_is_asked(const moe_engine_options *options);
-/* How long lists of substitutes may be by these options; 0: there are none. */
+/* Returns the longest list of substitutes that these options allow; 0: there are no lists. */
 uint32_t moe_lossy_longest_list(const moe_engine_options *options);
 /* Runs the lossy pass. If must_compare is set, and for the share of passes that the meter picks,
  * then runs the exact pass and compares the logits of their first 64 rows, row by row. (If the

@@ -47,7 +47,7 @@ static moe_expert_budget budget_of(const moe_engine_options *o)
         .resident_is_free = l->budget_free_resident};
 }
 
-/* Refuses options that say how a budget is kept when there is no budget. */
+/* Rejects options of an expert budget if there is no budget. */
 static int check_budget(const moe_engine_options *o, moe_error *err)
 {
     const moe_lossy_options *l = o->lossy;
@@ -203,7 +203,7 @@ void moe_lossy_close(moe_lossy **lossy)
     *lossy = NULL;
 }
 
-/* ---- At work ---- */
+/* ---- During a pass ---- */
 
 bool moe_lossy_is_recordable(const moe_lossy *l)
 {

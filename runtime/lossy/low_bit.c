@@ -18,7 +18,7 @@ struct moe_low_bit {
     float below;
     moe_pass_hook hook;
     moe_low_bit_stats stats;
-    /* Belong to the current layer. */
+    /* These members are about the current layer. */
     bool *resident;   /* [n_expert]: the experts themselves */
     float *share;     /* [n_expert]: the greatest of a row's weights that it has */
     uint32_t *chosen; /* [rows][n_expert_used]: those that copies stand in for, or none */
@@ -31,9 +31,9 @@ struct moe_low_bit {
     moe_expert_work *works;
 };
 
-/* ---- Which experts ---- */
+/* ---- Choosing the experts whose copies are used ---- */
 
-/* The greatest share that each expert has of a row's weights. */
+/* Computes, for each expert, the largest share that it has of the mixing weights of any row. */
 static void find_shares(moe_low_bit *f, const moe_pass *pass)
 {
     const moe_model_config *c = f->runner->config;
@@ -55,8 +55,8 @@ static void find_shares(moe_low_bit *f, const moe_pass *pass)
     }
 }
 
-/* Takes those experts out of the layer's request to the experts' own store. Their ranks then have
- * no expert, and keep their weights. */
+/* Takes the chosen experts out of the layer's request to the experts' own store. Their ranks then
+ * have no expert, but keep their weights. */
 static int take_out(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                     moe_error *err)
 {
@@ -88,7 +88,7 @@ static int take_out(void *context, moe_runner *runner, const moe_pass *pass, uin
     return MOE_OK;
 }
 
-/* ---- Computing them ---- */
+/* ---- Computing with copies ---- */
 
 static int run_copies(moe_low_bit *f, uint32_t layer, uint32_t n, uint32_t n_rows, moe_error *err)
 {

@@ -23,9 +23,9 @@ typedef struct moe_low_bit moe_low_bit;
  * must outlive it. */
 int moe_low_bit_create(moe_low_bit **out, moe_runner *runner, moe_expert_store *copies, float below,
                        moe_error *err);
-/* Adds its hook to the runner, which is now complete. */
+/* Adds the hook to the runner, which must be complete. */
 int moe_low_bit_attach(moe_low_bit *low_bit, moe_error *err);
-/* Call it when no pass runs any more. */
+/* Closes the mode. No pass may be running. */
 void moe_low_bit_free(moe_low_bit **low_bit);
 const moe_low_bit_stats *moe_low_bit_get_stats(const moe_low_bit *low_bit);
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 typedef struct moe_quality_meter {
-    /* Set at the beginning. */
+    /* Set at creation. */
     double share;  /* of positions to be checked, (0, 1] */
     double limit;  /* mean KL, in nats, above which the mode turns off; <= 0: none */
     uint64_t seed; /* chooses the positions */
@@ -18,8 +18,8 @@ typedef struct moe_quality_meter {
 } moe_quality_meter;
 
 #define MOE_QUALITY_MIN_SAMPLES 8u
-/* The caller compares this many first positions of every session, so that short answers have a
- * figure and the limit acts before much is written. */
+/* The caller always compares this many first positions of a session, so that short answers are
+ * measured, too, and the limit can act before much is written. */
 #define MOE_QUALITY_FIRST_POSITIONS MOE_QUALITY_MIN_SAMPLES
 
 void moe_quality_meter_init(moe_quality_meter *meter, double share, double limit, uint64_t seed);
@@ -35,7 +35,7 @@ bool moe_quality_meter_next(moe_quality_meter *meter);
  * the limit. Once exceeded, it stays exceeded. */
 void moe_quality_meter_add(moe_quality_meter *meter, const float *exact, const float *lossy,
                            uint32_t n_vocab);
-/* NaN without a sample, because nothing was measured. */
+/* Returns the mean KL so far; NaN if nothing was measured. */
 double moe_quality_meter_mean_kl(const moe_quality_meter *meter);
 
 #endif

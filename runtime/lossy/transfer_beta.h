@@ -16,7 +16,8 @@
 
 typedef struct moe_transfer_beta {
     uint64_t budget; /* bytes of a pass; 0: off */
-    /* Bytes of a pass by class: the mean of all passes so far, later of about the latest 32. */
+    /* The mean bytes per pass that fall into each class: of all passes at first, later of about
+     * the latest 32. */
     double mean[MOE_TRANSFER_CLASSES];
     double now[MOE_TRANSFER_CLASSES]; /* of the current pass */
     uint32_t n_passes, last_layer;

@@ -326,7 +326,8 @@ static void test_streams(void **state)
         {"-qwen4exp.attention.compress_ratios", "qwen4exp.one=u32:1",
          "compress_ratios', which every"},
         /* A table in no layer, in two, in one that is not there; of too few rows; of odd lists. */
-        {"-qwen4exp.ple.layers", "qwen4exp.one=u32:1", "tensor 'per_layer_token_embd.weight' is not one"},
+        {"-qwen4exp.ple.layers", "qwen4exp.one=u32:1",
+         "tensor 'per_layer_token_embd.weight' is not one"},
         {"-qwen4exp.ple.layers", "qwen4exp.ple.layers=u32s:0,1", "supported is one table"},
         {"-qwen4exp.ple.layers", "qwen4exp.ple.layers=u32s:3", "supported is one table"},
         {"-qwen4exp.ple.head_offsets", "qwen4exp.ple.head_offsets=u32s:0,9,9,9,9,90000",
