@@ -149,9 +149,9 @@ static uint32_t most_rows(const moe_engine *engine, const moe_engine_options *o)
     return (rows > drafted ? rows : drafted) + (o->lookahead > 0 ? o->lookahead + 2 : 0);
 }
 
-/* Returns how many of those positions may lie behind a full context: the nodes of trees, of which
- * not all are accepted; the second copy of a lossy pass; and a token that lookahead has begun.
- * Chains never go beyond the context. */
+/* Returns how many of the positions that a step stores may lie behind a full context: the nodes
+ * of trees, of which not all are accepted; the second copy of a lossy pass; and a token that
+ * lookahead has begun. Chains never go beyond the context. */
 static uint32_t rows_beyond(const moe_engine *engine, const moe_engine_options *o)
 {
     return o->tree_nodes + (moe_lossy_is_asked(o) ? engine->prefill_chunk : 0) +

@@ -89,8 +89,10 @@ static bool has_these_weights(const moe_session_header *h, moe_engine *engine)
     return moe_weights_identity_matches(&now, &then);
 }
 
-/* An engine without lossy modes cannot use what one with them computed; the same holds for the
- * other marks. Every engine can use what an exact engine computed. */
+/* Whether this engine can use the keys and values of the file, and not only its tokens. The
+ * weights must be the same. If the file was computed under lossy modes, the engine must have
+ * lossy modes, too; likewise for the other marks. What an exact engine computed, every engine can
+ * use. */
 static bool is_usable(const moe_session_header *h, moe_engine *engine)
 {
     return has_these_weights(h, engine) && (h->marks & ~engine->marks) == 0;

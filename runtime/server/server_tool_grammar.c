@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Literals of the format, between them the tools' names, and the arguments by their schemas:
+/* Writes the grammar of an answer that may contain tool calls. Between the literals of the model's
+ * format stand the tools' names, and arguments that follow the tools' schemas:
  *
- *   root   ::= thought? calls                       where a call is asked for
- *            | thought? (calls | form-root)         what is no call has a form
- *            | thought? text calls?                 text without the beginning of a call
+ *   root   ::= thought? calls                       if the request demands a call
+ *            | thought? (calls | form-root)         if an answer without calls must have a form
+ *            | thought? text calls?                 else; text does not contain the mark of a call
  *   calls  ::= section_open call (between call)* section_close
  *   call   ::= call-0 | call-1 ..                   one for each tool
  *   call-0 ::= call_open "NAME" after_name arguments call_close
  *
- * A control token in a literal is <[ID]>, because no text spells it. */
+ * A control token in a literal is written <[ID]>, because it has no text. */
 #include "server_tool_grammar.h"
 
 #include <stdio.h>

@@ -51,7 +51,8 @@ static jinja_value find_method(jinja_context *c, jinja_value of, jinja_text name
     return (jinja_value){.kind = JINJA_METHOD, .method = bound};
 }
 
-/* As in Jinja: in an attribute a method hides a key, in a subscript a dict's keys come first. */
+/* As in Jinja: in x.name a method of x hides a key of the same name, and in x["name"] the keys of
+ * a dict come before methods. */
 jinja_value jinja_attribute(jinja_context *c, jinja_value of, jinja_text name)
 {
     if (of.kind == JINJA_UNDEFINED) {

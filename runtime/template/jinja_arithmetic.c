@@ -108,7 +108,8 @@ static jinja_value repeat(jinja_context *c, jinja_value what, int64_t n)
     return list;
 }
 
-/* If one text is marked safe, the other one is escaped, as jinja2's Markup does. */
+/* Concatenates two texts. If only one of them is marked safe, the other one is escaped, as
+ * jinja2's Markup does. */
 static jinja_value add_texts(jinja_context *c, jinja_text a, jinja_text b)
 {
     if (a.is_safe == b.is_safe) {
@@ -140,7 +141,8 @@ static bool can_repeat(jinja_value value)
     return value.kind == JINJA_STRING || value.kind == JINJA_LIST || value.kind == JINJA_TUPLE;
 }
 
-/* A dict that was parsed from a text becomes that text again when it is joined with a text. */
+/* If a dict was parsed from a JSON text (arguments of a tool call) and is now joined with a text,
+ * it becomes that JSON text again. */
 static jinja_value as_text(jinja_context *c, jinja_value value, jinja_value other)
 {
     return value.kind == JINJA_DICT && value.dict->source != NULL && other.kind == JINJA_STRING

@@ -137,7 +137,8 @@ static braces_spec read_spec(braces *b)
     return s;
 }
 
-/* Adds the text between its sign and the fill up to the width. */
+/* Appends sign and text, with the fill characters that the width requires before, between or
+ * behind them. */
 static void add_padded(braces *b, const braces_spec *s, jinja_text sign, jinja_text text,
                        char default_align)
 {

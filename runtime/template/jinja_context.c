@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory comes from chunks that are released together, so a failure may jump out from anywhere. */
+/* Memory for one rendering. It comes from chunks that are all released together at the end, so
+ * that a failure may jump out from anywhere. */
 #include "runtime/template/jinja_context.h"
 
 #include <stdarg.h>
@@ -50,7 +51,8 @@ static jinja_chunk *add_chunk(jinja_context *c, size_t least)
     }
     c->memory_left -= size;
     chunk->size = size;
-    /* A large piece gets a chunk of its own, placed behind the one that is being filled. */
+    /* A large allocation gets a chunk of its own, which is inserted behind the chunk that is
+     * being filled. */
     if (c->chunks != NULL && size > CHUNK_SIZE) {
         chunk->next = c->chunks->next;
         c->chunks->next = chunk;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by everything in this folder: memory that lives until the rendering ends, the limits, and
- * the one way to fail. */
+/* Shared by all files of this folder: memory that lives until the rendering ends, the limits on
+ * work, and the one way to fail. */
 #ifndef MOE_TEMPLATE_JINJA_CONTEXT_H
 #define MOE_TEMPLATE_JINJA_CONTEXT_H
 
@@ -41,20 +41,22 @@ typedef struct jinja_context {
     const struct jinja_links *links;
 } jinja_context;
 
-/* Zero-filled. Ends the rendering when memory is short or the limit is reached. */
+/* Allocates zero-filled memory. Ends the rendering with an error if memory is short or the limit
+ * is reached. */
 void *jinja_alloc(jinja_context *c, size_t count, size_t size);
-/* Returns how many bytes they were. */
+/* Releases all memory of the rendering. Returns how many bytes that was. */
 uint64_t jinja_free_all(jinja_context *c);
 
 /* Ends the rendering with an error that names the line. */
 __attribute__((noreturn, format(printf, 3, 4))) void jinja_fail(jinja_context *c, int status,
                                                                 const char *format, ...);
-/* Counts work; ends the rendering when the limit is reached. */
+/* Counts steps of work; ends the rendering with an error when the limit is reached. */
 void jinja_charge(jinja_context *c, uint64_t steps);
 void jinja_enter(jinja_context *c); /* one level deeper; undone by jinja_leave() */
 void jinja_leave(jinja_context *c);
 
-/* Returns the one address of a name. */
+/* Returns the address under which this name is stored. Equal names have the same address, so they
+ * are compared by address. */
 const char *jinja_intern(jinja_context *c, const char *name, size_t size);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "runtime/template/jinja_evaluate.h"
 
-/* A copy of a short text without the white space around it; false when it is long or empty. */
+/* Copies a short text without the white space around it. False: it is too long, or empty. */
 static bool short_copy(jinja_context *c, jinja_text text, char out[64])
 {
     text = jinja_strip(c, text, NULL, true, true);

@@ -29,7 +29,7 @@ bool jinja_apply_test(jinja_context *c, const char *name, jinja_value value, con
     return test->call(c, value, args);
 }
 
-/* args without the first n. */
+/* Returns the arguments without the first n. */
 static jinja_args rest_of(const jinja_args *args, size_t n)
 {
     jinja_args rest = *args;

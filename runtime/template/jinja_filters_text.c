@@ -41,7 +41,7 @@ static jinja_value filter_capitalize(jinja_context *c, jinja_value value, const 
     return change(c, value, args, JINJA_CAPITALIZE);
 }
 
-/* A word begins behind white space, "-" and opening brackets. */
+/* Capitalizes words. A word begins behind white space, "-" or an opening bracket. */
 static jinja_value filter_title(jinja_context *c, jinja_value value, const jinja_args *args)
 {
     jinja_text text = jinja_to_text(c, value);
@@ -106,7 +106,8 @@ static jinja_value filter_replace(jinja_context *c, jinja_value value, const jin
                                          jinja_to_text(c, a[1]), count));
 }
 
-/* The line that begins at `at`, without its end; *next is where the next one begins. */
+/* Returns the line that begins at `at`, without its line end. Sets *next to where the next line
+ * begins. */
 static jinja_text line_at(jinja_text text, size_t at, size_t *next)
 {
     size_t from = at;

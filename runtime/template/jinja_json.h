@@ -5,7 +5,8 @@
 
 #include "runtime/template/jinja_value.h"
 
-/* Every byte counts as data. `what` names the text in an error. */
+/* Parses a JSON text into a value; all of its bytes count as data, not as template. `what` names
+ * the text in an error message. */
 jinja_value jinja_read_json(jinja_context *c, const char *what, const char *text, size_t size);
 
 /* Reads a JSON object; false, without effect, if the text is not one. */

@@ -29,7 +29,8 @@ static size_t read_code(jinja_context *c, jinja_text text, size_t at, size_t n, 
     return at + n;
 }
 
-/* Reads the escape at `at`, behind a backslash; returns its end. */
+/* Reads the escape sequence whose first byte behind the backslash is at `at`. Returns the
+ * position behind it. */
 static size_t read_escape(jinja_context *c, jinja_text text, size_t at, jinja_builder *b)
 {
     static const char from[] = "\\'\"abfnrtv";

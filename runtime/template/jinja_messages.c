@@ -24,7 +24,8 @@ static jinja_value *find(const jinja_dict *dict, const char *name)
     return NULL;
 }
 
-/* Roles are words of a protocol: templates write "<|" + role + "|>". */
+/* Marks a role of the protocol (markup_roles) as written by the template, because templates
+ * write "<|" + role + "|>" and expect a control token. */
 static void mark_role(jinja_context *c, jinja_dict *message)
 {
     jinja_value *value = find(message, "role");
@@ -38,7 +39,8 @@ static void mark_role(jinja_context *c, jinja_dict *message)
     }
 }
 
-/* As in transformers: gpt-oss reads "thinking", all others "reasoning_content". */
+/* Gives reasoning the names that templates use, as transformers does: gpt-oss reads "thinking",
+ * all others "reasoning_content". */
 static void name_reasoning(jinja_context *c, jinja_dict *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};

@@ -44,7 +44,8 @@ jinja_value jinja_order_key(jinja_context *c, jinja_value value, jinja_value pat
     return key;
 }
 
-/* Merges two sorted runs of keys[] and items[] into the other pair of arrays. */
+/* The state of a merge sort. keys[] and items[] exist twice, and sorted runs are merged from one
+ * pair of arrays to the other. */
 typedef struct sorting {
     jinja_context *c;
     jinja_value *keys[2];

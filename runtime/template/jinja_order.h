@@ -5,10 +5,11 @@
 
 #include "runtime/template/jinja_value.h"
 
-/* The value at a path ("function.name"; an integer is an index), or the value itself without one.
- */
+/* Returns the value at a path such as "function.name", in which integers are indices. Without a
+ * path, returns the value itself. */
 jinja_value jinja_path(jinja_context *c, jinja_value value, jinja_value path);
-/* Like jinja_path(); strings become lower case unless case counts. */
+/* Returns the key by which the value is sorted: like jinja_path(), but strings are converted to
+ * lower case unless case_sensitive. */
 jinja_value jinja_order_key(jinja_context *c, jinja_value value, jinja_value path,
                             bool case_sensitive);
 /* Returns a sorted list; equal items keep their order. */

@@ -14,7 +14,8 @@ static void expect_type(jinja_parser *p, jinja_token_type type)
 
 static void parse_body(jinja_parser *p, jinja_nodes *body, const char *const *ends);
 
-/* Parses a body up to one of the ends, whose tag is open and whose name is the next token. */
+/* Parses statements up to one of the tags in `ends`. That tag's opening bracket is then read, and
+ * its name is the next token. */
 static void parse_block_body(jinja_parser *p, jinja_nodes *body, const char *const *ends)
 {
     expect_type(p, JINJA_T_CLOSE_BLOCK);

@@ -61,7 +61,7 @@ static jinja_node *parse_sum(jinja_parser *p)
     return left;
 }
 
-/* The sign of a comparison, or NULL. */
+/* Reads a comparison operator, and returns its text; NULL: there is none. */
 static const char *take_comparison(jinja_parser *p)
 {
     static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">"};

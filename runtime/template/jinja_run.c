@@ -51,7 +51,7 @@ static void assign(jinja_context *c, jinja_scope *scope, const jinja_node *targe
     }
 }
 
-/* Returns what the body would write. */
+/* Runs the body, and returns what it would have written to the output. */
 static jinja_value capture(jinja_context *c, jinja_scope *scope, const jinja_nodes *body)
 {
     jinja_builder built = jinja_build(c);
@@ -237,7 +237,7 @@ static void take_rest(jinja_context *c, jinja_scope *scope, const jinja_macro *m
             jinja_dict_set(c, named.dict, jinja_string(c, name), args->named[i]);
         }
     }
-    /* The node's value says which of the two the macro's body mentions. */
+    /* The macro's node says which of the two (varargs, kwargs) the body mentions. */
     int64_t uses = macro->node->value.kind == JINJA_INT ? macro->node->value.integer : 0;
     if ((extra.list->n > 0 && (uses & 1) == 0) || (named.dict->n > 0 && (uses & 2) == 0)) {
         jinja_fail(c, MOE_ERR_UNSUPPORTED, "macro '%.60s' was given more than it takes",

@@ -39,8 +39,8 @@ jinja_text jinja_concat(jinja_context *c, jinja_text a, jinja_text b);
 bool jinja_text_equal(jinja_text a, jinja_text b);
 int jinja_text_compare(jinja_text a, jinja_text b);
 bool jinja_text_is(jinja_text text, const char *other);
-/* The first place of `part` at or behind byte `from`; the last place before `end`. SIZE_MAX: there
- * is none. */
+/* Return the first place of `part` at or behind byte `from`, and the last place before byte
+ * `end`. SIZE_MAX: there is none. */
 size_t jinja_find(jinja_context *c, jinja_text text, jinja_text part, size_t from);
 size_t jinja_find_last(jinja_context *c, jinja_text text, jinja_text part, size_t end);
 
@@ -55,7 +55,7 @@ size_t jinja_byte_of(jinja_context *c, jinja_text text, size_t position);
 
 bool jinja_is_space(uint32_t codepoint);
 bool jinja_is_line_end(uint32_t codepoint);
-/* chars NULL: strips white space. */
+/* Removes these characters from one or both ends. chars NULL: removes white space. */
 jinja_text jinja_strip(jinja_context *c, jinja_text text, const jinja_text *chars, bool left,
                        bool right);
 jinja_text jinja_replace(jinja_context *c, jinja_text text, jinja_text from, jinja_text to,

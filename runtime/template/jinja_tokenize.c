@@ -154,7 +154,7 @@ static void balance(lexer *l, char open[], size_t *depth, char sign)
     }
 }
 
-/* One token of an expression. */
+/* Reads one token of an expression. */
 static void read_token(lexer *l, char open[], size_t *depth)
 {
     jinja_text text = text_between(l, 0, l->size);
@@ -206,7 +206,8 @@ static void read_tag(lexer *l, const char *end, jinja_token_type open, jinja_tok
     }
 }
 
-/* For "{% raw %}": where the text behind it begins, or 0. */
+/* If this is the beginning of a "{% raw %}" block, returns the position behind that tag;
+ * otherwise 0. */
 static size_t raw_begin(const lexer *l, size_t at, const char *word)
 {
     at = after_space(l, at);

@@ -92,11 +92,13 @@ void jinja_expect_sign(jinja_parser *p, const char *sign);
 const char *jinja_expect_name(jinja_parser *p);
 
 jinja_node *jinja_parse_expression(jinja_parser *p);
-/* Parses names and values with commas between: a tuple. `explicit`: may be empty. */
+/* Parses names or values separated by commas, which form a tuple. With `explicit` it may be
+ * empty. */
 jinja_node *jinja_parse_tuple(jinja_parser *p, bool has_choice, bool explicit);
 jinja_node *jinja_parse_primary(jinja_parser *p);
 jinja_node *jinja_parse_unary(jinja_parser *p, bool with_filter);
-/* Parses the filters behind `node`, which may be NULL. `begins`: the first has no "|". */
+/* Parses the filters behind `node`, which may be NULL. With `begins`, the first filter has no "|"
+ * before it. */
 jinja_node *jinja_parse_filters(jinja_parser *p, jinja_node *node, bool begins);
 void jinja_parse_arguments(jinja_parser *p, jinja_node *call);
 jinja_node *jinja_parse_test(jinja_parser *p, jinja_node *node);

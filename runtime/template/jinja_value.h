@@ -124,15 +124,16 @@ bool jinja_is_integer(jinja_value value); /* with bool */
 double jinja_as_double(jinja_value value);
 int64_t jinja_as_integer(jinja_value value);
 bool jinja_equal(jinja_context *c, jinja_value a, jinja_value b);
-/* < 0, 0, > 0; ends the rendering if the two cannot be ordered. */
+/* Compares two values: < 0, 0 or > 0. Ends the rendering with an error if they cannot be
+ * ordered. */
 int jinja_compare(jinja_context *c, jinja_value a, jinja_value b);
 bool jinja_contains(jinja_context *c, jinja_value container, jinja_value item);
-/* The items that a loop over the value visits; this uses an iterator up. */
+/* Returns the items that a loop over the value visits. An iterator is empty afterwards. */
 jinja_list *jinja_iterate(jinja_context *c, jinja_value value);
 int64_t jinja_count(jinja_context *c, jinja_value value); /* len() */
 
 jinja_text jinja_escape(jinja_context *c, jinja_text text); /* & < > and quotes, as HTML has them */
-/* str(value): the string itself, or the text that Python writes. */
+/* Returns str(value) as Python writes it; a string is returned as it is. */
 jinja_text jinja_to_text(jinja_context *c, jinja_value value);
 void jinja_add_repr(jinja_builder *b, jinja_value value);
 void jinja_add_float(jinja_builder *b, double number);
@@ -140,8 +141,9 @@ void jinja_add_integer(jinja_builder *b, int64_t number);
 
 __attribute__((noreturn)) void jinja_fail_undefined(jinja_context *c, jinja_value value);
 
-/* Sorts args into out[] by the names ("value default boolean"); the first `least` are required.
- * Arguments that were not given are JINJA_ABSENT. */
+/* Assigns arguments to parameters as Python does: by position, or by the names in `names` ("value
+ * default boolean"). The first `least` parameters are required. out[i] is JINJA_ABSENT for a
+ * parameter that was not given. */
 void jinja_bind(jinja_context *c, const char *what, const jinja_args *args, const char *names,
                 size_t least, jinja_value *out);
 int64_t jinja_need_integer(jinja_context *c, const char *what, jinja_value value);

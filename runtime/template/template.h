@@ -40,12 +40,13 @@ typedef struct moe_template_input {
      * which still print as that string. Contents in parts of text become one text for a template
      * that does not handle parts. */
     bool adapt_messages;
-    /* The text ends where the content of the last message ends. */
+    /* Whether the rendered text ends where the content of the last message ends, so that the
+     * model continues that message. */
     bool continue_final_message;
     moe_allowance *allowance; /* within its own bounds, too; NULL: those of this folder alone */
 } moe_template_input;
 
-/* A run of the rendered text with one origin. */
+/* A part of the rendered text whose bytes all have the same origin. */
 typedef struct moe_template_span {
     size_t size;
     bool is_markup; /* the template wrote it */
@@ -62,7 +63,7 @@ typedef struct moe_template_output {
  * (raise_exception); MOE_ERR_UNSUPPORTED if the template is wrong, needs something that is not
  * supported, or exceeds a limit. Release *out with moe_template_output_free(). */
 int moe_template_render(const moe_template_input *input, moe_template_output *out, moe_error *err);
-/* The bytes of an output, which stay charged to the allowance. */
+/* Returns how many bytes the output takes; they stay charged to the allowance. */
 uint64_t moe_template_output_bytes(const moe_template_output *out);
 void moe_template_output_free(moe_template_output *out);
 

@@ -94,7 +94,7 @@ static const jinja_links links = {.call_macro = jinja_call_macro,
                                   .find_method = jinja_find_method,
                                   .find_string_method = jinja_find_string_method};
 
-/* The part that may jump to c->failed. */
+/* Renders the template. Errors within it jump to c->failed, which the caller has set. */
 static void render(jinja_context *c, jinja_builder *out)
 {
     jinja_tokens tokens = {0};
