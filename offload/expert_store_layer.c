@@ -14,6 +14,14 @@ uint64_t moe_expert_store_wait_ns(const moe_expert_store *store)
     return store->wait_ns;
 }
 
+uint64_t moe_expert_store_bytes_moved(const moe_expert_store *store)
+{
+    moe_mover_stats moves;
+    moe_mover_get_stats(store->mover, &moves);
+    return moves.bytes[MOE_CAUSE_DEMAND] + moves.bytes[MOE_CAUSE_VERIFY] +
+           moves.bytes[MOE_CAUSE_PREFETCH];
+}
+
 void moe_expert_store_note_cancel(moe_expert_store *store)
 {
     moe_mover_abandon(store->mover);

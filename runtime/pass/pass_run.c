@@ -274,12 +274,16 @@ static int run_counted_layers(moe_runner *runner, const moe_pass *pass, moe_erro
         tried ? moe_trial_gate_is_on(&runner->prefetch_gate) : runner->prefetch != MOE_PREFETCH_OFF;
     runner->n_pass_experts = 0;
     uint64_t waited = tried ? moe_expert_store_wait_ns(runner->experts) : 0;
+    uint64_t moved = tried ? moe_expert_store_bytes_moved(runner->experts) : 0;
     uint64_t begin = moe_now_ns();
     MOE_TRY(moe_pass_run_layers(runner, pass, err));
     if (tried && runner->n_pass_experts > 0) {
-        double ns = (double)(moe_now_ns() - begin);
-        moe_trial_gate_note(&runner->prefetch_gate, (double)runner->n_pass_experts, ns,
-                            (double)(moe_expert_store_wait_ns(runner->experts) - waited));
+        const moe_trial_pass noted = {
+            .work = (double)runner->n_pass_experts,
+            .time_ns = (double)(moe_now_ns() - begin),
+            .busy_ns = (double)(moe_expert_store_wait_ns(runner->experts) - waited),
+            .bytes = (double)(moe_expert_store_bytes_moved(runner->experts) - moved)};
+        moe_trial_gate_note(&runner->prefetch_gate, &noted);
     }
     return MOE_OK;
 }

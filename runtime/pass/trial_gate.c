@@ -7,7 +7,7 @@
 #define MOST_HOLD  1024u
 /* "On" must be better by this share, because it has costs that are not measured here. */
 #define LEAST_GAIN 0.01
-#define MOST_BUSY  0.85
+#define MOST_BUSY  0.5
 /* If the first run with it costs more by this share, there is no second one. */
 #define CLEAR_LOSS 0.05
 #define N_DEAREST  2u
@@ -53,17 +53,26 @@ static double relative_cost(moe_trial_gate *gate)
     return off > 0.0 ? on / off : 1.0;
 }
 
-static void hold(moe_trial_gate *gate, bool pays)
+static bool pays(moe_trial_gate *gate)
 {
-    bool same = gate->n_trials > 0 && pays == gate->on;
+    double bytes_off = gate->bytes[0] / gate->work[0];
+    double bytes_on = gate->bytes[1] / gate->work[1];
+    double more = bytes_off > 0.0 && bytes_on > bytes_off ? bytes_on / bytes_off - 1.0 : 0.0;
+    double busy = gate->busy_ns / gate->time_ns;
+    return relative_cost(gate) < 1.0 - LEAST_GAIN - busy * more;
+}
+
+static void hold(moe_trial_gate *gate, bool on)
+{
+    bool same = gate->n_trials > 0 && on == gate->on;
     gate->hold = !same ? FIRST_HOLD : gate->hold < MOST_HOLD ? 2 * gate->hold : MOST_HOLD;
-    gate->on = pays;
+    gate->on = on;
     gate->holding = true;
     gate->left = gate->hold;
     gate->n_trials++;
 }
 
-void moe_trial_gate_note(moe_trial_gate *gate, double work, double time_ns, double busy_ns)
+void moe_trial_gate_note(moe_trial_gate *gate, const moe_trial_pass *pass)
 {
     if (gate->holding) {
         gate->n_held_on += gate->on;
@@ -72,16 +81,19 @@ void moe_trial_gate_note(moe_trial_gate *gate, double work, double time_ns, doub
             gate->holding = false;
             gate->n = gate->n_costs[0] = gate->n_costs[1] = 0;
             gate->busy_ns = gate->time_ns = 0.0;
+            gate->bytes[0] = gate->bytes[1] = gate->work[0] = gate->work[1] = 0.0;
         }
         return;
     }
     bool on = run_is_on(gate->n);
     if (gate->n % MOE_TRIAL_RUN != 0) {
-        gate->costs[on][gate->n_costs[on]++] = time_ns / work;
+        gate->costs[on][gate->n_costs[on]++] = pass->time_ns / pass->work;
+        gate->bytes[on] += pass->bytes;
+        gate->work[on] += pass->work;
     }
     if (gate->n < MOE_TRIAL_RUN) {
-        gate->busy_ns += busy_ns;
-        gate->time_ns += time_ns;
+        gate->busy_ns += pass->busy_ns;
+        gate->time_ns += pass->time_ns;
     }
     gate->n++;
     bool no_room = gate->n == MOE_TRIAL_RUN && gate->busy_ns > MOST_BUSY * gate->time_ns;
@@ -89,6 +101,6 @@ void moe_trial_gate_note(moe_trial_gate *gate, double work, double time_ns, doub
     if (no_room || loses) {
         hold(gate, false);
     } else if (gate->n == MOE_TRIAL_RUN * MOE_TRIAL_RUNS) {
-        hold(gate, relative_cost(gate) < 1.0 - LEAST_GAIN);
+        hold(gate, pays(gate));
     }
 }

@@ -7,8 +7,10 @@
  *            |    +-- clearly dearer ------------> HOLD off
  *            +-- off has nothing to spare -------> HOLD off
  *
- * A measure that fills idle time is not tried if the first run without it was busy nearly all of
- * the time: it could only cost.
+ * A measure that fills idle time is not tried if the first run without it was busy most of the
+ * time: even the trial would cost bytes, and there is little idle time to fill. Else it must pay
+ * for the bytes that it adds: it is kept if it saves a larger share of the waiting than it adds of
+ * bytes.
  *
  * Both ways are compared by their mean without the two dearest passes, so outliers do not decide,
  * but a tail of dear passes counts. The first pass of a run is left out, because the run before
@@ -32,14 +34,20 @@ typedef struct moe_trial_gate {
     double costs[2][MOE_TRIAL_RUN * MOE_TRIAL_RUNS / 2];
     uint32_t n_costs[2];
     double busy_ns, time_ns;                  /* of the first run */
+    double bytes[2], work[2];                 /* of the passes in costs */
     uint64_t n_trials, n_held_on, n_held_off; /* for reports */
 } moe_trial_gate;
 
 void moe_trial_gate_init(moe_trial_gate *gate);
 /* Whether the coming pass uses it. */
 bool moe_trial_gate_is_on(const moe_trial_gate *gate);
-/* Notes a pass: its amount of work (passes of all widths compare by time_ns / work), its time, and
- * how much of that time was spent on what the measure competes for. */
-void moe_trial_gate_note(moe_trial_gate *gate, double work, double time_ns, double busy_ns);
+typedef struct moe_trial_pass {
+    double work; /* passes of all widths compare by time_ns / work */
+    double time_ns;
+    double busy_ns; /* of that time, what was spent on what the measure competes for */
+    double bytes;   /* moved */
+} moe_trial_pass;
+
+void moe_trial_gate_note(moe_trial_gate *gate, const moe_trial_pass *pass);
 
 #endif

@@ -20,6 +20,12 @@ static double noisy(double cost, moe_random *random)
     return cost * (0.8 + 0.4 * moe_random_uniform(random)) * outlier;
 }
 
+static void note(moe_trial_gate *gate, double ns, double busy, double bytes)
+{
+    const moe_trial_pass pass = {.work = 1.0, .time_ns = ns, .busy_ns = busy * ns, .bytes = bytes};
+    moe_trial_gate_note(gate, &pass);
+}
+
 /* Costs without noise of what the gate did, over n passes. */
 static double run(moe_trial_gate *gate, double on_cost, uint32_t n, moe_random *random)
 {
@@ -28,7 +34,7 @@ static double run(moe_trial_gate *gate, double on_cost, uint32_t n, moe_random *
         double cost = moe_trial_gate_is_on(gate) ? on_cost : 1.0;
         sum += cost;
         double ns = noisy(cost, random);
-        moe_trial_gate_note(gate, 1.0, ns, 0.6 * ns);
+        note(gate, ns, 0.3, 1.0);
     }
     return sum / n;
 }
@@ -72,7 +78,7 @@ static void a_tie_is_off(void **state)
     moe_trial_gate gate;
     moe_trial_gate_init(&gate);
     for (int i = 0; i < 1000; i++) {
-        moe_trial_gate_note(&gate, 1.0, 1.0, 0.6);
+        note(&gate, 1.0, 0.3, 1.0);
     }
     assert_true(gate.n_trials > 1);
     assert_int_equal(gate.n_held_on, 0);
@@ -85,7 +91,7 @@ static void no_trial_without_room(void **state)
     moe_trial_gate_init(&gate);
     for (int i = 0; i < 1000; i++) {
         assert_false(moe_trial_gate_is_on(&gate));
-        moe_trial_gate_note(&gate, 1.0, 1.0, 0.95);
+        note(&gate, 1.0, 0.55, 1.0);
     }
     assert_true(gate.n_trials > 1);
     moe_trial_gate_init(&gate);
@@ -93,9 +99,34 @@ static void no_trial_without_room(void **state)
     for (int i = 0; i < 1000; i++) {
         n_on += moe_trial_gate_is_on(&gate);
         double ns = moe_trial_gate_is_on(&gate) ? 0.8 : 1.0;
-        moe_trial_gate_note(&gate, 1.0, ns, 0.6 * ns);
+        note(&gate, ns, 0.3, 1.0);
     }
     assert_true(n_on > 900);
+}
+
+/* The share of passes with it, when a pass waits for 0.3 of its time without it. */
+static double share_on(double on_cost, double on_bytes)
+{
+    moe_trial_gate gate;
+    moe_trial_gate_init(&gate);
+    uint32_t n_on = 0;
+    for (int i = 0; i < 1000; i++) {
+        bool on = moe_trial_gate_is_on(&gate);
+        n_on += on;
+        note(&gate, on ? on_cost : 1.0, 0.3, on ? on_bytes : 1.0);
+    }
+    return n_on / 1000.0;
+}
+
+/* It may add bytes if it saves a larger share of the waiting. */
+static void pays_for_its_bytes(void **state)
+{
+    (void)state;
+    assert_true(share_on(0.90, 1.0) > 0.9);
+    assert_true(share_on(0.90, 1.25) > 0.9);  /* a third of the waiting saved */
+    assert_true(share_on(0.90, 1.40) < 0.15); /* ... for 40 % more */
+    assert_true(share_on(0.96, 1.05) > 0.9);
+    assert_true(share_on(0.96, 1.15) < 0.15);
 }
 
 static void notices_changes(void **state)
@@ -117,7 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_the_better_way), cmocka_unit_test(short_runs_lose_little),
         cmocka_unit_test(a_tie_is_off),         cmocka_unit_test(no_trial_without_room),
-        cmocka_unit_test(notices_changes),
+        cmocka_unit_test(pays_for_its_bytes),   cmocka_unit_test(notices_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

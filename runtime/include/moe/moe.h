@@ -179,7 +179,9 @@ struct moe_engine_options {
      * the engine opens; the CPU's are read in the background after opening, layer by layer, beside
      * steps, which overtake these reads (only if prefetch is not off). */
     moe_switch warm_start;
-    moe_switch prefetch; /* prefetch the next layer's experts; auto: if some experts miss */
+    /* Prefetches the next layer's experts. Auto: if some experts miss, passes do not spend most of
+     * their time waiting, and it saves a larger share of that waiting than it adds of bytes. */
+    moe_switch prefetch;
     /* For a device with its own memory: computes a missing expert in host memory instead of moving
      * it to the device. Auto: as many experts of a layer as is fastest; on: all of them. A GPU that
      * plays whole tokens alone reads a missing expert in place in host memory instead. With off it
