@@ -5,7 +5,7 @@
     python3 true_shape.py SHAPE OUT [--parts N] [--experts-type Q4_K] [--type Q6_K]
                           [--layers N] [--vocabulary N] [--table-rows N] [--random]
 
-Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2, qwen3.5-35b, qwen3-next-80b, gpt-oss-20b, hy4, glm-5.3-flash, qwen3.8-flash-next. The header is whole (metadata, a vocabulary of the
+Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2, qwen3.5-35b, qwen3-next-80b, gpt-oss-20b, hy4, glm-5.3-flash, qwen3.8-flash-next, deepseek-v4-flash. The header is whole (metadata, a vocabulary of the
 model's size with as many merges, every tensor), and the file has the size of the real one, but its
 weights are holes, which read as zeros and take no disk: 580 GB of Kimi-K2 take 110 MB of it.
 
@@ -34,7 +34,8 @@ UINT32, FLOAT32, BOOL, STRING, ARRAY = 4, 6, 7, 8, 9
 INT32, UINT64 = 5, 10
 F32 = 0
 TYPES = {"F32": (0, 1, 4), "Q8_0": (8, 32, 34), "Q2_K": (10, 256, 84), "Q4_K": (12, 256, 144),
-         "Q6_K": (14, 256, 210), "MXFP4": (39, 32, 17), "Q5_1": (7, 32, 24), "IQ4_NL": (20, 32, 18)}
+         "Q6_K": (14, 256, 210), "MXFP4": (39, 32, 17), "Q5_1": (7, 32, 24), "IQ4_NL": (20, 32, 18),
+         "I32": (26, 1, 4)}
 ALIGNMENT = 32
 COLUMNS = 32        # of embeddings and routers that are not zero
 
@@ -51,6 +52,9 @@ TABLE_KEYS = {"ple.layers": [1], "ple.ngram_size": 3, "ple.heads_per_ngram": 8, 
 
 INDEX_KEYS = {"attention.indexer.key_length": 128, "attention.indexer.top_k": 2048, "expert_gating_func": 2,
               "expert_weights_norm": True, "expert_shared_count": 1}
+
+# Of DeepSeek-V4-Flash's layers: two with a window alone, then compressed keys of 4 and of 128 in turn.
+RATES = [0, 0] + [(4, 128)[i % 2] for i in range(41)]
 
 SHAPES = {
     "kimi-k2": dict(
@@ -122,6 +126,20 @@ SHAPES = {
             "hyper_connection.low_rank": 320, "attention.indexer.head_count": 4,
             "attention.indexer.key_length": 128, "attention.indexer.top_k": 2048,
             "attention.compress_ratios": [4 * (i % 4 == 3) for i in range(48)]}),
+    "deepseek-v4-flash": dict(
+        arch="deepseek4", layers=43, embd=4096, vocab=129280, context=1048576, pre="deepseek-v3",
+        ff=2048, dense=0, experts=256, used=6, ff_exp=2048, shared=2048, heads=64, head=512, rot=64, q_rank=1024,
+        bias=True, streams=4, mixed=True, head_streams=True, tables=3, groups=8, group_rank=1024,
+        index=dict(heads=64, dim=128), rates=RATES,
+        keys=INDEX_KEYS | {"rope.freq_base": 1e4, "rope.scaling.type": "yarn", "rope.scaling.factor": 16.0,
+                           "rope.scaling.original_context_length": 65536, "attention.q_lora_rank": 1024,
+                           "attention.compress_ratios": RATES, "attention.compress_rope_freq_base": 160000.0,
+                           "attention.output_group_count": 8, "attention.output_lora_rank": 1024,
+                           "attention.sliding_window": 128, "attention.indexer.head_count": 64,
+                           "attention.indexer.top_k": 512, "expert_gating_func": 4, "expert_weights_scale": 1.5,
+                           "hash_layer_count": 3, "swiglu_clamp_exp": 10.0, "swiglu_clamp_shexp": 10.0,
+                           "hyper_connection.count": 4, "hyper_connection.sinkhorn_iterations": 20,
+                           "hyper_connection.epsilon": 1e-6}),
 }
 
 
@@ -178,7 +196,7 @@ class Shape:
         self.__dict__.update(dict(kv_heads=1, q_rank=0, kv_rank=0, qk_norm=False, qk_norm_full=False,
                                   qkv_bias=False, bias=False, ffn_norm="ffn_norm", shared_gate=False,
                                   delta=None, sinks=False, streams=0, mixed=False, gated=False, index=None,
-                                  kda=0, rank=0, table=None) | SHAPES[name])
+                                  kda=0, rank=0, table=None, head_streams=False, tables=0, rates=None) | SHAPES[name])
         self.name, self.experts_type, self.type = name, options.experts_type, options.type
         self.layers = options.layers or self.layers
         self.vocab = options.vocabulary or self.vocab
@@ -228,6 +246,26 @@ class Shape:
             kind = "Q5_1"   # experts whose rows are no whole blocks of that type
         kind = kind or (self.type if dims[0] % TYPES[self.type][1] == 0 else "Q8_0")
         self.tensors.append((name, dims, "F32" if len(dims) == 1 else kind))
+
+    def list_compressed(self, at: str, rate: int) -> None:
+        series = 2 if rate == 4 else 1
+        self.add(at + "attn_q_a.weight", self.embd, self.q_rank)
+        self.add(at + "attn_q_a_norm.weight", self.q_rank)
+        self.add(at + "attn_q_b.weight", self.q_rank, self.heads * self.head)
+        self.add(at + "attn_kv.weight", self.embd, self.head)
+        self.add(at + "attn_kv_a_norm.weight", self.head)
+        self.add(at + "attn_sinks.weight", self.heads)
+        self.add(at + "attn_output_a.weight", self.heads * self.head // self.groups, self.groups * self.group_rank)
+        self.add(at + "attn_output_b.weight", self.groups * self.group_rank, self.embd)
+        parts = ([("attn", self.head)] if rate else []) + ([("indexer", self.index["dim"])] if rate == 4 else [])
+        for part, dim in parts:
+            self.add(f"{at}{part}_compressor_kv.weight", self.embd, series * dim)
+            self.add(f"{at}{part}_compressor_gate.weight", self.embd, series * dim)
+            self.add(f"{at}{part}_compressor_ape.weight", series * dim, rate, kind="F32")
+            self.add(f"{at}{part}_compressor_norm.weight", dim)
+        if rate == 4:
+            self.add(at + "indexer.attn_q_b.weight", self.q_rank, self.index["heads"] * self.index["dim"])
+            self.add(at + "indexer.proj.weight", self.embd, self.index["heads"])
 
     def list_attention(self, at: str) -> None:
         if self.kv_rank:
@@ -338,7 +376,7 @@ class Shape:
         else:
             self.add("output_norm.weight", self.embd)
         self.add("output.weight", self.embd, self.vocab)
-        if self.streams and not self.mixed and not self.rank:
+        if self.streams and (not self.mixed or self.head_streams) and not self.rank:
             self.list_streams("output_hc", 1)
         if self.table:
             self.add("per_layer_token_embd.weight", self.table["row"], self.table["rows"], kind="IQ4_NL")
@@ -352,7 +390,9 @@ class Shape:
                     self.list_gated_streams(f"{at}hc_{part}", True)
                 else:
                     self.list_streams(f"{at}hc_{part}", 3 if self.mixed else 2)
-            if self.delta and (i + 1) % self.delta["interval"] != 0:
+            if self.rates:
+                self.list_compressed(at, self.rates[i])
+            elif self.delta and (i + 1) % self.delta["interval"] != 0:
                 self.list_delta(at)
             elif self.kda and i % 4 != 3:
                 self.list_channels(at)
@@ -365,7 +405,9 @@ class Shape:
                     self.add(f"{at}ffn_{part}.weight", *self.part(part, self.ff))
                 continue
             self.add(at + "ffn_gate_inp.weight", self.embd, self.experts, kind="F32")
-            if self.bias:
+            if i < self.tables:
+                self.add(at + "ffn_gate_tid2eid.weight", self.used, self.vocab, kind="I32")
+            elif self.bias:
                 self.add(at + "exp_probs_b.bias", self.experts)
             if self.shared_gate:
                 self.add(at + "ffn_gate_inp_shexp.weight", self.embd)
@@ -385,6 +427,13 @@ def size_of(dims: tuple[int, ...], kind: str) -> int:
     return math.prod(dims) // values * size
 
 
+def fill_table(file, at: int, dims: tuple[int, ...]) -> None:
+    """The experts of each token, of the 256 of the shapes that have a table."""
+    used, tokens = dims
+    os.pwrite(file, struct.pack(f"<{used * tokens}i", *((7 * token + 41 * k) % 256
+                                                        for token in range(tokens) for k in range(used))), at)
+
+
 def fill(file, at: int, name: str, dims: tuple[int, ...], kind: str, rng: random.Random) -> None:
     """What is not a hole: norms, the bytes' embeddings, routers."""
     def floats(n):
@@ -392,6 +441,8 @@ def fill(file, at: int, name: str, dims: tuple[int, ...], kind: str, rng: random
 
     if name.endswith("norm.weight"):
         os.pwrite(file, struct.pack("<f", 1.0) * dims[0], at)
+    elif name.endswith("tid2eid.weight"):
+        fill_table(file, at, dims)
     elif name == "token_embd.weight":
         row = size_of(dims[:1], kind)
         for token in range(256):
@@ -426,6 +477,8 @@ def fill_randomly(file, at: int, name: str, dims: tuple[int, ...], kind: str, po
                   rng: random.Random) -> None:
     if name.endswith("norm.weight"):
         os.pwrite(file, struct.pack("<f", 1.0) * dims[0], at)
+    elif name.endswith("tid2eid.weight"):
+        fill_table(file, at, dims)
     elif name.endswith("ssm_a"):  # a state fades: its factor is exp(a * softplus(..))
         os.pwrite(file, struct.pack("<f", -1.0) * dims[0], at)
     elif len(dims) > 1 and not name.endswith(".bias"):

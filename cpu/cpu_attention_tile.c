@@ -27,13 +27,18 @@ typedef struct page_rows {
 } page_rows;
 
 /* Lists positions first .. first + n - 1 of the timeline. */
-static void collect_rows(const moe_kv_layout *layout, const moe_kv_row *kv, uint32_t kv_head,
+static void collect_rows(const moe_attention *a, const moe_kv_row *kv, uint32_t kv_head,
                          uint32_t first, uint32_t n, page_rows *rows)
 {
     MOE_ASSERT(n <= MOE_KV_PAGE && kv->path_first <= kv->position);
     for (uint32_t j = 0; j < n; j++) {
         MOE_ASSERT(first + j <= kv->position);
         uint32_t stored = moe_kv_row_stored(kv, first + j);
+        const moe_kv_layout *layout = &a->layout;
+        if (a->beside != NULL && (stored & MOE_KV_BESIDE) != 0) {
+            stored &= ~MOE_KV_BESIDE;
+            layout = a->beside;
+        }
         const uint8_t *page = kv->pages[moe_kv_entry(layout, stored / MOE_KV_PAGE)];
         MOE_ASSERT(page != NULL);
         size_t slot = (size_t)kv_head * MOE_KV_PAGE + stored % MOE_KV_PAGE;
@@ -43,12 +48,13 @@ static void collect_rows(const moe_kv_layout *layout, const moe_kv_row *kv, uint
 }
 
 /* Finds positions from .. from + args->n_valid - 1, which lie in one page. */
-static void place_page(const moe_kv_layout *layout, const moe_kv_row *kv, uint32_t kv_head,
+static void place_page(const moe_attention *a, const moe_kv_row *kv, uint32_t kv_head,
                        uint32_t from, page_rows *rows, moe_attend_args *args)
 {
+    const moe_kv_layout *layout = &a->layout;
     uint32_t page = from / MOE_KV_PAGE;
     if (kv->path != NULL && (page + 1) * MOE_KV_PAGE > kv->path_first) {
-        collect_rows(layout, kv, kv_head, from, args->n_valid, rows);
+        collect_rows(a, kv, kv_head, from, args->n_valid, rows);
         args->k_rows = rows->k;
         args->v_rows = rows->v;
         return;
@@ -153,7 +159,7 @@ static void attend_rows(const moe_attention_tile *tile, uint32_t r, uint32_t n, 
         .sum = part.sum + query,
         .out = part.out + query * layout->v_dim,
     };
-    place_page(layout, row_of(tile, r), tile->kv_head, seen.from, &rows, &args);
+    place_page(tile->a, row_of(tile, r), tile->kv_head, seen.from, &rows, &args);
     args.next_k = next_keys(layout, row_of(tile, r), tile->kv_head, seen.end);
     tile->cpu->vector.attend_page(&args);
 }

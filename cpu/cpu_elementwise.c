@@ -197,6 +197,7 @@ static void route_range(void *context, uint32_t begin, uint32_t end)
         .n_group_used = route->n_group_used,
         .group_score = (moe_router_group_score)route->group_score,
         .renormalise = route->renormalise,
+        .given = route->given,
         .scale = route->scale,
         .expert_scales = route->expert_scales,
     };

@@ -2,6 +2,7 @@
 /* Selection keeps a short sorted list and walks the candidates in ascending id. Most candidates
  * fail one comparison with the list's last entry, and equal values keep their order. */
 #include "cpu/kernels/router_select.h"
+#include "cpu/kernels/delta_rule.h"
 #include "cpu/kernels/vector_reference.h"
 
 #include <math.h>
@@ -122,8 +123,15 @@ void moe_router_pick(const moe_router_gate *gate, const float *logits, const flo
         float value = bias != NULL ? base[e] + bias[e] : base[e];
         ranking[e] = isnan(value) ? -INFINITY : value;
     }
-    select_experts(gate, ranking, ids);
+    if (!gate->given)
+        select_experts(gate, ranking, ids);
     weigh_experts(gate, logits, p, ids, weights);
+}
+
+void moe_sqrt_softplus_c(float *x, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = sqrtf(moe_softplus(x[i]));
 }
 
 void moe_router_select_c(const moe_router_gate *gate, const float *logits, const float *bias,
@@ -134,6 +142,8 @@ void moe_router_select_c(const moe_router_gate *gate, const float *logits, const
     memcpy(p, logits, gate->n_expert * sizeof(float));
     if (gate->kind == MOE_ROUTER_SIGMOID)
         moe_sigmoid_c(p, gate->n_expert);
+    else if (gate->kind == MOE_ROUTER_SQRT_SOFTPLUS)
+        moe_sqrt_softplus_c(p, gate->n_expert);
     else
         moe_softmax_c(p, gate->n_expert);
     moe_router_pick(gate, logits, bias, p, ids, weights);

@@ -278,6 +278,8 @@ static void router_select_lanes(const moe_router_gate *gate, const float *logits
     memcpy(p, logits, gate->n_expert * sizeof(float));
     if (gate->kind == MOE_ROUTER_SIGMOID)
         sigmoid_lanes(p, gate->n_expert);
+    else if (gate->kind == MOE_ROUTER_SQRT_SOFTPLUS)
+        moe_sqrt_softplus_c(p, gate->n_expert);
     else
         softmax_lanes(p, gate->n_expert);
     moe_router_pick(gate, logits, bias, p, ids, weights);

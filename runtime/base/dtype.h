@@ -56,6 +56,9 @@ typedef struct moe_dtype_info {
     bool cpu_only;        /* only devices with MOE_DEVICE_EVERY_TYPE compute with it */
 } moe_dtype_info;
 
+/* Tables of whole numbers: in files, and no type of weights (moe_dtype_info_of() is NULL). */
+#define MOE_TYPE_I32 26u
+
 /* Returns the facts of a type number; NULL: the engine does not know the type. */
 const moe_dtype_info *moe_dtype_info_of(uint32_t type);
 

@@ -413,22 +413,7 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
 
 /* ---- A family that does not run ---- */
 
-#define CONTEXT_OF_MISSING 4096u /* without -c */
-
-typedef struct missing_kv {
-    uint64_t context, all, windowed;
-} missing_kv;
-
-static missing_kv kv_of_missing(const moe_file_summary *s, const cli_options *options)
-{
-    missing_kv kv = {.context = options->context > 0 ? options->context : CONTEXT_OF_MISSING};
-    kv.windowed = s->kv_windowed_per_token_f16 *
-                  (kv.context < s->attention_window ? kv.context : s->attention_window);
-    kv.all = (s->kv_bytes_per_token_f16 - s->kv_windowed_per_token_f16) * kv.context + kv.windowed;
-    return kv;
-}
-
-static void print_missing(const moe_file_summary *s, const missing_kv *kv)
+static void print_missing(const moe_file_summary *s)
 {
     char note[160];
     char size[CLI_FORMAT_SIZE];
@@ -437,17 +422,10 @@ static void print_missing(const moe_file_summary *s, const missing_kv *kv)
              (uint64_t)s->n_expert * s->n_layer_moe,
              cli_format_bytes(size, s->largest_expert_bytes), s->n_expert_used, s->n_layer_moe);
     print_row("experts", s->expert_bytes, note);
-    if (kv->all == 0) {
-        printf("%-20s%12s  %s\n", "KV cache", "", "not known for this family");
-        return;
-    }
-    snprintf(note, sizeof note, "one session of %" PRIu64 " tokens, f16", kv->context);
-    print_row("KV cache", kv->all, note);
-    print_row("  behind windows", kv->windowed, "part of it, no larger for a longer context");
-    print_row("to be compressed", s->state_bytes, "the same session, of any length");
+    printf("%-20s%12s  %s\n", "KV cache", "", "not known for this family");
 }
 
-static int print_missing_json(const moe_file_summary *s, const missing_kv *kv)
+static int print_missing_json(const moe_file_summary *s)
 {
     struct json_object *object = json_object_new_object();
     cli_json_put(object, "fits", json_object_new_boolean(false));
@@ -457,10 +435,6 @@ static int print_missing_json(const moe_file_summary *s, const missing_kv *kv)
     cli_json_u64(object, "expert_bytes", s->expert_bytes);
     cli_json_u64(object, "experts", (uint64_t)s->n_expert * s->n_layer_moe);
     cli_json_u64(object, "largest_expert_bytes", s->largest_expert_bytes);
-    cli_json_u64(object, "kv_cache_bytes", kv->all + s->state_bytes);
-    cli_json_u64(object, "kv_windowed_bytes", kv->windowed);
-    cli_json_u64(object, "layer_states_bytes", s->state_bytes);
-    cli_json_u64(object, "context", kv->context);
     cli_json_u64(object, "context_most", s->context_train);
     return cli_json_print(object, stdout);
 }
@@ -476,11 +450,10 @@ static int plan_missing(const cli_options *options)
     moe_file_get_summary(file, &summary);
     int code = CLI_EXIT_OK;
     if (!summary.runnable && summary.expert_bytes > 0) {
-        missing_kv kv = kv_of_missing(&summary, options);
         if (options->json) {
-            code = print_missing_json(&summary, &kv);
+            code = print_missing_json(&summary);
         } else {
-            print_missing(&summary, &kv);
+            print_missing(&summary);
         }
     }
     moe_file_close(&file);

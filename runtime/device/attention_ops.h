@@ -94,10 +94,15 @@ typedef struct moe_kv_move {
     uint32_t n;
 } moe_kv_move;
 
+/* An entry of a path with this bit is a row of the second layout, not a stored position: row i is
+ * the i % MOE_KV_PAGE-th of its page i / MOE_KV_PAGE. */
+#define MOE_KV_BESIDE (UINT32_C(1) << 31)
+
 typedef struct moe_attention {
     moe_kv_layout layout;
-    const moe_kv_row *rows; /* host, [n_rows] */
-    const float *q;         /* device, [n_rows][n_head][k_dim] */
+    const moe_kv_layout *beside; /* the second, whose values are its keys; NULL: there is none */
+    const moe_kv_row *rows;      /* host, [n_rows] */
+    const float *q;              /* device, [n_rows][n_head][k_dim] */
     uint32_t n_head;
     float scale;
     float cap; /* 0: none; else scores are capped softly: cap * tanh(score / cap) */

@@ -69,6 +69,7 @@ typedef enum moe_form {
     MOE_FORM_LINEAR,
     MOE_FORM_HEAD_LINEAR,
     MOE_FORM_ROPE,
+    MOE_FORM_ROPE_BACK,   /* by angles whose sines are negative */
     MOE_FORM_WINDOW_ROPE, /* by angles that are not the step's */
     MOE_FORM_CLAMP,
     MOE_FORM_SCALE,
@@ -91,6 +92,7 @@ typedef enum moe_form {
     MOE_FORM_ATTEND_CHUNK,
     MOE_FORM_ATTEND_SINKS,
     MOE_FORM_ATTEND_SCALED, /* by row_scales */
+    MOE_FORM_ATTEND_BESIDE, /* to rows of a second layout, which the host stores */
     MOE_FORM_SHORT_CONV,    /* the operations of delta_ops.h */
     MOE_FORM_DELTA_RULE,
     MOE_FORM_STATE_SPACE,
@@ -98,6 +100,8 @@ typedef enum moe_form {
     MOE_FORM_SELECTIVE_SCAN,
     MOE_FORM_ROUTE,
     MOE_FORM_ROUTE_SPARSE_MIXER,
+    MOE_FORM_ROUTE_SQRT_SOFTPLUS,
+    MOE_FORM_ROUTE_GIVEN,  /* to given experts */
     MOE_FORM_ROUTE_SCALES, /* expert_scales of moe_route */
     MOE_FORM_EXPERTS,      /* with SiLU */
     MOE_FORM_EXPERTS_CLAMPED,

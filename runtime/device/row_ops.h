@@ -57,6 +57,7 @@ typedef struct moe_route {
     uint32_t n_used;
     int gate; /* moe_gate_kind */
     bool renormalise;
+    bool given; /* `experts` are in, and not chosen */
     float scale;
     const float *selection_bias; /* device, [n_expert] or NULL */
     const float *expert_scales;  /* device, [n_expert] or NULL: factors of the weights */

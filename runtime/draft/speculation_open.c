@@ -383,11 +383,14 @@ uint32_t moe_speculation_log_rows(const moe_engine_options *o)
 
 static int check_layers(const moe_speculation *s, const moe_engine_options *o, moe_error *err)
 {
-    if (o->tree_nodes > 0 && s->runner->states->state_bytes > 0) {
+    const bool states = s->runner->states->state_bytes > 0;
+    if (o->tree_nodes > 0 && (states || s->runner->config->attention == MOE_ATTENTION_SHARED)) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
-                        "options.tree_nodes of %u cannot act: this model has recurrent layers, "
-                        "whose state does not branch; without it chains are drafted",
-                        o->tree_nodes);
+                        "options.tree_nodes of %u cannot act: this model has %s; without it chains "
+                        "are drafted",
+                        o->tree_nodes,
+                        states ? "recurrent layers, whose state does not branch"
+                               : "compressed keys of blocks, which do not branch");
     }
     return MOE_OK;
 }

@@ -117,11 +117,16 @@ static void summarize_kv(moe_file_summary *summary, const moe_model_config *conf
         if (!moe_mixer_has_heads(layer->mixer)) {
             continue;
         }
-        uint64_t v_dim = layer->mixer == MOE_MIXER_LATENT ? 0 : layer->heads.v_dim;
+        uint64_t v_dim = layer->mixer == MOE_MIXER_ATTENTION ? layer->heads.v_dim : 0;
         uint64_t bytes = 2 * (layer->heads.k_dim + v_dim) * layer->heads.n_kv;
         uint32_t window = layer->window > 0 ? layer->window : layer->chunk;
         summary->kv_bytes_per_token_f16 += bytes;
         summary->kv_windowed_per_token_f16 += window > 0 ? bytes : 0;
+        if (layer->rate > 0) { /* compressed keys are kept for all positions */
+            bool indexes = layer->indexer == MOE_INDEXER_OWN;
+            uint32_t dim = config->head_dim_k + (indexes ? config->index_dim : 0);
+            summary->kv_bytes_per_token_f16 += 2 * dim / layer->rate;
+        }
         if (window > summary->attention_window) {
             summary->attention_window = window;
         }

@@ -6,13 +6,6 @@
 #include <string.h>
 
 static const moe_missing_family missing[] = {
-    {"deepseek4", "DeepSeek-V4",
-     "residual streams that are mixed around each block (hyper-connections), keys of a window "
-     "beside "
-     "compressed ones of 4 or 128 positions, an indexer over these, attention's output in groups "
-     "of "
-     "two steps, experts chosen by the token's number (hash routing), and a gate of "
-     "sqrt(softplus)"},
     {"kimi-k3", "Kimi-K3",
      "attention to the residual streams of earlier layers, experts on a narrower vector, and the "
      "activation SiTU"},

@@ -88,6 +88,7 @@ static void read_gate(moe_config_reader *r, moe_model_config *config)
     char name[48];
     uint64_t every = config->moe_every;
     uint64_t first = (config->n_dense_lead + every) / every * every - 1; /* layer with experts */
+    first += config->n_table_lead; /* which no router chooses */
     first =
         family->single_parts || family->experts_by_tensors ? count_dense_lead(r, config) : first;
     snprintf(name, sizeof name, "blk.%" PRIu64 ".exp_probs_b.bias", first);
@@ -99,10 +100,10 @@ static void read_gate(moe_config_reader *r, moe_model_config *config)
         config->gate_bias_tensor = "exp_probs_b";
     }
     uint32_t gate = moe_config_u32(r, "expert_gating_func", 0);
-    if (r->status == MOE_OK && gate > MOE_GATE_SOFTMAX_SELECTED) {
+    if (r->status == MOE_OK && gate > MOE_GATE_SQRT_SOFTPLUS) {
         r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
-                             "key '%s' is %" PRIu32 "; supported are 1 (softmax), 2 (sigmoid) and "
-                             "3 (softmax over the selected)",
+                             "key '%s' is %" PRIu32 "; supported are 1 (softmax), 2 (sigmoid), 3 "
+                             "(softmax over the selected) and 4 (square root of softplus)",
                              r->key, gate);
     }
     config->gate_assumed = gate == 0 && gate_is_of_v3(r, config);
@@ -149,6 +150,9 @@ void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
     if ((r->family->keys & MOE_KEY_EVERY) != 0) {
         config->moe_every = moe_config_u32(r, "interleave_moe_layer_step", 1);
         config->moe_every += config->moe_every == 0;
+    }
+    if (r->family->attention == MOE_ATTENTION_SHARED) {
+        config->n_table_lead = moe_config_u32(r, "hash_layer_count", 0);
     }
     read_expert_widths(r, config);
     config->n_expert_in = config->n_embd;

@@ -212,7 +212,9 @@ static int measure_tensor(const moe_gguf_cursor *c, moe_gguf_tensor *tensor, uin
     const moe_dtype_info *info = moe_dtype_info_of(tensor->type);
     tensor->size = 0;
     if (info == NULL) {
-        return MOE_OK;
+        return tensor->type != MOE_TYPE_I32 || moe_mul_u64(n_elements, 4, &tensor->size)
+                   ? MOE_OK
+                   : fail_tensor(c, tensor, "its size in bytes overflows", start);
     }
     if (tensor->dims[0] % info->block_elems != 0) {
         return fail_tensor(c, tensor, "its row length is not a multiple of its type's block",

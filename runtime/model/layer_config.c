@@ -129,11 +129,43 @@ static bool is_recurrent(moe_config_reader *r, uint32_t layer, uint32_t interval
     return value != 0;
 }
 
+/* What a position of a layer with compressed keys stores behind its own key: numbers and gates of
+ * each series, of the layer and of an indexer. */
+static void read_compression(moe_config_reader *r, const moe_model_config *config, uint32_t l,
+                             moe_layer_kind *layer)
+{
+    static const uint32_t rates[] = {0, MOE_INDEXED_RATE, 128};
+    const uint32_t rate = moe_config_layer_u32(r, "attention.compress_ratios", l, UINT32_MAX);
+    bool known = false;
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        known = known || rate == rates[i];
+    }
+    if (r->status == MOE_OK && !known) {
+        r->status =
+            moe_fail(r->err, MOE_ERR_UNSUPPORTED,
+                     "key '%s.attention.compress_ratios' is %" PRIi64 " in layer %" PRIu32
+                     ": supported are 0, 4 and 128",
+                     config->architecture, rate == UINT32_MAX ? INT64_C(-1) : (int64_t)rate, l);
+    }
+    if (r->status != MOE_OK) {
+        return;
+    }
+    const uint32_t series = moe_key_series(rate), block = series * rate;
+    layer->rate = rate;
+    layer->window = block > config->attention_window ? block : config->attention_window;
+    layer->window_rope = rate == 0;
+    layer->by_table = l < config->n_table_lead;
+    layer->indexer = rate == MOE_INDEXED_RATE ? MOE_INDEXER_OWN : MOE_INDEXER_NONE;
+    layer->heads.k_dim += rate > 0 ? 2 * series * config->head_dim_k : 0;
+    layer->heads.k_dim += rate == MOE_INDEXED_RATE ? 2 * series * config->index_dim : 0;
+}
+
 void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
 {
     bool no_rope = r->family->no_rope || (r->family->rope_if_finetuned &&
                                           !moe_config_bool(r, "rope.scaling.finetuned", true));
     bool latent = config->attention == MOE_ATTENTION_MLA;
+    bool shared = config->attention == MOE_ATTENTION_SHARED;
     bool delta = r->family->recurrence == MOE_RECURRENCE_DELTA;
     bool indexed = false; /* an earlier layer has an indexer */
     uint32_t interval = delta ? moe_config_u32(r, "full_attention_interval", 4) : 0;
@@ -148,6 +180,7 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
         layer->mixer = alone       ? MOE_MIXER_NONE
                        : recurrent ? MOE_MIXER_RECURRENT
                        : latent    ? MOE_MIXER_LATENT
+                       : shared    ? MOE_MIXER_SHARED
                                    : MOE_MIXER_ATTENTION;
         bool windows = config->attention_window > 0;
         bool inside = windows && has_window(r, l);
@@ -177,6 +210,9 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
             layer->side_dim = config->index_dim;
         }
         layer->keeps_tokens = config->ngrams.ngram_size > 0 && l == config->ngrams.layer;
+        if (shared) {
+            read_compression(r, config, l, layer);
+        }
         layer->scales_queries = config->temperature_scale != 0 && (!chunks || layer->no_rope);
     }
 }

@@ -12,6 +12,7 @@
 typedef enum moe_mixer_kind {
     MOE_MIXER_ATTENTION, /* keys and values of grouped heads */
     MOE_MIXER_LATENT,    /* one latent per position (DeepSeek-V2), in its absorbed form */
+    MOE_MIXER_SHARED,    /* one head of keys that are values, too (DeepSeek-V4), some compressed */
     MOE_MIXER_RECURRENT, /* a state of fixed size in place of keys and values */
     MOE_MIXER_NONE,      /* the layer is a feed-forward network alone */
     MOE_MIXERS
@@ -20,7 +21,7 @@ typedef enum moe_mixer_kind {
 /* Whether it keeps keys and values. */
 static inline bool moe_mixer_has_heads(moe_mixer_kind mixer)
 {
-    return mixer == MOE_MIXER_ATTENTION || mixer == MOE_MIXER_LATENT;
+    return mixer == MOE_MIXER_ATTENTION || mixer == MOE_MIXER_LATENT || mixer == MOE_MIXER_SHARED;
 }
 
 typedef enum moe_feed_forward_kind {
@@ -31,7 +32,8 @@ typedef enum moe_feed_forward_kind {
     MOE_FEED_FORWARDS
 } moe_feed_forward_kind;
 
-/* The heads of an attention layer, as the KV cache holds them. k_dim includes an indexer's key. */
+/* The heads of an attention layer, as the KV cache holds them. k_dim includes an indexer's key, and
+ * what a position adds to compressed keys. */
 typedef struct moe_heads {
     uint32_t n;
     uint32_t n_kv;
@@ -61,9 +63,23 @@ typedef struct moe_layer_kind {
     bool no_rope;    /* no rotary embedding of queries and keys */
     uint32_t
         side_dim; /* floats of a position's index key, which is stored beside keys and values */
-    bool keeps_tokens;   /* the layer stores each position's token */
+    bool keeps_tokens; /* the layer stores each position's token */
+    /* Beside the positions of its window a row sees compressed keys, each of a block of `rate`
+     * positions that ends at or before its own; 0: none. `window` then covers a block, too. */
+    uint32_t rate;
+    bool by_table;       /* a table says which experts a token has */
     bool scales_queries; /* queries are scaled by position (moe_model_config.temperature_scale) */
 } moe_layer_kind;
+
+/* The rate at which an indexer chooses among compressed keys. At this rate a key is made of two
+ * blocks: a position has one series of numbers for the key of its own block, and another, before
+ * it, for the key of the block that follows. */
+#define MOE_INDEXED_RATE 4u
+
+static inline uint32_t moe_key_series(uint32_t rate)
+{
+    return rate == MOE_INDEXED_RATE ? 2 : 1;
+}
 
 /* What a recurrent layer's state is. A model has one kind. */
 typedef enum moe_recurrence_kind {

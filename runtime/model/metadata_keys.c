@@ -22,6 +22,7 @@
 #define READ_BY_SCAN      (UINT64_C(1) << 41)
 #define READ_BY_FINETUNED (UINT64_C(1) << 42) /* rope_if_finetuned */
 #define READ_BY_STATES    (READ_BY_DELTA | READ_BY_SPACE)
+#define READ_BY_SHARED    (UINT64_C(1) << 43)
 #define READ_BY_ALL       UINT64_MAX
 
 typedef enum key_rule {
@@ -119,7 +120,9 @@ static const key_row rows[] = {
     ZERO("expert_chunk_feed_forward_length", "experts that share a part"),
     READ_BY("moe_latent_size", MOE_KEY_LATENT, KEY_NEUTRAL, 0,
             "experts that work on a narrower vector"),
-    ZERO("hash_layer_count", "experts chosen by the token's number"),
+    READ_BY("hash_layer_count", READ_BY_SHARED, KEY_NEUTRAL, 0,
+            "experts chosen by the token's number"),
+    ZERO("engram.*", "embeddings of several tokens together (Engram)"),
 
     /* Attention */
     READ("attention.head_count", "heads"),
@@ -129,7 +132,8 @@ static const key_row rows[] = {
     READ("attention.value_length", "a value's width"),
     READ_BY("attention.key_length_mla", READ_BY_MLA, KEY_NEUTRAL, 0, "latent attention"),
     READ_BY("attention.value_length_mla", READ_BY_MLA, KEY_NEUTRAL, 0, "latent attention"),
-    READ_BY("attention.q_lora_rank", READ_BY_MLA, KEY_NEUTRAL, 0, "latent attention"),
+    READ_BY("attention.q_lora_rank", READ_BY_MLA | READ_BY_SHARED, KEY_NEUTRAL, 0,
+            "latent attention"),
     READ_BY("attention.kv_lora_rank", READ_BY_MLA, KEY_NEUTRAL, 0, "latent attention"),
     READ("attention.layer_norm_rms_epsilon", "a constant of the norms"),
     HARMLESS("attention.layer_norm_epsilon",
@@ -169,11 +173,15 @@ static const key_row rows[] = {
             "without attention.indexer.kpool there are no pools"),
     READ_BY("attention.indexer.*", MOE_KEY_INDEXER, KEY_NEUTRAL, 0,
             "attention to chosen positions only"),
-    READ_BY("attention.compress_ratios", MOE_KEY_MEAN_INDEX, KEY_NEUTRAL, 0,
+    READ_BY("attention.compress_ratios", READ_BY_SHARED | MOE_KEY_MEAN_INDEX, KEY_NEUTRAL, 0,
+            "compressed attention"),
+    READ_BY("attention.compress_rope_freq_base", READ_BY_SHARED, KEY_NEUTRAL, 0,
             "compressed attention"),
     ZERO("attention.compress_*", "compressed attention"),
-    ZERO_OR_ONE("attention.output_group_count", "attention's output in groups"),
-    ZERO("attention.output_lora_rank", "attention's output in two steps"),
+    READ_BY("attention.output_group_count", READ_BY_SHARED, KEY_NEUTRAL, 1,
+            "attention's output in groups"),
+    READ_BY("attention.output_lora_rank", READ_BY_SHARED, KEY_NEUTRAL, 0,
+            "attention's output in two steps"),
     ZERO("attention.*_lora_rank", "ranks of recurrent layers"),
 
     /* Rotary embedding */
@@ -286,7 +294,10 @@ static const key_row *find_row(const char *suffix, size_t size)
 static uint64_t reads_of(const moe_family *family)
 {
     uint64_t reads = family->keys;
-    reads |= family->attention == MOE_ATTENTION_MLA ? READ_BY_MLA : READ_BY_GQA;
+    static const uint64_t of_attention[] = {[MOE_ATTENTION_GQA] = READ_BY_GQA,
+                                            [MOE_ATTENTION_MLA] = READ_BY_MLA,
+                                            [MOE_ATTENTION_SHARED] = READ_BY_SHARED};
+    reads |= of_attention[family->attention];
     reads |= family->shared == MOE_SHARED_COUNT ? READ_BY_COUNT : 0;
     reads |= family->shared == MOE_SHARED_GATED ? READ_BY_GATED : 0;
     static const uint64_t of_states[MOE_RECURRENCES] = {

@@ -15,8 +15,9 @@
 #include "runtime/model/ngram_table.h"
 
 typedef enum moe_attention_kind {
-    MOE_ATTENTION_GQA, /* separate keys and values; n_head a multiple of n_head_kv */
-    MOE_ATTENTION_MLA  /* one latent per position (DeepSeek-V2), absorbed form */
+    MOE_ATTENTION_GQA,   /* separate keys and values; n_head a multiple of n_head_kv */
+    MOE_ATTENTION_MLA,   /* one latent per position (DeepSeek-V2), absorbed form */
+    MOE_ATTENTION_SHARED /* one head of keys that are values, too (DeepSeek-V4) */
 } moe_attention_kind;
 
 typedef enum moe_norm_kind {
@@ -39,7 +40,8 @@ typedef enum moe_gate_kind {
     MOE_GATE_SOFTMAX = 1,
     MOE_GATE_SIGMOID = 2,
     MOE_GATE_SOFTMAX_SELECTED = 3, /* softmax over the selected experts' logits */
-    MOE_GATE_SPARSE_MIXER = 5      /* Phi-3.5-MoE; no file states it */
+    MOE_GATE_SQRT_SOFTPLUS = 4,
+    MOE_GATE_SPARSE_MIXER = 5 /* Phi-3.5-MoE; no file states it */
 } moe_gate_kind;
 
 typedef enum moe_group_score_kind {
@@ -107,6 +109,8 @@ typedef struct moe_model_config {
     uint32_t kv_lora_rank; /* MLA */
     uint32_t qk_nope_dim;  /* MLA: the part of a head's key without position */
     uint32_t v_head_dim;   /* MLA: a head's value after decompression */
+    uint32_t out_groups;   /* SHARED: the output's projection has a first step for each group of */
+    uint32_t out_rank;     /* ... heads, to so many elements */
     /* Indexers (moe_indexer_kind) choose the index_top_k positions that a row attends to. Their
      * keys of index_dim elements stand behind a layer's own; 0: the model has none. */
     uint32_t index_top_k;
@@ -114,6 +118,7 @@ typedef struct moe_model_config {
                           * behind them; 1: one by one */
     bool index_means; /* a pool's key is the mean of its positions' keys, normed and turned; it is
                        * stored beside keys and values */
+    uint32_t index_rate; /* not 0: the indexer chooses among compressed keys of this rate */
     bool indexer_unused; /* attention is dense although the file has indexers (not with MLA) */
     uint32_t index_heads;
     uint32_t index_dim;
@@ -139,6 +144,7 @@ typedef struct moe_model_config {
 
     /* Feed-forward */
     uint32_t n_dense_lead; /* leading layers without experts */
+    uint32_t n_table_lead; /* leading layers whose experts a table says (moe_layer_kind.by_table) */
     uint32_t moe_every;    /* after these, layer numbers (from 1) divisible by this have experts */
     uint32_t n_ff_dense;
     uint32_t n_expert;
@@ -186,11 +192,14 @@ static inline bool moe_layer_has_experts(const moe_model_config *config, uint32_
     return kind == MOE_FEED_FORWARD_ROUTED || kind == MOE_FEED_FORWARD_BOTH;
 }
 
-/* Whether the row at a position sees more positions than it attends to. Of pools it attends to so
- * many as index_top_k has, and to the positions behind the last whole one. */
+/* Whether the row at a position sees more positions, or compressed keys, than it attends to. Of
+ * pools it attends to so many as index_top_k has, and to the positions behind the last whole one.
+ */
 static inline bool moe_position_chooses(const moe_model_config *config, uint32_t position)
 {
-    return config->index_top_k > 0 && position + 1 >= config->index_top_k + config->index_pool;
+    return config->index_rate > 0 ? (position + 1) / config->index_rate > config->index_top_k
+                                  : config->index_top_k > 0 &&
+                                        position + 1 >= config->index_top_k + config->index_pool;
 }
 
 /* The most positions that such a row attends to. */

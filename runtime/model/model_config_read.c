@@ -225,6 +225,30 @@ static void read_latent_heads(moe_config_reader *r, moe_model_config *config)
     read_attention_scale(r, config, key);
 }
 
+/* One head, whose keys are its values, too; what is attended is projected in groups of heads. */
+static void read_shared_heads(moe_config_reader *r, moe_model_config *config)
+{
+    config->head_dim_k = config->head_dim_v =
+        read_size(r, "attention.key_length", 2, MOE_CONFIG_MAX_DIMENSION);
+    config->n_head_kv = 1;
+    config->n_rot = moe_config_need_u32(r, "rope.dimension_count");
+    config->n_rope_factors = config->n_rot / 2;
+    config->q_lora_rank = read_size(r, "attention.q_lora_rank", 1, MOE_CONFIG_MAX_DIMENSION);
+    config->out_groups =
+        read_size(r, "attention.output_group_count", 1, r->status == MOE_OK ? config->n_head : 1);
+    config->out_rank = read_size(r, "attention.output_lora_rank", 1, MOE_CONFIG_MAX_DIMENSION);
+    uint32_t v_dim = moe_config_u32(r, "attention.value_length", config->head_dim_k);
+    if (r->status == MOE_OK &&
+        (v_dim != config->head_dim_k || config->n_head % config->out_groups != 0)) {
+        r->status = moe_fail(
+            r->err, MOE_ERR_FORMAT,
+            "key '%s.attention.value_length' (%" PRIu32 ") is not key_length (%" PRIu32
+            "), or output_group_count (%" PRIu32 ") does not divide head_count (%" PRIu32 ")",
+            r->family->architecture, v_dim, config->head_dim_k, config->out_groups, config->n_head);
+    }
+    read_attention_scale(r, config, config->head_dim_k);
+}
+
 /* The last positions, of a pool that is not whole, are seen by all rows. */
 static void read_pool(moe_config_reader *r, moe_model_config *config)
 {
@@ -268,9 +292,12 @@ static void read_indexer(moe_config_reader *r, moe_model_config *config)
 {
     const bool means = (r->family->keys & MOE_KEY_MEAN_INDEX) != 0;
     const bool pooled = (r->family->keys & MOE_KEY_POOLED_INDEX) != 0 || means;
+    const bool compressed = config->attention == MOE_ATTENTION_SHARED;
     config->index_pool = 1;
+    config->index_rate = compressed ? MOE_INDEXED_RATE : 0;
     if ((r->family->keys & MOE_KEY_INDEXER) == 0 ||
-        (!pooled && moe_gguf_find_tensor(r->gguf, "blk.0.indexer.attn_k.weight") == NULL)) {
+        (!pooled && !compressed &&
+         moe_gguf_find_tensor(r->gguf, "blk.0.indexer.attn_k.weight") == NULL)) {
         return;
     }
     config->index_top_k = read_size(r, "attention.indexer.top_k", 1, MOE_CONFIG_MAX_CONTEXT);
@@ -317,7 +344,7 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
     config->attention = r->family->attention;
     config->indexer_unused =
         (r->family->keys & (MOE_KEY_INDEXER | MOE_KEY_MEAN_INDEX)) == MOE_KEY_INDEXER &&
-        r->family->attention != MOE_ATTENTION_MLA;
+        r->family->attention == MOE_ATTENTION_GQA;
     if (moe_config_require(r, "attention.head_count")) {
         bool differ = (r->family->keys & MOE_KEY_WINDOW_HEADS) != 0;
         config->n_head = differ ? moe_config_most_u32(r, "attention.head_count", 0)
@@ -329,6 +356,9 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
     }
     if (config->attention == MOE_ATTENTION_MLA) {
         read_latent_heads(r, config);
+        read_indexer(r, config);
+    } else if (config->attention == MOE_ATTENTION_SHARED) {
+        read_shared_heads(r, config);
         read_indexer(r, config);
     } else {
         read_grouped_heads(r, config);
@@ -410,6 +440,22 @@ static void read_yarn(moe_config_reader *r, moe_model_config *config)
     }
 }
 
+/* Layers with compressed keys have another base, and the scaling. YaRN changes no magnitude. */
+static void read_rope_of_compressed(moe_config_reader *r, moe_model_config *config)
+{
+    config->window_rope = true;
+    config->window_n_rot = config->n_rot;
+    config->window_freq_base = config->rope_freq_base;
+    config->yarn_magnitude = 1;
+    if (moe_config_require(r, "attention.compress_rope_freq_base")) {
+        config->rope_freq_base = moe_config_f32(r, "attention.compress_rope_freq_base", 0);
+    }
+    if (r->status == MOE_OK && !(config->rope_freq_base > 1)) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %g, not above 1", r->key,
+                             (double)config->rope_freq_base);
+    }
+}
+
 static void read_rope(moe_config_reader *r, moe_model_config *config)
 {
     config->rope = r->family->rope;
@@ -439,6 +485,9 @@ static void read_rope(moe_config_reader *r, moe_model_config *config)
         (r->family->keys & MOE_KEY_WINDOW_HEADS) != 0 && config->attention_window > 0;
     if (config->window_rope) {
         config->window_freq_base = moe_config_f32(r, "rope.freq_base_swa", config->rope_freq_base);
+    }
+    if (config->attention == MOE_ATTENTION_SHARED) {
+        read_rope_of_compressed(r, config);
     }
     if (config->rope_factor == 1 || config->rope_scaling == MOE_ROPE_SCALING_NONE) {
         config->rope_scaling = MOE_ROPE_SCALING_NONE;

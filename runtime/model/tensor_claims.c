@@ -51,6 +51,8 @@ static const char *const layer_names[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_ATTN_V_BIAS] = "attn_v.bias",
     [MOE_LAYER_ATTN_OUT] = "attn_output.weight",
     [MOE_LAYER_ATTN_OUT_BIAS] = "attn_output.bias",
+    [MOE_LAYER_ATTN_OUT_A] = "attn_output_a.weight",
+    [MOE_LAYER_ATTN_OUT_B] = "attn_output_b.weight",
     [MOE_LAYER_ATTN_GATE] = "attn_gate.weight",
     [MOE_LAYER_ATTN_SINKS] = "attn_sinks.weight",
     [MOE_LAYER_ATTN_Q_NORM] = "attn_q_norm.weight",
@@ -71,6 +73,14 @@ static const char *const layer_names[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_INDEX_POOL_GATE] = "indexer.kpool_gate.weight",
     [MOE_LAYER_INDEX_POOL_PLACE] = "indexer.kpool_ape.weight",
     [MOE_LAYER_INDEX_WEIGHTS] = "indexer.proj.weight",
+    [MOE_LAYER_COMPRESS_K] = "attn_compressor_kv.weight",
+    [MOE_LAYER_COMPRESS_GATE] = "attn_compressor_gate.weight",
+    [MOE_LAYER_COMPRESS_PLACE] = "attn_compressor_ape.weight",
+    [MOE_LAYER_COMPRESS_NORM] = "attn_compressor_norm.weight",
+    [MOE_LAYER_INDEX_COMPRESS_K] = "indexer_compressor_kv.weight",
+    [MOE_LAYER_INDEX_COMPRESS_GATE] = "indexer_compressor_gate.weight",
+    [MOE_LAYER_INDEX_COMPRESS_PLACE] = "indexer_compressor_ape.weight",
+    [MOE_LAYER_INDEX_COMPRESS_NORM] = "indexer_compressor_norm.weight",
     [MOE_LAYER_DELTA_QKV] = "attn_qkv.weight",
     [MOE_LAYER_DELTA_Z] = "attn_gate.weight",
     [MOE_LAYER_DELTA_BA] = "ssm_ba.weight",
@@ -138,6 +148,7 @@ static const char *const layer_names[MOE_LAYER_TENSOR_COUNT] = {
     [MOE_LAYER_EXPERTS_UP_BIAS] = "ffn_up_exps.bias",
     [MOE_LAYER_EXPERTS_DOWN_BIAS] = "ffn_down_exps.bias",
     [MOE_LAYER_ROUTER_SELECTION_BIAS] = "exp_probs_b.bias",
+    [MOE_LAYER_ROUTER_TABLE] = "ffn_gate_tid2eid.weight",
     [MOE_LAYER_SHARED_GATE] = "ffn_gate_shexp.weight",
     [MOE_LAYER_SHARED_UP] = "ffn_up_shexp.weight",
     [MOE_LAYER_SHARED_DOWN] = "ffn_down_shexp.weight",
@@ -270,12 +281,14 @@ static int take(moe_tensor_claims *c, const char *name, const sliced_shape *expe
     if (!has_shape(tensor, expected)) {
         return fail_shape(c, name, tensor, expected);
     }
-    if (moe_dtype_info_of(tensor->type) == NULL) {
+    const bool table = expected->form == MOE_TENSOR_TABLE;
+    if (table ? tensor->type != MOE_TYPE_I32 : moe_dtype_info_of(tensor->type) == NULL) {
         return moe_fail(c->err, MOE_ERR_UNSUPPORTED,
                         "tensor '%s' is of type %s (%" PRIu32 "), which is not supported: %s", name,
                         moe_dtype_name(tensor->type), tensor->type, moe_dtype_advice(tensor->type));
     }
-    if (expected->form != MOE_TENSOR_MATRIX && need_f32(c, name, tensor->type) != MOE_OK) {
+    if (expected->form != MOE_TENSOR_MATRIX && !table &&
+        need_f32(c, name, tensor->type) != MOE_OK) {
         return MOE_ERR_UNSUPPORTED;
     }
     if (tensor->file_index >= moe_gguf_n_files(c->gguf) ||
@@ -285,7 +298,8 @@ static int take(moe_tensor_claims *c, const char *name, const sliced_shape *expe
                         name);
     }
     c->claimed[tensor - moe_gguf_tensor_at(c->gguf, 0)] = true;
-    *ref = (moe_tensor_ref){.type = (moe_dtype)tensor->type,
+    /* A table's numbers are loaded as floats are, which are as wide. */
+    *ref = (moe_tensor_ref){.type = table ? MOE_DTYPE_F32 : (moe_dtype)tensor->type,
                             .file_index = tensor->file_index,
                             .offset = tensor->offset,
                             .size = tensor->size,

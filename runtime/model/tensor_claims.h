@@ -20,7 +20,8 @@ typedef struct moe_tensor_claims {
 typedef enum moe_tensor_form {
     MOE_TENSOR_MATRIX,     /* of any type */
     MOE_TENSOR_MATRIX_F32, /* rows of F32 */
-    MOE_TENSOR_VECTOR      /* one-dimensional, and F32 */
+    MOE_TENSOR_VECTOR,     /* one-dimensional, and F32 */
+    MOE_TENSOR_TABLE       /* rows of I32 */
 } moe_tensor_form;
 
 /* n_out rows of n_in elements; a vector has one. */

@@ -61,6 +61,8 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_ATTN_V_BIAS,
     MOE_LAYER_ATTN_OUT, /* [n_embd][n_head * head_dim_v] */
     MOE_LAYER_ATTN_OUT_BIAS,
+    MOE_LAYER_ATTN_OUT_A, /* in groups: [out_groups * out_rank][n_head * head_dim / out_groups] */
+    MOE_LAYER_ATTN_OUT_B, /* [n_embd][out_groups * out_rank] */
     MOE_LAYER_ATTN_GATE,  /* [n_head * head_dim_v][n_embd], or [n_head][n_embd] */
     MOE_LAYER_ATTN_SINKS, /* [n_head] F32 */
     MOE_LAYER_ATTN_Q_NORM,
@@ -81,8 +83,17 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_INDEX_POOL_GATE,  /* of pooled keys: [index_dim][n_embd] */
     MOE_LAYER_INDEX_POOL_PLACE, /* ... what a place in the pool adds: [index_pool][index_dim] F32 */
     MOE_LAYER_INDEX_WEIGHTS,    /* [index_heads][n_embd]: of the heads' scores */
-    MOE_LAYER_DELTA_QKV,        /* recurrent: [conv_channels][n_embd] */
-    MOE_LAYER_DELTA_Z,          /* the output's gate: [n_head * value_dim][n_embd] */
+    /* Compressed keys (moe_layer_kind.rate), moe_key_series() beside each other: */
+    MOE_LAYER_COMPRESS_K,       /* [series * head_dim][n_embd] */
+    MOE_LAYER_COMPRESS_GATE,    /* likewise */
+    MOE_LAYER_COMPRESS_PLACE,   /* what a place in the block adds: [rate][series * head_dim] F32 */
+    MOE_LAYER_COMPRESS_NORM,    /* [head_dim] F32 */
+    MOE_LAYER_INDEX_COMPRESS_K, /* ... and those of the indexer, index_dim wide */
+    MOE_LAYER_INDEX_COMPRESS_GATE,
+    MOE_LAYER_INDEX_COMPRESS_PLACE,
+    MOE_LAYER_INDEX_COMPRESS_NORM,
+    MOE_LAYER_DELTA_QKV,  /* recurrent: [conv_channels][n_embd] */
+    MOE_LAYER_DELTA_Z,    /* the output's gate: [n_head * value_dim][n_embd] */
     MOE_LAYER_DELTA_BA,   /* [2 * n_head][n_embd]: for each key head its heads' beta, then decay */
     MOE_LAYER_DELTA_BETA, /* or [n_head][n_embd] each */
     MOE_LAYER_DELTA_ALPHA,
@@ -142,6 +153,7 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_ROUTER_NORM,           /* [n_embd] F32: the weight of the router's own norm */
     MOE_LAYER_EXPERTS_SCALE,         /* [n_expert] F32: factors of the experts' weights */
     MOE_LAYER_ROUTER_SELECTION_BIAS, /* exp_probs_b [n_expert] F32 */
+    MOE_LAYER_ROUTER_TABLE,          /* [n_vocab][n_expert_used] I32: the experts of each token */
     MOE_LAYER_LATENT_IN,             /* of what latent experts read: [n_expert_in][n_embd] */
     MOE_LAYER_LATENT_OUT,            /* of what they put out together: [n_embd][n_expert_in] */
     MOE_LAYER_EXPERTS_GATE_BIAS,     /* [n_expert][n_ff_expert] F32 */

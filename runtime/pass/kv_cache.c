@@ -67,6 +67,30 @@ static uint32_t group_of(moe_kv_pool *pool, const moe_layer_kind *kind, uint32_t
     return pool->n_groups++;
 }
 
+/* Places compressed keys, which are kept for all positions. */
+static void place_beside(moe_kv_pool *pool, const moe_model_config *config, uint32_t l,
+                         uint32_t most_rows)
+{
+    const moe_layer_kind *kind = &config->layers[l];
+    const uint32_t n_rows = kind->rate < MOE_KV_PAGE ? MOE_KV_PAGE / kind->rate : 1;
+    const bool indexes = kind->indexer == MOE_INDEXER_OWN;
+    const size_t bytes = moe_kv_row_bytes(pool->type, config->head_dim_k) +
+                         (indexes ? moe_kv_row_bytes(pool->type, config->index_dim) : 0);
+    const uint32_t group = group_of(pool, &(moe_layer_kind){0}, most_rows);
+    const size_t offset = pool->groups[group].page_bytes;
+    pool->beside[l] = (moe_kv_layout){.type = pool->type,
+                                      .group = group,
+                                      .n_head_kv = 1,
+                                      .k_dim = config->head_dim_k,
+                                      .v_dim = config->head_dim_k,
+                                      .k_row_bytes = bytes,
+                                      .v_row_bytes = bytes,
+                                      .k_offset = offset,
+                                      .v_offset = offset,
+                                      .v_in_k = true};
+    pool->groups[group].page_bytes = moe_align64(offset + n_rows * bytes);
+}
+
 /* Places the layer behind those that its group's page holds so far. */
 static void place_layer(moe_kv_pool *pool, const moe_model_config *config, uint32_t l,
                         uint32_t most_rows)
@@ -88,7 +112,7 @@ static void place_layer(moe_kv_pool *pool, const moe_model_config *config, uint3
         .k_row_bytes = moe_kv_row_bytes(pool->type, heads->k_dim),
         .v_row_bytes = moe_kv_row_bytes(pool->type, heads->v_dim),
         .k_offset = offset,
-        .v_in_k = config->attention == MOE_ATTENTION_MLA,
+        .v_in_k = config->attention != MOE_ATTENTION_GQA,
     };
     size_t positions = (size_t)heads->n_kv * MOE_KV_PAGE;
     offset = moe_align64(offset + positions * layout->k_row_bytes);
@@ -100,6 +124,9 @@ static void place_layer(moe_kv_pool *pool, const moe_model_config *config, uint3
         offset = moe_align64(offset + positions * layout->v_row_bytes);
     }
     pool->groups[group].page_bytes = offset;
+    if (config->layers[l].rate > 0) {
+        place_beside(pool, config, l, most_rows);
+    }
 }
 
 static void place_side(moe_kv_pool *pool, const moe_layer_kind *kind, uint32_t l,
@@ -143,7 +170,8 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
     MOE_TRY(check_blocks(config, type, err));
     pool->n_layouts = has_sides(config) ? 2 * config->n_layer : config->n_layer;
     pool->layers = moe_calloc(pool->n_layouts, sizeof *pool->layers);
-    if (pool->layers == NULL) {
+    pool->beside = moe_calloc(config->n_layer, sizeof *pool->beside);
+    if (pool->layers == NULL || pool->beside == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the KV layout");
     }
     for (uint32_t l = 0; l < config->n_layer; l++) {
@@ -158,6 +186,9 @@ int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_conf
     }
     for (uint32_t l = 0; l < pool->n_layouts; l++) {
         pool->layers[l].n_other_groups = pool->n_groups - 1;
+    }
+    for (uint32_t l = 0; l < config->n_layer; l++) {
+        pool->beside[l].n_other_groups = pool->n_groups - 1;
     }
     return MOE_OK;
 }
@@ -250,6 +281,7 @@ void moe_kv_pool_free(moe_kv_pool *pool)
     }
     moe_kv_pool_trim(pool);
     free(pool->layers);
+    free(pool->beside);
     *pool = (moe_kv_pool){0};
 }
 

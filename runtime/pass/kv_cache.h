@@ -54,6 +54,9 @@ typedef struct moe_kv_group {
 typedef struct moe_kv_pool {
     moe_device *device;
     moe_kv_layout *layers; /* [n_layouts]: [n_layer], and as many sides if a layer has one */
+    /* [n_layer] Compressed keys, of which a page has one for each `rate` of its positions, or one
+     * alone (compressed_keys.h); n_head_kv 0: the layer has none. */
+    moe_kv_layout *beside;
     uint32_t n_layer;
     uint32_t n_layouts;
     moe_kv_type type;

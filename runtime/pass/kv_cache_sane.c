@@ -28,6 +28,15 @@ static bool layouts_are_sane(const moe_kv_pool *pool)
             return false;
         }
         *at = layout->v_in_k ? *at : layout->v_offset + positions * layout->v_row_bytes;
+        if (l >= pool->n_layer || pool->beside[l].n_head_kv == 0) {
+            continue;
+        }
+        const moe_kv_layout *beside = &pool->beside[l];
+        at = &end[beside->group];
+        if (beside->k_offset % 64 != 0 || beside->k_offset < *at) {
+            return false;
+        }
+        *at = beside->k_offset + beside->k_row_bytes;
     }
     bool fits = true;
     for (uint32_t g = 0; g < pool->n_groups; g++) {

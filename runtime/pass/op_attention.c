@@ -2,6 +2,8 @@
 /* Stores keys and values in the cache; then rows attend to the cache. */
 #include "runtime/pass/program_run.h"
 
+#include "runtime/base/error.h"
+#include "runtime/pass/compressed_keys.h"
 #include "runtime/pass/position_index.h"
 #include "runtime/pass/runner.h"
 
@@ -33,7 +35,11 @@ int moe_op_attend(const moe_run *run, const moe_op *op, moe_error *err)
                                .sinks = moe_op_weight(run, op->tensor)->data,
                                .out = b->values[op->y.value]};
     attention.layout.k_dim = op->n; /* less the index key behind it */
-    if (op->u.attend.indexer != MOE_INDEXER_NONE) {
+    if (op->u.attend.rate > 0) {
+        attention.beside = &runner->kv->beside[run->layer];
+        attention.window = 0; /* which is in the rows' paths */
+        MOE_TRY(moe_compressed_rows(run, op, &attention.rows, err));
+    } else if (op->u.attend.indexer != MOE_INDEXER_NONE) {
         moe_index_chosen(runner, run->pass, &attention.rows, &attention.chosen);
     }
     return runner->device->ops->attention(runner->device, &attention, run->n_rows, err);

@@ -225,8 +225,7 @@ int moe_op_route(const moe_run *run, const moe_op *op, moe_error *err)
                           : moe_place_announce(runner->at_host, moe_experts_x(runner, run->layer),
                                                run->n_rows, err);
     if (status == MOE_OK) {
-        status =
-            moe_route_layer(runner, run->layer, run->n_rows, runner->prefetches && !is_draft, err);
+        status = moe_route_layer(runner, pass, run->layer, runner->prefetches && !is_draft, err);
     }
     return status != MOE_OK ? status : moe_hooks_after_routing(runner, pass, run->layer, err);
 }

@@ -119,7 +119,14 @@ static moe_rope rope_of(const moe_run *run, const moe_op *op)
 
 int moe_op_rope(const moe_run *run, const moe_op *op, moe_error *err)
 {
-    const moe_rope rope = rope_of(run, op);
+    moe_rope rope = rope_of(run, op);
+    if (op->u.rope.back) {
+        float *back = run->runner->buffers.rope_back;
+        for (size_t i = 0; i < (size_t)run->n_rows * (op->n / 2); i++) {
+            back[i] = -rope.sin[i];
+        }
+        rope.sin = back;
+    }
     return device_of(run)->ops->rope(device_of(run), &rope, run->n_rows, err);
 }
 

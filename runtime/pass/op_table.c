@@ -18,6 +18,7 @@ const moe_op_body moe_op_bodies[MOE_OPS] = {
     [MOE_OP_MATCH] = moe_op_match,
     [MOE_OP_GATE] = moe_op_gate,
     [MOE_OP_KV_STORE] = moe_op_kv_store,
+    [MOE_OP_COMPRESS] = moe_op_compress,
     [MOE_OP_POOL] = moe_op_pool,
     [MOE_OP_CHOOSE] = moe_op_choose,
     [MOE_OP_ATTEND] = moe_op_attend,

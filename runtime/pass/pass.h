@@ -34,6 +34,11 @@ typedef struct moe_pass_buffers {
     float *index_scores;    /* [MOE_INDEX_ROWS][n_index_scores]: of rows' positions; grows */
     uint32_t *index_order;  /* [n_index_scores] */
     uint32_t n_index_scores;
+    float *block_rows;         /* of compressed_keys.c: k, gates and sum of a block */
+    moe_kv_row *block_kv_rows; /* [rows] */
+    uint32_t *block_path;      /* [n_block_path]: grows */
+    size_t n_block_path;
+    float *rope_back;     /* [rows][n_rot / 2]: sines of the other sign */
     float *selected_host; /* [MOE_LOGIT_ROWS][n_embd], of the link's host memory if there is one */
     float *logits_host;   /* [MOE_LOGIT_ROWS][n_vocab], behind them */
     size_t logits_bytes;  /* of both */

@@ -139,6 +139,30 @@ static int init_index_part(moe_pass_buffers *b, const moe_model_config *c, moe_e
                           b->max_rows);
 }
 
+/* Floats of a block's k, gates and sum, of the widest part. */
+static size_t block_floats(const moe_model_config *c)
+{
+    size_t most = 0;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        const size_t n = (size_t)moe_key_series(c->layers[l].rate) * c->layers[l].rate;
+        most = n > most ? n : most;
+    }
+    return (2 * most + 1) * max_u32(c->head_dim_k, c->index_dim);
+}
+
+static int init_block_part(moe_pass_buffers *b, const moe_model_config *c, moe_error *err)
+{
+    if (c->attention != MOE_ATTENTION_SHARED) {
+        return MOE_OK;
+    }
+    b->block_rows = moe_calloc(block_floats(c), sizeof *b->block_rows);
+    b->block_kv_rows = moe_calloc(b->max_rows, sizeof *b->block_kv_rows);
+    b->rope_back = moe_calloc((size_t)b->max_rows * (c->n_rot / 2), sizeof *b->rope_back);
+    return b->block_rows != NULL && b->block_kv_rows != NULL && b->rope_back != NULL
+               ? MOE_OK
+               : moe_fail(err, MOE_ERR_MEMORY, "no memory for the keys of %u rows", b->max_rows);
+}
+
 static int init_host_part(moe_pass_buffers *b, const moe_model_config *c, moe_error *err)
 {
     size_t rows = b->max_rows;
@@ -219,6 +243,9 @@ uint64_t moe_pass_buffers_host_bytes(const moe_program *program, uint32_t max_ro
     if (c->index_top_k > 0) {
         bytes += index_floats(c) * sizeof(float);
     }
+    if (c->attention == MOE_ATTENTION_SHARED) {
+        bytes += (block_floats(c) + (size_t)max_rows * (c->n_rot / 2)) * sizeof(float);
+    }
     return bytes + (uint64_t)max_rows * (c->n_rot + c->window_n_rot + 1u + 10u * c->n_expert_used) *
                        sizeof(float);
 }
@@ -234,6 +261,9 @@ int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device, const m
     }
     if (status == MOE_OK) {
         status = init_index_part(buffers, config, err);
+    }
+    if (status == MOE_OK) {
+        status = init_block_part(buffers, config, err);
     }
     if (status == MOE_OK) {
         status = init_logits(buffers, device, config, err);
@@ -268,6 +298,10 @@ void moe_pass_buffers_free(moe_pass_buffers *b, moe_device *device)
     free(b->index_host);
     free(b->index_factors);
     free(b->index_pool);
+    free(b->block_rows);
+    free(b->block_kv_rows);
+    free(b->block_path);
+    free(b->rope_back);
     free(b->index_rows);
     free(b->index_scores);
     free(b->index_order);

@@ -13,6 +13,7 @@
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/finite.h"
 #include "runtime/pass/program_run.h"
+#include "runtime/pass/routing.h"
 #include "runtime/pass/runner.h"
 #include "runtime/program/op_forms.h"
 
@@ -276,6 +277,9 @@ static int run_counted_layers(moe_runner *runner, const moe_pass *pass, moe_erro
     uint64_t waited = tried ? moe_expert_store_wait_ns(runner->experts) : 0;
     uint64_t moved = tried ? moe_expert_store_bytes_moved(runner->experts) : 0;
     uint64_t begin = moe_now_ns();
+    if (runner->prefetch != MOE_PREFETCH_OFF) {
+        moe_request_by_table(runner, pass);
+    }
     MOE_TRY(moe_pass_run_layers(runner, pass, err));
     if (tried && runner->n_pass_experts > 0) {
         const moe_trial_pass noted = {

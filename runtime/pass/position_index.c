@@ -11,6 +11,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
+#include "runtime/pass/compressed_keys.h"
 #include "runtime/pass/program_run.h"
 #include "runtime/pass/runner.h"
 
@@ -86,7 +87,8 @@ static index_place index_place_of(const moe_runner *runner, uint32_t layer)
     if (c->index_means) {
         return (index_place){*moe_kv_side(runner->kv, layer), 0, 0};
     }
-    const moe_kv_layout *layout = &runner->kv->layers[layer];
+    const moe_kv_layout *layout =
+        c->index_rate > 0 ? &runner->kv->beside[layer] : &runner->kv->layers[layer];
     const moe_kv_type type = (moe_kv_type)layout->type;
     const size_t key = moe_kv_row_bytes(type, c->head_dim_k);
     const size_t gate = c->index_pool > 1 ? moe_kv_row_bytes(type, c->index_dim) : 0;
@@ -198,7 +200,10 @@ static int bring_keys(moe_runner *runner, const moe_kv_row *row, const index_pla
     MOE_ASSERT((device->features & MOE_DEVICE_READABLE) != 0);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t position = (first + i + 1) * c->index_pool - 1;
-        moe_kv_load_c((moe_kv_type)at->layout.type, index_row(at, row, position) + at->pooled,
+        const uint8_t *from = c->index_rate > 0
+                                  ? moe_block_key(&at->layout, row, c->index_rate, first + i)
+                                  : index_row(at, row, position);
+        moe_kv_load_c((moe_kv_type)at->layout.type, from + at->pooled,
                       b->index_host + (size_t)i * c->index_dim, c->index_dim);
     }
     return device->ops->upload(device, b->values[MOE_VALUE_INDEX_BLOCK], b->index_host,
@@ -261,6 +266,11 @@ static void choose_for_row(moe_runner *runner, const moe_pass *pass, uint32_t ro
     const uint32_t n_keys = (at->position + 1) / pool, n = n_chosen_of(c, at);
     uint32_t *path =
         (uint32_t *)b->values[MOE_VALUE_INDEX_CHOSEN] + (size_t)row * moe_most_chosen(c);
+    if (c->index_rate > 0) { /* blocks, whose places moe_compressed_rows() finds */
+        moe_choose_positions(scores, (at->position + 1) / c->index_rate, c->index_top_k,
+                             b->index_order, path);
+        return;
+    }
     moe_choose_positions(scores, n_keys, n_pools, b->index_order, path);
     for (uint32_t i = c->index_top_k; i-- > 0;) { /* from pools to positions, where they stand */
         path[i] = path[i / pool] * pool + i % pool;
@@ -389,11 +399,14 @@ static int choose_on_device(moe_runner *runner, const moe_pass *pass, uint32_t l
 /* Chooses on the host, for a device whose memory is the host's. */
 static int choose_on_host(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
+    const moe_model_config *c = runner->config;
     int status = MOE_OK;
-    refer_to_choice(runner, pass);
+    if (c->index_rate == 0) {
+        refer_to_choice(runner, pass);
+    }
     for (uint32_t first = 0; first < pass->n_rows && status == MOE_OK;) {
         row_group group = group_at(pass, first);
-        group.n_keys = group.n_positions / runner->config->index_pool;
+        group.n_keys = group.n_positions / (c->index_rate > 0 ? c->index_rate : c->index_pool);
         if (moe_position_chooses(runner->config, group.n_positions - 1)) {
             status = choose_for_group(runner, pass, layer, &group, err);
         }

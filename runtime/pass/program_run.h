@@ -74,8 +74,9 @@ int moe_op_network(const moe_run *run, const moe_op *op, moe_error *err);
 /* Fused operations. op: the first of the sequence. */
 int moe_op_add_norm(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_heads(const moe_run *run, const moe_op *op, moe_error *err);
-/* op_attention.c, position_index.c */
+/* op_attention.c, compressed_keys.c, position_index.c */
 int moe_op_kv_store(const moe_run *run, const moe_op *op, moe_error *err);
+int moe_op_compress(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_pool(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_choose(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_attend(const moe_run *run, const moe_op *op, moe_error *err);

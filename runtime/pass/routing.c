@@ -44,21 +44,47 @@ static int queue_prediction(moe_runner *runner, uint32_t layer, uint32_t n_rows,
     return moe_program_router_ahead(runner, layer, n_rows, err);
 }
 
-/* Whether there is a next layer to predict. */
+/* Whether there is a next layer whose router can be asked. */
 static bool has_next(const moe_runner *runner, uint32_t layer)
 {
-    return layer + 1 < runner->config->n_layer && moe_layer_has_experts(runner->config, layer + 1);
+    return layer + 1 < runner->config->n_layer &&
+           moe_layer_has_experts(runner->config, layer + 1) &&
+           !runner->config->layers[layer + 1].by_table;
 }
 
-int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool with_next,
+/* The experts of a token in a layer with a table. */
+static const uint32_t *experts_of_token(const moe_runner *runner, uint32_t layer, int32_t token)
+{
+    const moe_weight *table = moe_layer_weight(runner, layer, MOE_LAYER_ROUTER_TABLE);
+    MOE_ASSERT((runner->device->features & MOE_DEVICE_READABLE) != 0);
+    return (const uint32_t *)table->data + (size_t)token * runner->config->n_expert_used;
+}
+
+/* Those of all rows of a pass. */
+static void take_from_table(const moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                            uint32_t *experts)
+{
+    const uint32_t n_used = runner->config->n_expert_used;
+    for (uint32_t r = 0; r < pass->n_rows; r++) {
+        memcpy(experts + (size_t)r * n_used, experts_of_token(runner, layer, pass->tokens[r]),
+               n_used * sizeof *experts);
+    }
+}
+
+int moe_route_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, bool with_next,
                     moe_error *err)
 {
+    const uint32_t n_rows = pass->n_rows;
     MOE_ASSERT(n_rows > 0 && n_rows <= runner->buffers.max_rows);
     moe_pass_buffers *b = &runner->buffers;
     moe_device *device = runner->device;
     moe_route routes[MOE_MAX_ROUTES] = {moe_route_of_layer(runner, layer)};
     uint32_t n = 1;
     routes[0].experts = b->chosen;
+    routes[0].given = runner->config->layers[layer].by_table;
+    if (routes[0].given) {
+        take_from_table(runner, pass, layer, b->chosen);
+    }
     routes[0].weights = b->chosen_weights;
     routes[0].probs = b->router_probs;
     b->routed_ahead_layer = UINT32_MAX;
@@ -70,6 +96,27 @@ int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool wi
         b->routed_ahead_layer = layer + 1;
     }
     return MOE_OK;
+}
+
+void moe_request_by_table(moe_runner *runner, const moe_pass *pass)
+{
+    const moe_model_config *c = runner->config;
+    moe_pass_buffers *b = &runner->buffers;
+    for (uint32_t l = 0; l < c->n_table_lead; l++) {
+        uint32_t n = 0;
+        memset(b->was_predicted, 0, c->n_expert * sizeof *b->was_predicted);
+        for (uint32_t r = 0; r < pass->n_rows; r++) {
+            const uint32_t *experts = experts_of_token(runner, l, pass->tokens[r]);
+            for (uint32_t k = 0; k < c->n_expert_used; k++) {
+                if (!b->was_predicted[experts[k]]) {
+                    b->was_predicted[experts[k]] = true;
+                    b->n_rows_of[n++] = experts[k];
+                }
+            }
+        }
+        moe_expert_store_prefetch(runner->experts, l, runner->n_passes, b->n_rows_of, n,
+                                  (uint32_t)runner->plan->expert_slots);
+    }
 }
 
 /* Sorts the plan's experts by the number of rows that want them, then by id; n is small. */
@@ -128,11 +175,15 @@ int moe_predict_next_layer(moe_runner *runner, const moe_pass *pass, uint32_t la
     const uint32_t n_rows = pass->n_rows;
     uint32_t next = layer + 1;
     b->predicted_layer = UINT32_MAX;
-    if (!has_next(runner, layer)) {
+    /* Before a pass they are requested together, but a panel goes from layer to layer. */
+    const bool by_table = next < c->n_table_lead && pass->panel != NULL;
+    if (!by_table && !has_next(runner, layer)) {
         return MOE_OK;
     }
     int status = MOE_OK;
-    if (b->routed_ahead_layer != next) {
+    if (by_table) {
+        take_from_table(runner, pass, next, b->predicted);
+    } else if (b->routed_ahead_layer != next) {
         moe_route route;
         status = queue_prediction(runner, next, n_rows, &route, err);
         if (status == MOE_OK) {

@@ -13,9 +13,9 @@
  * its results. */
 moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer);
 
-/* Chooses experts by the router's logits, into the buffers. with_next: also runs the next layer's
- * router, if that saves a round trip to the device. */
-int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool with_next,
+/* Chooses experts by the router's logits, or by the layer's table, into the buffers. with_next:
+ * also runs the next layer's router, if that saves a round trip to the device. */
+int moe_route_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, bool with_next,
                     moe_error *err);
 
 /* Runs the next layer's router on this layer's hidden state, unless that has been done, and
@@ -25,6 +25,10 @@ int moe_route_layer(moe_runner *runner, uint32_t layer, uint32_t n_rows, bool wi
  * will be used. */
 int moe_predict_next_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                            moe_error *err);
+
+/* Before a pass: requests the experts of layers with a table (moe_layer_kind.by_table), which
+ * follow from the pass's tokens alone. */
+void moe_request_by_table(moe_runner *runner, const moe_pass *pass);
 
 /* Compares the prediction for this layer, if there was one, with its actual plan. */
 void moe_score_prediction(moe_runner *runner, uint32_t layer);

@@ -402,6 +402,34 @@ static int open_reader(loader *load)
     return moe_model_reader_begin(load->reader, load->ranges, load->n_ranges, load->err);
 }
 
+/* Refuses a table with numbers that are no experts, or one twice for a token. */
+static int check_table(const loader *load, uint32_t layer, const moe_weight *table)
+{
+    const uint32_t *experts = (const uint32_t *)table->data;
+    for (size_t i = 0; i < (size_t)table->n_in * table->n_out; i++) {
+        bool wrong = experts[i] >= load->config->n_expert;
+        for (size_t k = i - i % table->n_in; k < i; k++) {
+            wrong = wrong || experts[k] == experts[i];
+        }
+        if (wrong) {
+            return moe_fail(load->err, MOE_ERR_FORMAT,
+                            "the table of experts of layer %u says %u for token %zu, which is no "
+                            "expert of %u, or stands twice",
+                            layer, experts[i], i / table->n_in, load->config->n_expert);
+        }
+    }
+    return MOE_OK;
+}
+
+static int check_tables(const loader *load)
+{
+    const bool readable = (load->device->features & MOE_DEVICE_READABLE) != 0;
+    for (uint32_t l = 0; l < load->config->n_layer && readable; l++) {
+        MOE_TRY(check_table(load, l, &load->weights->layers[l].tensors[MOE_LAYER_ROUTER_TABLE]));
+    }
+    return MOE_OK;
+}
+
 static int measure_and_load(loader *load)
 {
     moe_weights *w = load->weights;
@@ -420,7 +448,8 @@ static int measure_and_load(loader *load)
     }
     MOE_TRY(walk_all(load, map, WALK_LIST));
     MOE_TRY(open_reader(load));
-    return walk_all(load, map, WALK_LOAD);
+    MOE_TRY(walk_all(load, map, WALK_LOAD));
+    return check_tables(load);
 }
 
 int moe_weights_load(moe_weights *weights, moe_device *device, const moe_weights_source *source,

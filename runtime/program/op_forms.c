@@ -10,6 +10,7 @@ static uint64_t attend_forms(const moe_op *op)
     uint64_t forms = MOE_FORM_BIT(MOE_FORM_ATTEND);
     forms |= op->u.attend.cap != 0.0f ? MOE_FORM_BIT(MOE_FORM_ATTEND_CAPPED) : 0;
     forms |= op->u.attend.window > 0 ? MOE_FORM_BIT(MOE_FORM_ATTEND_WINDOW) : 0;
+    forms |= op->u.attend.rate > 0 ? MOE_FORM_BIT(MOE_FORM_ATTEND_BESIDE) : 0;
     forms |= op->u.attend.chunk > 0 ? MOE_FORM_BIT(MOE_FORM_ATTEND_CHUNK) : 0;
     forms |= op->tensor != MOE_TENSOR_NONE ? MOE_FORM_BIT(MOE_FORM_ATTEND_SINKS) : 0;
     return forms | (op->u.attend.scales_rows ? MOE_FORM_BIT(MOE_FORM_ATTEND_SCALED) : 0);
@@ -47,9 +48,13 @@ static uint64_t network_forms(const moe_op *op)
 
 static uint64_t route_forms(const moe_program *program, const moe_op *op)
 {
-    bool mixes = program->config->gate == MOE_GATE_SPARSE_MIXER;
+    const moe_gate_kind gate = program->config->gate;
+    const moe_form form = gate == MOE_GATE_SPARSE_MIXER    ? MOE_FORM_ROUTE_SPARSE_MIXER
+                          : gate == MOE_GATE_SQRT_SOFTPLUS ? MOE_FORM_ROUTE_SQRT_SOFTPLUS
+                                                           : MOE_FORM_ROUTE;
     bool scales = op->bias != MOE_TENSOR_NONE; /* of experts */
-    return MOE_FORM_BIT(mixes ? MOE_FORM_ROUTE_SPARSE_MIXER : MOE_FORM_ROUTE) |
+    return MOE_FORM_BIT(form) |
+           (op->tensor == MOE_LAYER_ROUTER_TABLE ? MOE_FORM_BIT(MOE_FORM_ROUTE_GIVEN) : 0) |
            (scales ? MOE_FORM_BIT(MOE_FORM_ROUTE_SCALES) : 0);
 }
 
@@ -82,12 +87,15 @@ uint64_t moe_op_forms(const moe_program *program, const moe_op *op)
     case MOE_OP_NORM:
         return MOE_FORM_BIT(op->u.norm.mean ? MOE_FORM_MEAN_NORM : MOE_FORM_RMS_NORM);
     case MOE_OP_ROPE:
-        return MOE_FORM_BIT(op->u.rope.window ? MOE_FORM_WINDOW_ROPE : MOE_FORM_ROPE);
+        return MOE_FORM_BIT(op->u.rope.window ? MOE_FORM_WINDOW_ROPE : MOE_FORM_ROPE) |
+               (op->u.rope.back ? MOE_FORM_BIT(MOE_FORM_ROPE_BACK) : 0);
     case MOE_OP_READ:
         return MOE_FORM_BIT(op->z.value != MOE_VALUE_NONE ? MOE_FORM_STREAM_GATES
                                                           : MOE_FORM_STREAMS);
     case MOE_OP_GATE:
         return gate_forms(op);
+    case MOE_OP_COMPRESS:
+        return MOE_FORM_BIT(MOE_FORM_ATTEND_BESIDE);
     case MOE_OP_POOL:
         return MOE_FORM_BIT(MOE_FORM_CHOOSE_POOLS);
     case MOE_OP_CHOOSE:

@@ -55,7 +55,10 @@ typedef enum moe_value {
     MOE_VALUE_V,
     MOE_VALUE_GATE, /* of attention's output; joined: before each head's gate is its query */
     MOE_VALUE_ATTENDED,
-    MOE_VALUE_VALUES, /* MLA: attended, out of the latent's space */
+    MOE_VALUE_VALUES,     /* MLA: attended, out of the latent's space */
+    MOE_VALUE_OUT_LOW,    /* attended, after the first step of a projection in groups */
+    MOE_VALUE_BLOCK_K,    /* what a position adds to compressed keys, */
+    MOE_VALUE_BLOCK_GATE, /* ... and by which weights */
     /* Of indexers (runtime/pass/position_index.h): */
     MOE_VALUE_INDEX_Q,
     MOE_VALUE_INDEX_WEIGHTS,
@@ -145,8 +148,10 @@ typedef enum moe_op_kind {
     MOE_OP_MATCH,   /* values by how keys match the streams */
     MOE_OP_GATE,
     MOE_OP_KV_STORE,
-    MOE_OP_POOL,   /* the keys of pools that rows of the pass end are stored */
-    MOE_OP_CHOOSE, /* an indexer chooses positions */
+    MOE_OP_COMPRESS, /* stores compressed keys, of blocks that end with rows of the pass; and
+                      * those of its indexer */
+    MOE_OP_POOL,     /* the keys of pools that rows of the pass end are stored */
+    MOE_OP_CHOOSE,   /* an indexer chooses positions */
     MOE_OP_ATTEND,
     MOE_OP_STATES,   /* advances states by the operations that follow (moe_op.u.states) */
     MOE_OP_CONVOLVE, /* this and the next five only there */
@@ -227,6 +232,7 @@ typedef struct moe_op {
             uint32_t n_rot;
             bool interleaved;
             bool window; /* by the angles of layers with a window */
+            bool back;   /* the other way round */
         } rope;
         struct {
             moe_gating_kind kind;
@@ -238,7 +244,8 @@ typedef struct moe_op {
             float cap;              /* 0: none */
             bool scales_rows;       /* by position */
             moe_indexer_kind indexer;
-        } attend; /* `tensor`: sinks */
+            uint32_t rate; /* of compressed keys beside the window's; 0: none */
+        } attend;          /* `tensor`: sinks */
         struct {
             moe_operand weights; /* READ: in, products; behind those of the sum WRITE's */
             /* READ: `bias` is added to products times `tensor` */

@@ -352,8 +352,7 @@ static void pool(moe_program_builder *b)
                     MOE_TENSOR_MATRIX_F32);
 }
 
-/* Once the keys of the pass are stored. */
-static void choose(moe_program_builder *b, const moe_attention_form *form)
+void moe_build_choose(moe_program_builder *b, const moe_attention_form *form)
 {
     const moe_model_config *c = b->config;
     uint32_t first = b->program->n_ops;
@@ -425,7 +424,7 @@ void moe_build_latent_attention(moe_program_builder *b, const moe_attention_form
         pool(b);
     }
     if (indexes) {
-        choose(b, form);
+        moe_build_choose(b, form);
     }
     attend(b, MOE_VALUE_Q_LATENT, c->head_dim_k, form->sinks);
     moe_build(b, (moe_op){.kind = MOE_OP_HEAD_LINEAR,

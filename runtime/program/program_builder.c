@@ -219,7 +219,11 @@ static void check_operands(moe_program_builder *b, moe_op *op)
         need_vector(b, op, op->tensor, 1);
         break;
     case MOE_OP_ROUTE:
-        if (b->config->gate_selection_bias) {
+        if (op->tensor == MOE_LAYER_ROUTER_TABLE) {
+            claim(
+                b, op, op->tensor,
+                (moe_tensor_shape){b->config->n_expert_used, b->config->n_vocab, MOE_TENSOR_TABLE});
+        } else if (b->config->gate_selection_bias) {
             need_vector(b, op, op->tensor, op->n);
         }
         need_vector(b, op, op->bias, op->n);

@@ -156,6 +156,10 @@ void moe_build_attention(moe_program_builder *b, const moe_attention_form *form)
 /* Of the form the indexers' part, the sinks and the gate, which is not MOE_ATTENTION_GATE_JOINED.
  */
 void moe_build_latent_attention(moe_program_builder *b, const moe_attention_form *form);
+/* DeepSeek-V4's (program_shared.c). */
+void moe_build_shared_attention(moe_program_builder *b);
+/* The indexer's choice, from Q_A and NORM, once the keys of the pass are stored. */
+void moe_build_choose(moe_program_builder *b, const moe_attention_form *form);
 void moe_build_recurrent(moe_program_builder *b);
 /* The layer's mixer: norm, one of the three, the norm behind it if there is one, x += BRANCH. Ends
  * the first part of the layer. Does nothing in a layer that is a network alone. */

@@ -88,6 +88,8 @@ void moe_build_mixer(moe_program_builder *b, const moe_attention_form *form)
         moe_build_attention(b, form);
     } else if (mixer == MOE_MIXER_LATENT) {
         moe_build_latent_attention(b, form);
+    } else if (mixer == MOE_MIXER_SHARED) {
+        moe_build_shared_attention(b);
     } else if (mixer == MOE_MIXER_RECURRENT) {
         moe_build_recurrent(b);
     }

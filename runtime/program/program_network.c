@@ -75,7 +75,8 @@ void moe_build_experts(moe_program_builder *b, moe_value from)
     moe_build(
         b, (moe_op){.kind = MOE_OP_ROUTE,
                     .n = c->n_expert,
-                    .tensor = MOE_LAYER_ROUTER_SELECTION_BIAS,
+                    .tensor = moe_built_kind(b)->by_table ? MOE_LAYER_ROUTER_TABLE
+                                                          : MOE_LAYER_ROUTER_SELECTION_BIAS,
                     .bias = b->networks.weight_scales ? MOE_LAYER_EXPERTS_SCALE : MOE_TENSOR_NONE,
                     .x = moe_all_of(MOE_VALUE_ROUTER_LOGITS, c->n_expert)});
     moe_build(

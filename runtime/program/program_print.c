@@ -141,6 +141,14 @@ static void put_choose(FILE *to, const moe_program *program, const moe_op *op)
         put_tensor(to, program, op->tensor);
         return;
     }
+    if (op->kind == MOE_OP_COMPRESS) {
+        fprintf(to,
+                "compressed = of each block of %" PRIu32 " the sum of its keys, by softmax of "
+                "gates + ",
+                op->u.attend.rate);
+        put_tensor(to, program, MOE_LAYER_COMPRESS_PLACE);
+        return;
+    }
     fprintf(to, "chosen_positions = the %" PRIu32 " best", c->index_top_k / c->index_pool);
     fputs(c->index_pool > 1 ? " pools and the positions behind the last, by " : " by ", to);
     fputs(value_name(op->x.value), to);
@@ -160,6 +168,10 @@ static void put_attend(FILE *to, const moe_program *program, const moe_op *op)
     if (op->u.attend.window > 0) {
         fprintf(to, ", window %" PRIu32, op->u.attend.window);
     }
+    if (op->u.attend.rate > 0) {
+        fprintf(to, " beside %scompressed keys of %" PRIu32,
+                op->u.attend.indexer != MOE_INDEXER_NONE ? "the chosen " : "", op->u.attend.rate);
+    }
     if (op->u.attend.chunk > 0) {
         fprintf(to, ", chunks of %" PRIu32, op->u.attend.chunk);
     }
@@ -167,7 +179,8 @@ static void put_attend(FILE *to, const moe_program *program, const moe_op *op)
         fprintf(to, ", scores capped at %g", (double)op->u.attend.cap);
     }
     fputs(op->u.attend.scales_rows ? ", queries scaled by position" : "", to);
-    fputs(op->u.attend.indexer != MOE_INDEXER_NONE ? ", at the chosen positions" : "", to);
+    const bool positions = op->u.attend.indexer != MOE_INDEXER_NONE && op->u.attend.rate == 0;
+    fputs(positions ? ", at the chosen positions" : "", to);
     if (op->tensor != MOE_TENSOR_NONE) {
         fputs(", sinks ", to);
         put_tensor(to, program, op->tensor);
@@ -180,13 +193,16 @@ static void put_route(FILE *to, const moe_program *program, const moe_op *op)
         [MOE_GATE_SOFTMAX] = "softmax",
         [MOE_GATE_SIGMOID] = "sigmoid",
         [MOE_GATE_SOFTMAX_SELECTED] = "softmax of the chosen",
+        [MOE_GATE_SQRT_SOFTPLUS] = "sqrt(softplus)",
         [MOE_GATE_SPARSE_MIXER] = "sparse mixer",
     };
     const moe_model_config *c = program->config;
     fprintf(to, "chosen, weights = route(%s), %" PRIu32 " of %" PRIu32 " by %s",
             value_name(op->x.value), c->n_expert_used, c->n_expert, gates[c->gate]);
-    if (c->gate_selection_bias) {
-        fputs(" + ", to);
+    const bool table = op->tensor == MOE_LAYER_ROUTER_TABLE;
+    fputs(table ? ", those of the token by " : "", to);
+    if (table || c->gate_selection_bias) {
+        fputs(table ? "" : " + ", to);
         put_tensor(to, program, op->tensor);
     }
     if (c->n_group > 1) {
@@ -344,7 +360,7 @@ static void put_heads_op(FILE *to, const moe_program *program, const moe_op *op)
     put_operand(to, &op->y, op->kind == MOE_OP_ROPE ? op->n : op->u.n_out);
     fputs(" = ", to);
     if (op->kind == MOE_OP_ROPE) {
-        fputs("rope(", to);
+        fputs(op->u.rope.back ? "rope_back(" : "rope(", to);
         put_operand(to, &op->x, op->n);
         fprintf(to, "), %" PRIu32 " head%s, %s%s", op->each, op->each > 1 ? "s" : "",
                 op->u.rope.interleaved ? "pairs" : "halves",
@@ -402,6 +418,7 @@ static void put_op(FILE *to, const moe_program *program, const moe_op *op)
                 op->z.value != MOE_VALUE_NONE ? ", " : "",
                 op->z.value != MOE_VALUE_NONE ? value_name(op->z.value) : "");
         break;
+    case MOE_OP_COMPRESS:
     case MOE_OP_POOL:
     case MOE_OP_CHOOSE:
         put_choose(to, program, op);

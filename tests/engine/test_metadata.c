@@ -286,12 +286,31 @@ static void test_sizes_of_recurrent_layers(void **state)
     moe_engine_close(&engine);
 }
 
+typedef struct edited_case {
+    const char *gone, *setting, *says;
+} edited_case;
+
+static void expect_refusals(const edited_case *cases, size_t n)
+{
+    notes told;
+    for (size_t i = 0; i < n; i++) {
+        moe_engine *engine = NULL;
+        moe_error err = {""};
+        char model[32]; /* its folder has the architecture's name */
+        snprintf(model, sizeof model, "%.*s", (int)strcspn(cases[i].setting, "."),
+                 cases[i].setting);
+        const char *path = EDITED(model, cases[i].gone, cases[i].setting);
+        assert_int_not_equal(open_with(&engine, path, 0, &told, &err), MOE_OK);
+        if (strstr(err.message, cases[i].says) == NULL) {
+            fail_msg("%s: %s", cases[i].setting, err.message);
+        }
+    }
+}
+
 static void test_streams(void **state)
 {
     (void)state;
-    static const struct {
-        const char *gone, *setting, *says;
-    } cases[] = {
+    static const edited_case cases[] = {
         {"-hy_v4.hyper_connection.count", "hy_v4.hyper_connection.count=u32:1",
          "hyper_connection.count' is 1, not 2 to 16"},
         {"-hy_v4.hyper_connection.count", "hy_v4.hyper_connection.count=u32:17",
@@ -341,19 +360,33 @@ static void test_streams(void **state)
         {"-qwen4exp.ple.ngram_size", "qwen4exp.ple.ngram_size=u32:1",
          "ngram_size' is 1, not 2 to 8"},
     };
-    notes told;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        moe_engine *engine = NULL;
-        moe_error err = {""};
-        char model[32]; /* its folder has the architecture's name */
-        snprintf(model, sizeof model, "%.*s", (int)strcspn(cases[i].setting, "."),
-                 cases[i].setting);
-        const char *path = EDITED(model, cases[i].gone, cases[i].setting);
-        assert_int_not_equal(open_with(&engine, path, 0, &told, &err), MOE_OK);
-        if (strstr(err.message, cases[i].says) == NULL) {
-            fail_msg("%s: %s", cases[i].setting, err.message);
-        }
-    }
+    expect_refusals(cases, sizeof cases / sizeof cases[0]);
+}
+
+/* DeepSeek-V4's compressed keys, and experts by the token. */
+static void test_compressed_keys(void **state)
+{
+    (void)state;
+    static const edited_case cases[] = {
+        {"deepseek4.one=u32:1", "deepseek4.engram.layer_count=u32:2", "engram.layer_count' is 2"},
+        {"-deepseek4.attention.compress_ratios", "deepseek4.attention.compress_ratios=u32s:0,8,128",
+         "compress_ratios' is 8 in layer 1: supported are 0, 4 and 128"},
+        {"-deepseek4.attention.compress_ratios", "deepseek4.attention.compress_ratios=u32s:0,4",
+         "compress_ratios' has no number for layer 2"},
+        {"-deepseek4.attention.compress_ratios", "deepseek4.one=u32:1",
+         "compress_ratios' is -1 in layer 0"},
+        {"-deepseek4.attention.compress_ratios", "deepseek4.attention.compress_ratios=u32s:0,4,4",
+         "blk.2.attn_compressor_kv.weight' has shape"},
+        {"-deepseek4.attention.output_group_count", "deepseek4.attention.output_group_count=u32:3",
+         "output_group_count (3) does not divide head_count (4)"},
+        {"-deepseek4.attention.compress_rope_freq_base", "deepseek4.one=u32:1",
+         "compress_rope_freq_base', which every"},
+        {"-deepseek4.hash_layer_count", "deepseek4.hash_layer_count=u32:2",
+         "blk.1.ffn_gate_tid2eid.weight' is missing"},
+        {"-deepseek4.expert_gating_func", "deepseek4.expert_gating_func=u32:5",
+         "expert_gating_func' is 5"},
+    };
+    expect_refusals(cases, sizeof cases / sizeof cases[0]);
 }
 
 static void test_unknown_keys_are_told_once(void **state)
@@ -389,6 +422,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_window_is_a_mask),
         cmocka_unit_test(test_sizes_of_recurrent_layers),
         cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_compressed_keys),
         cmocka_unit_test(test_unknown_keys_are_told_once),
     };
     if (argc < 2 || mkdtemp(folder) == NULL) {

@@ -29,7 +29,7 @@ gb_model gb_model_preset(const char *architecture)
         model.n_shared = 1;
     }
     if (strncmp(architecture, "deepseek", 8) == 0) {
-        model.n_dense_lead = 1;
+        model.n_dense_lead = strcmp(architecture, "deepseek4") != 0;
         model.n_shared = 2;
     }
     if (strcmp(architecture, "deepseek2") == 0) {

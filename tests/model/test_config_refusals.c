@@ -83,7 +83,7 @@ static const refusal refusals[] = {
     {"llama", "llama.expert_used_count", U32, 0, MOE_ERR_FORMAT, "expert_used_count' is 0"},
     {"llama", "llama.expert_used_count", U32, 9, MOE_ERR_FORMAT, "is 9, not 1 to 8"},
     {"llama", "llama.feed_forward_length", GONE, 0, MOE_ERR_FORMAT, "'llama.feed_forward_length'"},
-    {"llama", "llama.expert_gating_func", U32, 4, MOE_ERR_UNSUPPORTED, "expert_gating_func' is 4"},
+    {"llama", "llama.expert_gating_func", U32, 5, MOE_ERR_UNSUPPORTED, "expert_gating_func' is 5"},
     {"llama", "llama.expert_weights_norm", U32, 2, MOE_ERR_FORMAT, "neither 0 nor 1"},
     {"llama", "tokenizer.ggml.tokens", MIXED, 0, MOE_OK, ""},
     {"deepseek", "deepseek.expert_feed_forward_length", GONE, 0, MOE_ERR_FORMAT, "is missing"},

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+import compressed_cases
+import compressed_gguf
 import family_cases
 import family_gguf
 import hybrid_cases
@@ -45,7 +47,10 @@ CASES = [
         hc_mult=3, indexer_types=["full", "full", "shared"]), 244),
     FamilyCase("glm5-next-long", "glm5-next", "glm5_next", hybrid_cases.kimi("KAA") | dict(
         index_topk=64, index_kpool=8, n_routed_experts=5, num_experts_per_tok=2), 563),
-] + [case for case in hybrid_cases.CASES if case.family == "glm5_next"]
+] + [case for case in hybrid_cases.CASES if case.family == "glm5_next"] + compressed_cases.CASES
+
+
+OTHERS = (hybrid_cases, hybrid_gguf), (compressed_cases, compressed_gguf)
 
 
 @contextmanager
@@ -130,10 +135,12 @@ def main():
     family_cases.COMMON |= dict(max_position_embeddings=CONTEXT)
     make_families.draw_prompt = draw_prompt
     for case, out in chosen_cases(__doc__, CASES):
-        make_families.PROMPT_LENGTHS = recurrent_cases.prompt_lengths(case) if case in hybrid_cases.CASES else LENGTHS
-        hybrid = case.family in hybrid_cases.FAMILIES
-        model = (hybrid_cases if hybrid else family_cases).build(case)
-        (hybrid_gguf if hybrid else family_gguf).write(out / "model.gguf", model, case)
+        table, writer = next(((cases, gguf) for cases, gguf in OTHERS if case.family in cases.FAMILIES),
+                             (family_cases, family_gguf))
+        shorter = case in hybrid_cases.CASES + compressed_cases.CASES
+        make_families.PROMPT_LENGTHS = recurrent_cases.prompt_lengths(case) if shorter else LENGTHS
+        model = table.build(case)
+        writer.write(out / "model.gguf", model, case)
         make_families.write_prompts(out, model, case)
         thin_out(out)
 

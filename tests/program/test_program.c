@@ -290,6 +290,11 @@ static void test_device_without_a_form(void **state)
         {"qwen4exp", MOE_FORM_STREAM_GATES, "gates of elements (layer 0, 'norm = mean of "},
         {"qwen4exp", MOE_FORM_NGRAMS, "rows of a table of n-grams (layer 1, 'ngram_rows = "},
         {"qwen4exp", MOE_FORM_CHOOSE_POOLS, "pools of positions by indexers (layer 2, 'cache = "},
+        {"deepseek4", MOE_FORM_ATTEND_BESIDE,
+         "compressed keys beside a window (layer 1, 'compressed = "},
+        {"deepseek4", MOE_FORM_ROPE_BACK, "that is taken back (layer 0, 'attended"},
+        {"deepseek4", MOE_FORM_ROUTE_SQRT_SOFTPLUS, "square root of softplus (layer 0, 'chosen, "},
+        {"deepseek4", MOE_FORM_ROUTE_GIVEN, "by the token's number (layer 0, 'chosen, "},
         {"hy_v4", MOE_FORM_EXPERTS_SILU_CLAMPED, "SiLU of a clamped gate (layer 1, 'outputs = "},
     };
     moe_team *team;
