@@ -33,7 +33,8 @@ typedef struct row_slot {
     uint32_t next;   /* of the same bucket */
     uint32_t buffer; /* while it is read */
     slot_state state;
-    bool used; /* since the hand last passed */
+    bool used;   /* since the hand last passed */
+    bool wanted; /* again, while it is read: if that fails, it is read once more */
 } row_slot;
 
 struct moe_row_table {
@@ -128,6 +129,8 @@ static uint32_t request(moe_row_table *t, uint64_t row)
         enqueue(t, i);
     } else if (t->slots[i].state == SLOT_FAILED) {
         enqueue(t, i);
+    } else if (t->slots[i].state == SLOT_READING) {
+        t->slots[i].wanted = true;
     }
     t->slots[i].used = true;
     return i;
@@ -163,6 +166,7 @@ static bool begin_reads(moe_row_table *t)
         row_slot *slot = &t->slots[t->queue[t->queue_at]];
         slot->buffer = t->free_buffers[--t->n_free_buffers];
         slot->state = SLOT_READING;
+        slot->wanted = false;
         begun[n++] = t->queue[t->queue_at];
         t->queue_at = (t->queue_at + 1) % t->n_slots;
         t->n_queued--;
@@ -188,6 +192,9 @@ static void end_read(moe_row_table *t, const moe_range_done *done)
     } else {
         t->error = done->error;
         t->stats.n_failed++;
+        if (slot->wanted) {
+            enqueue(t, (uint32_t)done->tag);
+        }
     }
 }
 
@@ -403,6 +410,21 @@ static int fail_row(moe_row_table *t, uint64_t row, moe_error *err)
                     t->error.message);
 }
 
+/* Gives up the lock while the caller's function runs. */
+static bool asks(moe_row_table *t, bool (*is_cancelled)(void *), void *user)
+{
+    pthread_mutex_unlock(&t->lock);
+    const bool cancelled = is_cancelled(user);
+    pthread_mutex_lock(&t->lock);
+    return cancelled;
+}
+
+static bool is_settled(moe_row_table *t, uint64_t row)
+{
+    const uint32_t i = find(t, row);
+    return i != NONE && (t->slots[i].state == SLOT_READY || t->slots[i].state == SLOT_FAILED);
+}
+
 /* With the lock: waits until the row is there, or has failed. */
 static int await(moe_row_table *t, uint64_t row, uint32_t *slot, bool (*is_cancelled)(void *),
                  void *user, moe_error *err)
@@ -420,7 +442,7 @@ static int await(moe_row_table *t, uint64_t row, uint32_t *slot, bool (*is_cance
         if (*slot == NONE && request(t, row) != NONE) {
             wake(t);
         }
-        if (is_cancelled != NULL && is_cancelled(user)) {
+        if (is_cancelled != NULL && asks(t, is_cancelled, user)) {
             return moe_fail(err, MOE_ERR_CANCELLED, "the step was cancelled");
         }
         if (now - began > t->io_timeout_ns && now - t->progress_ns > t->io_timeout_ns) {
@@ -428,7 +450,9 @@ static int await(moe_row_table *t, uint64_t row, uint32_t *slot, bool (*is_cance
                             "row %" PRIu64 " of tensor '%s': the disk has sent nothing for %.1f s",
                             row, t->name, (double)t->io_timeout_ns * 1e-9);
         }
-        (void)moe_io_condition_wait(&t->changed, &t->lock, now + LOOK_NS);
+        if (!is_settled(t, row)) {
+            (void)moe_io_condition_wait(&t->changed, &t->lock, now + LOOK_NS);
+        }
     }
 }
 

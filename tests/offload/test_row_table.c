@@ -149,7 +149,7 @@ static void test_mended_faults(void **state)
     close_table(&f);
 }
 
-static bool broken; /* the disk, from now on */
+static _Atomic bool broken; /* the disk, from now on */
 
 static moe_fault broken_disk(void *user, const moe_io_read *read, uint64_t n)
 {
@@ -219,12 +219,45 @@ static void test_silent_disk(void **state)
     close_table(&f);
 }
 
+/* A row that is wanted while a read of it is about to fail is read once more. */
+static moe_fault late_error(void *user, const moe_io_read *read, uint64_t n)
+{
+    fixture *f = user;
+    const uint64_t row = 5;
+    (void)read;
+    (void)n;
+    if (broken) {
+        moe_row_table_want(f->table, &row, 1); /* on the table's thread, without its lock */
+    }
+    return broken ? (moe_fault){MOE_FAULT_ERROR, EIO} : (moe_fault){0};
+}
+
+static bool heals(void *user)
+{
+    fixture *f = user;
+    moe_row_table_stats stats;
+    moe_row_table_get_stats(f->table, &stats);
+    broken = broken && stats.n_failed == 0;
+    return false;
+}
+
+static void test_wanted_again(void **state)
+{
+    (void)state;
+    fixture f;
+    const uint8_t *bytes;
+    broken = true;
+    open_table(&f, 8, MOE_IO_THREADS, late_error, 0);
+    assert_int_equal(moe_row_table_take(f.table, 5, &bytes, heals, &f, NULL), MOE_OK);
+    assert_memory_equal(bytes, f.expected + 5 * f.row_bytes, f.row_bytes);
+    close_table(&f);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_mended_faults),
-        cmocka_unit_test(test_failed_rows),
+        cmocka_unit_test(test_rows),        cmocka_unit_test(test_mended_faults),
+        cmocka_unit_test(test_failed_rows), cmocka_unit_test(test_wanted_again),
         cmocka_unit_test(test_silent_disk),
     };
     if (argc != 2) {
