@@ -9,6 +9,7 @@ typedef struct routed_rows {
     float *probs;     /* [n_rows][n_expert] */
     float *weights;   /* [n_rows][n_used] the routers' */
     float *mixed;     /* [n_rows][n_used] after the edits */
+    float *ordered;   /* likewise, by ascending number of the expert */
     uint32_t *chosen; /* likewise */
     moe_cuda_product *list;
     uint32_t *index;
@@ -25,7 +26,7 @@ static int place_rows(moe_cuda_device *cuda, const moe_resident_experts *job, ro
     size_t n = (size_t)job->n_rows * route->n_used;
     moe_cuda_parcel parcel;
     size_t bytes = moe_cuda_parcel_room(n_probs, sizeof(float)) +
-                   3 * moe_cuda_parcel_room(n, sizeof(float)) +
+                   4 * moe_cuda_parcel_room(n, sizeof(float)) +
                    moe_cuda_parcel_room(3 * n, sizeof(moe_cuda_product)) +
                    moe_cuda_parcel_room(2 * n, sizeof(uint32_t)) +
                    moe_cuda_parcel_room(n, sizeof(moe_cuda_fetch)) +
@@ -35,6 +36,7 @@ static int place_rows(moe_cuda_device *cuda, const moe_resident_experts *job, ro
     float *probs = moe_cuda_parcel_put(&parcel, NULL, n_probs, sizeof(float), NULL);
     float *weights = moe_cuda_parcel_put(&parcel, NULL, n, sizeof(float), NULL);
     float *mixed = moe_cuda_parcel_put(&parcel, NULL, n, sizeof(float), NULL);
+    rows->ordered = moe_cuda_parcel_put(&parcel, NULL, n, sizeof(float), NULL);
     uint32_t *chosen = moe_cuda_parcel_put(&parcel, NULL, n, sizeof(uint32_t), NULL);
     rows->probs = job->probs != NULL ? job->probs : probs;
     rows->weights = job->weights != NULL ? job->weights : weights;
@@ -118,6 +120,8 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
                                            .probs = row.probs};
     moe_cuda_chosen_experts experts = {.router = routes_and_lists(job) ? &router : NULL,
                                        .chosen = row.chosen,
+                                       .weights = row.mixed,
+                                       .ordered = row.ordered,
                                        .addresses = job->addresses,
                                        .resident = stops ? job->resident : NULL,
                                        .n_expert = job->route.n_expert,
@@ -147,7 +151,7 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
         moe_cuda_quantize_x(cuda, job->x, job->n_rows, job->gate.n_in, &experts.x_q8);
     }
     moe_cuda_chosen_experts_run(cuda->stream, &experts);
-    *job->mixed = row.mixed;
+    *job->mixed = row.ordered;
     moe_cuda_forget_rows(cuda); /* they may have written x */
     return moe_cuda_launched(cuda, "resident experts", err);
 }

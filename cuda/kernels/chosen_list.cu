@@ -178,6 +178,16 @@ __device__ static inline void keep_chosen(const moe_cuda_chosen_experts &experts
     __syncthreads();
 }
 
+/* The place of pick i in its row by ascending number of the expert. */
+__device__ static inline uint32_t place_in_row(const picks *p, uint32_t n_used, uint32_t i)
+{
+    uint32_t first = i / n_used * n_used;
+    uint32_t place = first;
+    for (uint32_t j = first; j < first + n_used; j++)
+        place += p->experts[j] < p->experts[i] || (p->experts[j] == p->experts[i] && j < i);
+    return place;
+}
+
 /* One block runs it. */
 __device__ static inline void list_picks(const moe_cuda_chosen_experts &experts, picks &p)
 {
@@ -217,7 +227,9 @@ __device__ static inline void list_picks(const moe_cuda_chosen_experts &experts,
             n_rows += p.first[j] == i;
         }
         experts.index[at] = i / experts.n_used;
-        experts.index[n + at] = i;
+        const uint32_t place = place_in_row(&p, experts.n_used, i);
+        experts.index[n + at] = place;
+        experts.ordered[place] = experts.weights[i];
         put_products(experts, i, n, p.experts[i], at, p.runs ? n_rows : 0);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The sum of a row's experts, in rank order; a rank of weight 0 is not read. */
+/* The sum of a row's experts, in the order of its ranks; a rank of weight 0 is not read. */
 #ifndef MOE_CUDA_COMBINE_CUH
 #define MOE_CUDA_COMBINE_CUH
 

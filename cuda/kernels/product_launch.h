@@ -169,8 +169,10 @@ typedef struct moe_cuda_chosen_router {
 typedef struct moe_cuda_chosen_experts {
     const moe_cuda_chosen_router *router; /* host; only with one row. NULL: `chosen` is there */
     const uint32_t *chosen;               /* [n_rows][n_used]; the router's `experts` */
-    const moe_expert_address *addresses;  /* [n_expert] */
-    const bool *resident;                 /* [n_expert] for n_missing; NULL: all of the chosen */
+    const float *weights;                 /* [n_rows][n_used] of the chosen */
+    float *ordered; /* out: likewise, in each row by ascending number of the expert, as in `out` */
+    const moe_expert_address *addresses; /* [n_expert] */
+    const bool *resident;                /* [n_expert] for n_missing; NULL: all of the chosen */
     uint32_t n_expert;
     uint32_t n_used;
     uint32_t n_rows;           /* up to MOE_CUDA_CHOSEN_ROWS */

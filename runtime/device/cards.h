@@ -5,7 +5,7 @@
  * hold expert slots and compute the experts in them (moe_cards_experts()). The rows that such a
  * call reads go to that card through host memory, and its results come back and are put where the
  * first card would have written them. Each row of results is computed by one card, as on any
- * device, and the first combines them in rank order: so bits do not depend on the number of cards.
+ * device, and the first adds them up: so bits do not depend on the number of cards.
  *
  * moe_cards_join() replaces a few operations of the first card; all others remain its own. Joined
  * cards record nothing (moe_device.recording is NULL). */

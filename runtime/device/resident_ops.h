@@ -120,8 +120,10 @@ typedef struct moe_resident_experts {
     uint32_t *chosen;    /* out: [n_rows][n_used] the experts that serve the ranks; or NULL */
     uint32_t *n_missing; /* out: how many picks of all rows are not resident, and neither have a
                           * substitute nor may be dropped; or NULL */
-    float *outs;         /* out: [n_rows * n_used][down.n_out] */
-    /* Host, out: where the weights of outs are, [n_rows][n_used], until the next call. */
+    float *outs;         /* out: [n_rows * n_used][down.n_out], each row's by ascending number of
+                          * the expert, dropped ranks last */
+    /* Host, out: where the weights of outs are, [n_rows][n_used] in their order, until the next
+     * call. */
     const float **mixed;
     moe_resident_stop stop;
     moe_resident_keep keep; /* only where a missing expert stops the pass */

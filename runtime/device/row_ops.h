@@ -101,7 +101,8 @@ typedef struct moe_expert_work {
 } moe_expert_work;
 
 /* y[row] = sum over rank of weights[row][rank] * outs[row * n_ranks + rank], accumulated from +0 in
- * rank order by fmaf. A rank of weight 0 (of either sign) is skipped: its row of outs is not read
+ * this order by fmaf. A rank here is an expert's place among the row's experts by ascending number
+ * (moe_order_choice()). A rank of weight 0 (of either sign) is skipped: its row of outs is not read
  * and may hold anything, so a dropped expert needs no output. */
 typedef struct moe_combine {
     const float *outs;    /* device, [n_rows * n_ranks][n] */

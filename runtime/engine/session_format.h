@@ -7,7 +7,7 @@
  *           where a layer has an indexer, its keys are in them
  *         | state of recurrent layers [state_bytes] when n_evaluated > 0
  *         | logits [n_vocab] when has_logits
- *         | version 10: moe_session_head_header, hidden states, pages of the drafting layer
+ *         | version 12: moe_session_head_header, hidden states, pages of the drafting layer
  *         | XXH3 of everything before
  *
  * If the process is killed, the file is the old or the new one. */
@@ -23,9 +23,9 @@
 #include "runtime/engine/engine_parts.h"
 
 #define MOE_SESSION_MAGIC   "MOESESS"
-#define MOE_SESSION_VERSION 9u
+#define MOE_SESSION_VERSION 11u
 /* The version of the file of a session with a drafting layer. */
-#define MOE_SESSION_VERSION_WITH_HEAD 10u
+#define MOE_SESSION_VERSION_WITH_HEAD 12u
 /* 64-bit words of a moe_sampling up to frequency_penalty: the part of it that this version of the
  * file holds. */
 #define MOE_SESSION_SAMPLING_WORDS 6u

@@ -2,6 +2,7 @@
 #include "runtime/lab/budget_exact.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
@@ -11,12 +12,15 @@
 static void free_rows(moe_budget_exact *x)
 {
     free(x->rank_out);
+    free(x->chosen);
+    free(x->weights);
     free(x->natural);
     free(x->edited);
     free(x->gram);
     free(x->gain);
     free(x->list);
-    x->rank_out = x->natural = x->edited = NULL;
+    x->rank_out = x->natural = x->edited = x->weights = NULL;
+    x->chosen = NULL;
     x->gram = x->gain = NULL;
     x->list = NULL;
     x->max_rows = 0;
@@ -48,10 +52,12 @@ static int reserve(moe_budget_exact *x, const moe_model_config *c, uint32_t n_ro
     x->gram = moe_calloc(slots, c->n_expert_used * sizeof *x->gram);
     x->gain = moe_calloc(c->n_expert, sizeof *x->gain);
     x->list = moe_calloc(c->n_expert, sizeof *x->list);
+    x->chosen = moe_calloc((size_t)n_rows * c->n_expert_used, sizeof *x->chosen);
+    x->weights = moe_calloc((size_t)n_rows * c->n_expert_used, sizeof *x->weights);
     x->natural = moe_calloc(n_rows, row);
     x->edited = moe_calloc(n_rows, row);
     if (x->rank_out == NULL || x->gram == NULL || x->gain == NULL || x->list == NULL ||
-        x->natural == NULL || x->edited == NULL) {
+        x->chosen == NULL || x->weights == NULL || x->natural == NULL || x->edited == NULL) {
         free_rows(x);
         return moe_fail(err, MOE_ERR_MEMORY,
                         "no memory for the exact outputs of %u rows that an expert budget is "
@@ -82,17 +88,25 @@ static int rank_experts(moe_budget_exact *x, moe_runner *runner, uint32_t n_rows
     return MOE_OK;
 }
 
-/* Computes the layer as the router chose, before the choices are edited. */
+/* Computes the layer as the router chose, before the choices are edited. Editors then find them
+ * best first again. */
 static int compute_naturally(void *context, moe_runner *runner, const moe_pass *pass,
                              uint32_t layer, moe_error *err)
 {
     moe_budget_exact *x = context;
+    moe_pass_buffers *b = &runner->buffers;
     size_t bytes = (size_t)pass->n_rows * runner->config->n_embd * sizeof(float);
-    MOE_TRY(moe_layer_serve(runner, pass, layer, err));
+    size_t n = (size_t)pass->n_rows * runner->config->n_expert_used;
     MOE_TRY(reserve(x, runner->config, pass->n_rows, err));
-    MOE_TRY(runner->device->ops->download(runner->device, x->natural,
-                                          runner->buffers.values[MOE_VALUE_BRANCH], bytes, err));
-    return x->ranks ? rank_experts(x, runner, pass->n_rows, err) : MOE_OK;
+    memcpy(x->chosen, b->chosen, n * sizeof *x->chosen);
+    memcpy(x->weights, b->chosen_weights, n * sizeof *x->weights);
+    MOE_TRY(moe_layer_serve(runner, pass, layer, err));
+    MOE_TRY(runner->device->ops->download(runner->device, x->natural, b->values[MOE_VALUE_BRANCH],
+                                          bytes, err));
+    MOE_TRY(x->ranks ? rank_experts(x, runner, pass->n_rows, err) : MOE_OK);
+    memcpy(b->chosen, x->chosen, n * sizeof *x->chosen);
+    memcpy(b->chosen_weights, x->weights, n * sizeof *x->weights);
+    return MOE_OK;
 }
 
 /* Compares the output after the edits with the natural one. */

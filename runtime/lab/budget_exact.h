@@ -14,11 +14,13 @@ typedef struct moe_budget_exact {
     bool ranks;        /* the oracle's list is wanted */
     uint32_t max_rows; /* rows that there is memory for */
     float *rank_out;   /* [rows * n_used][n_expert_in], when it ranks */
-    float *natural;    /* [rows][n_embd]: the layer's exact output */
-    float *edited;     /* [rows][n_embd] */
-    double *gram;      /* [rows][n_used][n_used] */
-    double *gain;      /* [n_expert] */
-    uint32_t *list;    /* [n_expert] of the current layer */
+    uint32_t *chosen;  /* [rows][n_used]: the choice and its weights, best first */
+    float *weights;
+    float *natural; /* [rows][n_embd]: the layer's exact output */
+    float *edited;  /* [rows][n_embd] */
+    double *gram;   /* [rows][n_used][n_used] */
+    double *gain;   /* [n_expert] */
+    uint32_t *list; /* [n_expert] of the current layer */
     uint32_t n_list;
     double error_sum; /* of layers' relative square errors */
     uint64_t n_layers;

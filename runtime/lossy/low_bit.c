@@ -55,7 +55,7 @@ static void find_shares(moe_low_bit *f, const moe_pass *pass)
     }
 }
 
-/* Takes the chosen experts out of the layer's request to the experts' own store. Their ranks then
+/* Takes the chosen experts out of the layer's request to the experts' own store. Their places then
  * have no expert, but keep their weights. */
 static int take_out(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                     moe_error *err)
@@ -180,7 +180,7 @@ int moe_low_bit_attach(moe_low_bit *f, moe_error *err)
                               .passes = MOE_HOOK_ON_LOSSY,
                               .needs_host_routing = true,
                               .context = f,
-                              .after_routing = take_out,
+                              .before_plan = take_out,
                               .compute_beside = compute_beside,
                               .after_pass = after_pass};
     return moe_runner_add_hook(f->runner, &f->hook, err);

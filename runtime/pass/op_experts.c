@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Routed experts: the router's choice -> the layer's plan -> experts, in waves if there are more
- * than slots -> their outputs in rank order. */
+ * than slots -> the sum of their outputs, in ascending order of the experts' numbers. */
 #include <string.h>
 
 #include <moe/lab.h>
@@ -227,7 +227,10 @@ int moe_op_route(const moe_run *run, const moe_op *op, moe_error *err)
     if (status == MOE_OK) {
         status = moe_route_layer(runner, pass, run->layer, runner->prefetches && !is_draft, err);
     }
-    return status != MOE_OK ? status : moe_hooks_after_routing(runner, pass, run->layer, err);
+    MOE_TRY(status);
+    MOE_TRY(moe_hooks_after_routing(runner, pass, run->layer, err));
+    moe_order_choice(runner, run->n_rows);
+    return moe_hooks_before_plan(runner, pass, run->layer, err);
 }
 
 int moe_op_experts(const moe_run *run, const moe_op *op, moe_error *err)
@@ -244,6 +247,7 @@ int moe_layer_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer, mo
 {
     const moe_program_layer *l = &runner->program->layers[layer];
     const moe_run run = {.runner = runner, .pass = pass, .n_rows = pass->n_rows};
+    moe_order_choice(runner, pass->n_rows);
     moe_layer_request request = plan_layer(runner, pass, layer);
     MOE_TRY(serve_layer(runner, pass, &request, false, err));
     return moe_program_run(&run, (moe_span){l->rest + 2, l->summed}, err);

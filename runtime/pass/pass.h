@@ -250,8 +250,9 @@ int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, 
 int moe_pass_hand_over(moe_runner *runner, const moe_pass *pass, uint32_t first, uint32_t n,
                        bool *done, moe_error *err);
 
-/* Computes the layer's experts by the choices in the buffers, and their sum (BRANCH). Does not
- * prefetch for the next layer and calls no hook. */
+/* Computes the layer's experts by the choices in the buffers, which it puts in order
+ * (moe_order_choice()), and their sum (BRANCH). Does not prefetch for the next layer and calls no
+ * hook. */
 int moe_layer_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
 /* For a layer that the device has carried out alone: its edited choices are in the buffers. Updates
  * the store as the layer's second part would. played: NULL: all of the layer's experts are

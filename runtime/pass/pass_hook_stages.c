@@ -98,6 +98,12 @@ static int after_routing(const moe_pass_hook *h, const stage_call *c)
                : MOE_OK;
 }
 
+static int before_plan(const moe_pass_hook *h, const stage_call *c)
+{
+    return h->before_plan != NULL ? h->before_plan(h->context, c->runner, c->pass, c->layer, c->err)
+                                  : MOE_OK;
+}
+
 static int on_request(const moe_pass_hook *h, const stage_call *c)
 {
     if (h->on_request != NULL) {
@@ -156,6 +162,11 @@ int moe_hooks_after_routing(moe_runner *runner, const moe_pass *pass, uint32_t l
                             moe_error *err)
 {
     return call_hooks(after_routing, &(stage_call){runner, pass, .layer = layer, .err = err});
+}
+
+int moe_hooks_before_plan(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    return call_hooks(before_plan, &(stage_call){runner, pass, .layer = layer, .err = err});
 }
 
 void moe_hooks_on_request(moe_runner *runner, const moe_pass *pass, moe_layer_request *request)

@@ -2,9 +2,9 @@
 /* How features watch and change passes. A feature fills in a hook and adds it to the runner. The
  * pass calls each stage of all hooks in ascending moe_hook_order, on its own thread:
  *
- *    take_over -> before_pass -> { after_routing -> on_request -> while_loading -> compute_beside
- *                  -> while_waiting ... -> after_experts } for each layer with experts ->
- * after_pass
+ *    take_over -> before_pass -> { after_routing -> before_plan -> on_request -> while_loading
+ *                  -> compute_beside -> while_waiting ... -> after_experts } for each layer with
+ * experts -> after_pass
  *
  * A stage that a hook does not need is NULL. An error of a stage fails the pass. */
 #ifndef MOE_PASS_HOOKS_H
@@ -54,16 +54,20 @@ struct moe_pass_hook {
                      moe_error *err);
     /* Not in drafts. */
     int (*before_pass)(void *context, moe_runner *runner, const moe_pass *pass, moe_error *err);
-    /* The routers' choices are in buffers->chosen and chosen_weights, and may be changed. */
+    /* The routers' choices are in buffers->chosen and chosen_weights, best first, and may be
+     * changed. */
     int (*after_routing)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                          moe_error *err);
+    /* The choices are final, in ascending order of experts. The hook may take experts out, by
+     * MOE_PLAN_NO_EXPERT in their places, if it computes them by itself (compute_beside). */
+    int (*before_plan)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                       moe_error *err);
     /* Sees what the layer's plan requests from the store. Not in drafts, which request nothing. */
     void (*on_request)(void *context, moe_runner *runner, moe_layer_request *request);
     /* The layer's experts are being loaded; its plan is in buffers->plan. Not in drafts. */
     void (*while_loading)(void *context, moe_runner *runner, uint32_t layer);
-    /* Computes, meanwhile, ranks that the hook has taken out of the choice after routing, into
-     * buffers->rank_out. In the choice they are MOE_PLAN_NO_EXPERT, with their weights. Not in
-     * drafts. */
+    /* Computes, meanwhile, what the hook has taken out of the choice (before_plan), into RANK_OUT
+     * at the same places. Not in drafts. */
     int (*compute_beside)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                           moe_error *err);
     /* The pass has nothing to compute until an expert arrives, in about expected_ns. The hook may
@@ -92,6 +96,7 @@ int moe_hooks_take_over(moe_runner *runner, const moe_pass *pass, bool *done, mo
 int moe_hooks_before_pass(moe_runner *runner, const moe_pass *pass, moe_error *err);
 int moe_hooks_after_routing(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                             moe_error *err);
+int moe_hooks_before_plan(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
 void moe_hooks_on_request(moe_runner *runner, const moe_pass *pass, moe_layer_request *request);
 void moe_hooks_while_loading(moe_runner *runner, const moe_pass *pass, uint32_t layer);
 int moe_hooks_compute_beside(moe_runner *runner, const moe_pass *pass, uint32_t layer,

@@ -119,6 +119,24 @@ void moe_request_by_table(moe_runner *runner, const moe_pass *pass)
     }
 }
 
+void moe_order_choice(moe_runner *runner, uint32_t n_rows)
+{
+    const uint32_t n_used = runner->config->n_expert_used;
+    for (uint32_t s = 0; s < n_rows * n_used; s++) {
+        uint32_t *experts = runner->buffers.chosen;
+        float *weights = runner->buffers.chosen_weights;
+        const uint32_t expert = experts[s];
+        const float weight = weights[s];
+        uint32_t at = s;
+        for (; at % n_used > 0 && experts[at - 1] > expert; at--) {
+            experts[at] = experts[at - 1];
+            weights[at] = weights[at - 1];
+        }
+        experts[at] = expert;
+        weights[at] = weight;
+    }
+}
+
 /* Sorts the plan's experts by the number of rows that want them, then by id; n is small. */
 static void sort_by_demand(const moe_layer_plan *plan, uint32_t *order)
 {

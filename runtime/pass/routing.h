@@ -18,6 +18,10 @@ moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer);
 int moe_route_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, bool with_next,
                     moe_error *err);
 
+/* Puts each row's experts and their weights in ascending order of the experts' numbers, dropped
+ * ranks last: in this order their outputs are added. */
+void moe_order_choice(moe_runner *runner, uint32_t n_rows);
+
 /* Runs the next layer's router on this layer's hidden state, unless that has been done, and
  * prefetches the experts that it names, the most wanted first. The hidden state lacks the output of
  * this layer's experts, so this is a guess. It decides which bytes move early, never what is

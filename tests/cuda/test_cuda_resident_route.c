@@ -228,6 +228,7 @@ typedef struct list_case {
     moe_cuda_product list[3 * LIST_ROWS * LIST_USED];
     uint32_t index[2 * LIST_ROWS * LIST_USED];
     float gate[LIST_ROWS * LIST_USED * LIST_FF], up[LIST_ROWS * LIST_USED * LIST_FF];
+    float weights[LIST_ROWS * LIST_USED], ordered[LIST_ROWS * LIST_USED];
     float x[LIST_ROWS], out[LIST_ROWS * LIST_USED];
     uint32_t stopped, n_missing;
 } list_case;
@@ -237,6 +238,8 @@ static moe_cuda_chosen_experts list_job(list_case *c, bool begins, const float *
 {
     return (moe_cuda_chosen_experts){.chosen = c->chosen,
                                      .addresses = c->addresses,
+                                     .weights = c->weights,
+                                     .ordered = c->ordered,
                                      .resident = c->resident,
                                      .n_expert = LIST_EXPERTS,
                                      .n_used = LIST_USED,
@@ -269,12 +272,24 @@ static void choose_listed(uint64_t *seed, list_case *c)
         for (uint32_t k = 0; k < LIST_USED; k++) {
             uint32_t expert = (test_below(seed, 4) + 4 * k) % LIST_EXPERTS;
             c->chosen[r * LIST_USED + k] = test_below(seed, 6) == 0 ? MOE_EXPERT_NONE : expert;
+            c->weights[r * LIST_USED + k] = (float)expert;
         }
     for (uint32_t e = 0; e < LIST_EXPERTS; e++) {
         c->resident[e] = true;
         for (int p = 0; p < 3; p++)
             c->addresses[e].parts[p] = &c->addresses[e].parts[p];
     }
+}
+
+/* An output's place, whose weight is its expert's number, is behind those of lower numbers. */
+static void check_place(const list_case *c, uint32_t place, uint32_t expert)
+{
+    const uint32_t row = place / LIST_USED * LIST_USED;
+    uint32_t n_lower = 0;
+    for (uint32_t k = row; k < row + LIST_USED; k++)
+        n_lower += c->chosen[k] < expert;
+    assert_int_equal(place, row + n_lower);
+    assert_true(c->ordered[place] == (float)expert);
 }
 
 static void each_pick_is_a_row_of_its_expert(void **state)
@@ -287,6 +302,7 @@ static void each_pick_is_a_row_of_its_expert(void **state)
     uint64_t seed = 5;
     for (uint32_t round = 0; round < 200; round++) {
         uint32_t n_seen[LIST_ROWS * LIST_USED] = {0}, n_inner[LIST_ROWS * LIST_USED] = {0};
+        uint32_t n_picks = 0, n_outputs = 0;
         c.n_rows = 1 + round % LIST_ROWS;
         choose_listed(&seed, &c);
         list_chosen(&c, true, inputs, copies);
@@ -300,7 +316,7 @@ static void each_pick_is_a_row_of_its_expert(void **state)
                 const uint32_t pick = down->out_index[r], expert = c.chosen[i];
                 n_seen[pick]++;
                 n_inner[down->first_row + r]++;
-                assert_int_equal(c.chosen[pick], expert);
+                check_place(&c, pick, expert);
                 assert_int_equal(gate->x_index[r], pick / LIST_USED);
                 assert_ptr_equal(gate->weights, c.addresses[expert].parts[0]);
                 assert_ptr_equal(up->weights, c.addresses[expert].parts[1]);
@@ -312,9 +328,12 @@ static void each_pick_is_a_row_of_its_expert(void **state)
             }
         }
         for (uint32_t i = 0; i < n; i++) {
-            assert_int_equal(n_seen[i], c.chosen[i] != MOE_EXPERT_NONE);
+            n_picks += c.chosen[i] != MOE_EXPERT_NONE;
+            n_outputs += n_seen[i];
+            assert_true(n_seen[i] <= 1);
             assert_true(n_inner[i] <= 1);
         }
+        assert_int_equal(n_outputs, n_picks);
     }
 }
 
@@ -357,11 +376,13 @@ static void a_row_is_routed_and_listed_at_once(void **state)
                 list_job(&c[i], true, (const float *const[]){input, input},
                          (float *const[]){kept[i], kept[i]});
             job.router = i == 0 ? NULL : &router;
+            job.weights = weights[i];
             moe_cuda_list_chosen(NULL, &job);
         }
         assert_memory_equal(c[0].chosen, c[1].chosen, sizeof(uint32_t) * LIST_USED);
         assert_memory_equal(c[0].index, c[1].index, sizeof(uint32_t) * INDEX);
         assert_memory_equal(weights[0], weights[1], sizeof weights[0]);
+        assert_memory_equal(c[0].ordered, c[1].ordered, sizeof weights[0]);
         assert_memory_equal(probs[0], probs[1], sizeof probs[0]);
         assert_memory_equal(kept[0], kept[1], sizeof kept[0]);
         assert_true(c[0].stopped == c[1].stopped && c[0].n_missing == c[1].n_missing);
@@ -474,6 +495,8 @@ static void run_keep(keep_case *k, bool misses)
     c->resident[c->chosen[0] % LIST_EXPERTS] = !misses;
     moe_cuda_chosen_experts job = {
         .chosen = c->chosen,
+        .weights = c->weights,
+        .ordered = c->ordered,
         .addresses = k->table,
         .resident = c->resident,
         .n_expert = LIST_EXPERTS,
