@@ -89,15 +89,15 @@ bool moe_expert_cache_is_pinned(const moe_expert_cache *cache, uint32_t key);
 
 void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
 
-/* Says that from now on each layer is used once, in ascending order, beginning with this one: a
- * scan, the worst case of every policy that only looks at the past. Victims then come from earlier
- * layers, else from later ones, and from the layer itself only when nothing else is left; the
- * policy chooses among them. A prefetch takes victims from earlier layers only. MOE_NO_SCAN: the
- * policy alone decides. */
+/* Says that from now on each key is used once, in ascending order, beginning with this one: a scan,
+ * the worst case of every policy that only looks at the past. Victims then come from before it,
+ * else from later layers, and from the rest of its layer only when nothing else is left; the policy
+ * chooses among them. A prefetch takes victims from before it only. MOE_NO_SCAN: the policy alone
+ * decides. */
 #define MOE_NO_SCAN UINT32_MAX
-void moe_expert_cache_scan(moe_expert_cache *cache, uint32_t layer);
+void moe_expert_cache_scan(moe_expert_cache *cache, uint32_t key);
 /* Returns how many slots could be given to a layer's experts now without a loss for the scan:
- * empty slots, and slots of experts of layers that the scan has passed, if they are not pinned. */
+ * empty slots, and slots of experts that the scan has passed, if they are not pinned. */
 uint32_t moe_expert_cache_scan_room(const moe_expert_cache *cache, uint32_t layer);
 
 /* Whether forecasts change what a policy nominates. */

@@ -98,10 +98,12 @@ static void make_absent(moe_expert_cache *cache, moe_cache_domain *domain, uint3
     MOE_ASSERT(moe_cache_domain_counts_are_sane(cache, domain));
 }
 
-static bool may_come_from(const moe_expert_cache *cache, uint32_t layer)
+static bool may_come_from(const moe_expert_cache *cache, uint32_t key)
 {
     return cache->from == MOE_FROM_ALL ||
-           (cache->from == MOE_FROM_BEHIND ? layer < cache->scanned : layer > cache->scanned);
+           (cache->from == MOE_FROM_BEHIND
+                ? key < cache->scanned
+                : key / cache->n_expert > cache->scanned / cache->n_expert);
 }
 
 /* The function (moe_policy_evictable) that tells a domain's policy whether it may evict a key. A
@@ -112,15 +114,15 @@ static bool evictable(void *context, uint32_t seen_key)
     const moe_expert_cache *cache = domain->cache;
     uint64_t key = (uint64_t)seen_key + domain->first_key;
     if (key >= cache->n_keys || cache->slot_of_key[key] == MOE_SLOT_NONE || cache->pins[key] > 0 ||
-        !may_come_from(cache, (uint32_t)key / cache->n_expert)) {
+        !may_come_from(cache, (uint32_t)key)) {
         return false;
     }
     return moe_cache_domain_of(cache, (uint32_t)key) == domain;
 }
 
-void moe_expert_cache_scan(moe_expert_cache *cache, uint32_t layer)
+void moe_expert_cache_scan(moe_expert_cache *cache, uint32_t key)
 {
-    cache->scanned = layer;
+    cache->scanned = key;
 }
 
 uint32_t moe_expert_cache_scan_room(const moe_expert_cache *cache, uint32_t layer)
@@ -129,7 +131,7 @@ uint32_t moe_expert_cache_scan_room(const moe_expert_cache *cache, uint32_t laye
     uint32_t n = domain != NULL ? domain->n_free : 0;
     for (uint32_t i = 0; domain != NULL && i < domain->n_slots; i++) {
         uint32_t key = cache->key_of_slot[domain->first_slot + i];
-        n += key != MOE_KEY_NONE && cache->pins[key] == 0 && key / cache->n_expert < cache->scanned;
+        n += key != MOE_KEY_NONE && cache->pins[key] == 0 && key < cache->scanned;
     }
     return n;
 }
@@ -144,14 +146,14 @@ static uint32_t choice_of_policy(const moe_expert_cache *cache, moe_cache_domain
                                                            : MOE_KEY_NONE;
 }
 
-/* During a scan: asks the policy for a victim from the layers that the scan needs least. Tries
- * the kinds of layers in order, up to `last`. */
+/* During a scan: asks the policy for a victim among the experts that the scan needs least. Tries
+ * the kinds in order, up to `last`. */
 static uint32_t choose_behind_scan(moe_expert_cache *cache, moe_cache_domain *domain,
-                                   uint32_t for_key, moe_victim_layers last)
+                                   uint32_t for_key, moe_victim_keys last)
 {
     uint32_t victim = MOE_KEY_NONE;
     for (int from = MOE_FROM_BEHIND; from <= (int)last && victim == MOE_KEY_NONE; from++) {
-        cache->from = (moe_victim_layers)from;
+        cache->from = (moe_victim_keys)from;
         victim = choice_of_policy(cache, domain, for_key);
     }
     cache->from = MOE_FROM_ALL;

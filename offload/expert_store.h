@@ -164,6 +164,7 @@ typedef struct moe_layer_request {
     /* The device has computed the layer by itself: experts that it read in host memory are neither
      * moved nor handed over. NULL: it has not. */
     const moe_played_layer *played;
+    bool at_once;  /* all that is not on the host must get slots together, in a single wave */
     bool verifies; /* verifies a draft that foresees; for the statistics */
     /* For drafts: [n_keep] experts of this layer that stay from the layer's end on, in place of
      * those of an earlier draft; NULL: no change. */
@@ -301,8 +302,9 @@ bool moe_expert_store_is_sane(const moe_expert_store *store);
 bool moe_expert_store_is_idle(const moe_expert_store *store);
 
 void moe_expert_store_end_pass(moe_expert_store *store, uint64_t pass);
-/* Calls moe_expert_cache_scan() for the device's slots, and for the host tier's. */
-void moe_expert_store_scan(moe_expert_store *store, uint32_t layer, uint32_t host_layer);
+/* moe_expert_cache_scan() from this expert of the layer on, for both tiers. layer: MOE_NO_SCAN: the
+ * scan is over. */
+void moe_expert_store_scan(moe_expert_store *store, uint32_t layer, uint32_t expert);
 /* moe_expert_cache_scan_room() of the device's slots. */
 uint32_t moe_expert_store_scan_room(const moe_expert_store *store, uint32_t layer);
 void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats *stats);

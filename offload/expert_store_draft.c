@@ -26,11 +26,13 @@ uint64_t moe_expert_store_version(const moe_expert_store *store)
            moe_mover_n_finished(store->mover);
 }
 
-void moe_expert_store_scan(moe_expert_store *store, uint32_t layer, uint32_t host_layer)
+void moe_expert_store_scan(moe_expert_store *store, uint32_t layer, uint32_t expert)
 {
-    moe_expert_cache_scan(store->cache, layer);
+    const uint32_t key =
+        layer != MOE_NO_SCAN ? layer * store->options.map->n_expert + expert : MOE_NO_SCAN;
+    moe_expert_cache_scan(store->cache, key);
     if (store->host != NULL) {
-        moe_expert_cache_scan(moe_host_tier_cache(store->host), host_layer);
+        moe_expert_cache_scan(moe_host_tier_cache(store->host), key);
     }
 }
 

@@ -177,6 +177,10 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
     if (store->n_wave == 0) {
         return moe_fail(err, MOE_ERR_INTERNAL, "every expert slot is pinned between two waves");
     }
+    if (store->request.at_once && store->n_wave < store->request.n) {
+        return moe_fail(err, MOE_ERR_INTERNAL, "%u experts do not get slots together",
+                        store->request.n);
+    }
     count_verified(store);
     store->wave_ns = moe_now_ns();
     for (uint32_t i = 0; i < store->n_wave; i++) {

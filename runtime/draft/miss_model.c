@@ -277,8 +277,9 @@ moe_miss_counts moe_miss_model_take(moe_miss_model *m)
 
 void moe_miss_model_scan(moe_miss_model *m, uint32_t layer)
 {
-    moe_expert_cache_scan(m->actual, layer);
-    moe_expert_cache_scan(m->plain, layer);
+    const uint32_t key = layer != MOE_NO_SCAN ? layer * m->n_expert : MOE_NO_SCAN;
+    moe_expert_cache_scan(m->actual, key);
+    moe_expert_cache_scan(m->plain, key);
 }
 
 void moe_miss_model_chunk(moe_miss_model *m, uint32_t layer, uint32_t n_rows,

@@ -9,6 +9,9 @@
 
 /* A panel may take 1 / PANEL_SHARE of the memory for experts; slots lend it. */
 #define PANEL_SHARE 8u
+/* Of a cache that is smaller than a layer, whose experts pass through a few slots anyway, a block
+ * may take this part. */
+#define BLOCK_SHARE 2u
 
 /* Positions that a row carries from layer to layer. */
 static uint32_t n_carried(const moe_engine *engine)
@@ -73,13 +76,18 @@ static void drop_block(moe_engine *engine)
     }
 }
 
-/* Memory that a block may take: what is free, or the same part of the memory for experts that a
- * panel may have. */
+/* Whether a layer's experts have slots all at once. */
+static bool layer_fits(const moe_engine *engine)
+{
+    return engine->plan.expert_slots >= engine->config.n_expert;
+}
+
+/* Memory that a block may take: what is free, or a part of the memory for experts. */
 static uint64_t memory_for_block(const moe_engine *engine)
 {
     const moe_memory_plan *plan = &engine->plan;
     uint64_t share = plan->has_device_memory ? plan->host_cache : plan->expert_cache;
-    share /= PANEL_SHARE;
+    share /= layer_fits(engine) ? PANEL_SHARE : BLOCK_SHARE;
     return engine->border.ram_free > share ? engine->border.ram_free : share;
 }
 
@@ -108,11 +116,11 @@ static bool block_pays(const moe_engine *engine, uint32_t n_rows)
     const uint64_t bytes = moe_panel_block_bytes(c, n_rows, engine->prefill_chunk);
     const uint64_t n_chunks = (p->n_rows + engine->prefill_chunk - 1) / engine->prefill_chunk;
     const uint64_t n_blocks = (p->n_rows + n_rows - 1) / n_rows;
-    const bool fits = engine->plan.expert_slots >= c->n_expert;
     const uint64_t free = p->block_bytes + engine->border.ram_free;
     const uint64_t taken = bytes > free ? bytes - free : 0;
     return lacks > 0 && n_rows > engine->prefill_chunk &&
-           taken + (n_blocks - 1) * lacks * expert < lacks * expert * (fits ? 1 : n_chunks - 1);
+           taken + (n_blocks - 1) * lacks * expert <
+               lacks * expert * (layer_fits(engine) ? 1 : n_chunks - 1);
 }
 
 /* The rows from `at` on begin a layer: decides whether they do so as a block. */

@@ -101,11 +101,11 @@ static int rest(moe_runner *runner, const moe_pass *pass, moe_error *err)
     float *x = runner->buffers.values[MOE_VALUE_X];
     MOE_TRY(ops->upload(runner->device, x, pass->panel->x, bytes, err));
     MOE_TRY(moe_program_run(&run, (moe_span){l->mixed, l->rest}, err));
-    MOE_TRY(moe_panel_block_bring(runner, pass, err));
     if (runner->prefetches) {
         MOE_TRY(moe_predict_next_layer(runner, pass, layer, err));
     }
-    MOE_TRY(moe_program_run(&run, (moe_span){l->rest + 2, l->summed}, err));
+    MOE_TRY(moe_panel_block_bring(runner, pass, err));
+    MOE_TRY(moe_program_run(&run, (moe_span){l->rest + 3, l->summed}, err));
     MOE_TRY(moe_hooks_after_experts(runner, pass, layer, err));
     MOE_TRY(moe_program_run(&run, (moe_span){l->summed, l->end}, err));
     return layer + 1 < runner->config->n_layer
@@ -144,9 +144,9 @@ int moe_panel_run_chunk(moe_runner *runner, const moe_pass *pass, moe_error *err
     MOE_ASSERT((panel->part == MOE_PANEL_LAYER) == (panel->block == NULL));
     const uint32_t behind = panel->layer + (panel->part == MOE_PANEL_REST);
     runner->prefetches = runner->prefetch != MOE_PREFETCH_OFF;
-    moe_expert_store_scan(runner->experts, behind, behind);
+    moe_expert_store_scan(runner->experts, behind, 0);
     int status = run_part(runner, pass, err);
-    moe_expert_store_scan(runner->experts, MOE_NO_SCAN, MOE_NO_SCAN);
+    moe_expert_store_scan(runner->experts, MOE_NO_SCAN, 0);
     if (status == MOE_OK) {
         moe_expert_store_end_pass(runner->experts, runner->n_passes++);
     }
@@ -156,8 +156,8 @@ int moe_panel_run_chunk(moe_runner *runner, const moe_pass *pass, moe_error *err
 uint32_t moe_panel_lacks_slots(const moe_runner *runner, uint32_t layer)
 {
     const uint32_t n_missing = moe_expert_store_n_without_slot(runner->experts, layer);
-    moe_expert_store_scan(runner->experts, layer, layer);
+    moe_expert_store_scan(runner->experts, layer, 0);
     uint32_t room = moe_expert_store_scan_room(runner->experts, layer);
-    moe_expert_store_scan(runner->experts, MOE_NO_SCAN, MOE_NO_SCAN);
+    moe_expert_store_scan(runner->experts, MOE_NO_SCAN, 0);
     return n_missing > room ? n_missing - room : 0;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/kernels/cpu_features.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
@@ -24,8 +25,7 @@ static size_t slot_bytes(const moe_model_config *c, uint32_t n_rows)
 
 static size_t mapped_bytes(const moe_model_config *c, uint32_t n_rows, uint32_t chunk)
 {
-    return input_bytes(c, n_rows) + input_bytes(c, n_rows * c->n_expert_used) +
-           2 * input_bytes(c, chunk) + 2 * slot_bytes(c, n_rows);
+    return 2 * input_bytes(c, n_rows) + 2 * input_bytes(c, chunk) + 2 * slot_bytes(c, n_rows);
 }
 
 uint64_t moe_panel_block_bytes(const moe_model_config *c, uint32_t n_rows, uint32_t chunk)
@@ -38,9 +38,10 @@ int moe_panel_block_open(moe_panel_block *block, const moe_model_config *c, uint
 {
     *block = (moe_panel_block){.max_rows = n_rows, .bytes = mapped_bytes(c, n_rows, chunk)};
     block->memory = moe_map_pages(block->bytes);
-    block->served = moe_calloc(c->n_expert, sizeof *block->served);
-    block->group = moe_calloc(3 * (size_t)c->n_expert, sizeof *block->group);
-    int status = block->memory != NULL && block->served != NULL && block->group != NULL
+    block->views = moe_calloc(c->n_expert, sizeof *block->views);
+    block->has_come = moe_calloc(c->n_expert, sizeof *block->has_come);
+    moe_vector_kernels_init(&block->vector, moe_cpu_features());
+    int status = block->memory != NULL && block->views != NULL && block->has_come != NULL
                      ? moe_layer_plan_init(&block->plan, n_rows, c->n_expert_used, c->n_expert, err)
                      : moe_fail(err, MOE_ERR_MEMORY, "no memory for %u rows of a panel", n_rows);
     if (status != MOE_OK) {
@@ -49,13 +50,11 @@ int moe_panel_block_open(moe_panel_block *block, const moe_model_config *c, uint
     }
     uint8_t *at = block->memory;
     block->inputs = (float *)at;
-    block->outputs = (float *)(at += input_bytes(c, n_rows));
-    block->tile_x = (float *)(at += input_bytes(c, n_rows * c->n_expert_used));
+    block->sums = (float *)(at += input_bytes(c, n_rows));
+    block->tile_x = (float *)(at += input_bytes(c, n_rows));
     block->tile_out = (float *)(at += input_bytes(c, chunk));
     block->weights = (float *)(at += input_bytes(c, chunk));
     block->chosen = (uint32_t *)(at + slot_bytes(c, n_rows));
-    block->experts = block->group + c->n_expert;
-    block->ahead = block->experts + c->n_expert;
     return MOE_OK;
 }
 
@@ -64,8 +63,8 @@ void moe_panel_block_close(moe_panel_block *block)
     if (block->memory != NULL) {
         moe_unmap_pages(block->memory, block->bytes);
     }
-    free(block->served);
-    free(block->group);
+    free(block->views);
+    free(block->has_come);
     moe_layer_plan_free(&block->plan);
     *block = (moe_panel_block){.memory = NULL};
 }
@@ -113,40 +112,49 @@ int moe_panel_block_keep(moe_runner *runner, const moe_pass *pass, moe_error *er
 
 int moe_panel_block_bring(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
-    const moe_model_config *c = runner->config;
-    moe_pass_buffers *b = &runner->buffers;
-    const moe_panel_block *block = pass->panel->block;
-    const size_t slot = (size_t)row_of(pass) * c->n_expert_used;
-    const size_t n_slots = (size_t)pass->n_rows * c->n_expert_used;
-    memcpy(b->chosen, block->chosen + slot, n_slots * sizeof *b->chosen);
-    memcpy(b->chosen_weights, block->weights + slot, n_slots * sizeof *b->chosen_weights);
-    moe_layer_plan_build(&b->plan, b->chosen, pass->n_rows, c->n_expert_used);
-    moe_place_weights(runner, pass->panel->layer, pass->n_rows);
-    return runner->device->ops->upload(runner->device, b->values[MOE_VALUE_RANK_OUT],
-                                       block->outputs + slot * c->n_expert_in,
-                                       n_slots * c->n_expert_in * sizeof(float), err);
+    const size_t n_in = runner->config->n_expert_in;
+    const moe_op *combine = moe_experts_op(runner, pass->panel->layer) + 1;
+    MOE_ASSERT(combine->kind == MOE_OP_COMBINE);
+    return runner->device->ops->upload(runner->device, runner->buffers.values[combine->y.value],
+                                       pass->panel->block->sums + row_of(pass) * n_in,
+                                       pass->n_rows * n_in * sizeof(float), err);
 }
 
 /* ---- Experts ---- */
 
-/* Rows on their way to experts: pairs of a row and one of its experts. */
+/* Rows on their way to experts: pairs of a row and one of its experts, by ascending expert. */
 typedef struct row_tile {
     moe_runner *runner;
     const moe_panel_block *block;
     uint32_t layer;
+    bool scales_inputs; /* the weights multiply inputs, not outputs */
     uint32_t n_works, n_pairs;
-    uint32_t *slots; /* [n_pairs]: where the outputs go; in the buffers, as what follows */
+    uint32_t *slots; /* [n_pairs]: row * n_used + rank; in the buffers, as what follows */
     uint32_t *index; /* 0, 1, .. */
 } row_tile;
 
-/* Has the device compute the tile, and takes the outputs to their ranks. */
+/* Adds the tile's outputs to their rows' sums, as moe_combine does. */
+static void add_outputs(const row_tile *t)
+{
+    const moe_model_config *c = t->runner->config;
+    const size_t n_in = c->n_expert_in;
+    for (uint32_t i = 0; i < t->n_pairs; i++) {
+        const float weight = t->block->weights[t->slots[i]];
+        if (weight != 0.0f) {
+            t->block->vector.axpy(t->scales_inputs ? 1.0f : weight, t->block->tile_out + i * n_in,
+                                  t->block->sums + t->slots[i] / c->n_expert_used * n_in,
+                                  c->n_expert_in);
+        }
+    }
+}
+
+/* Has the device compute the tile, and adds the outputs up. */
 static int compute_tile(row_tile *t, moe_error *err)
 {
     moe_pass_buffers *b = &t->runner->buffers;
     moe_device *device = t->runner->device;
     moe_place *place = &t->runner->at_device.base;
-    const size_t n_in = t->runner->config->n_expert_in;
-    const size_t bytes = t->n_pairs * n_in * sizeof(float);
+    const size_t bytes = (size_t)t->n_pairs * t->runner->config->n_expert_in * sizeof(float);
     float *x = moe_experts_x(t->runner, t->layer);
     float *out = b->values[MOE_VALUE_RANK_OUT];
     const moe_place_job job = {
@@ -157,10 +165,7 @@ static int compute_tile(row_tile *t, moe_error *err)
     MOE_TRY(device->ops->upload(device, x, t->block->tile_x, bytes, err));
     MOE_TRY(moe_place_compute(place, &job, err));
     MOE_TRY(device->ops->download(device, t->block->tile_out, out, bytes, err));
-    for (uint32_t i = 0; i < t->n_pairs; i++) {
-        memcpy(t->block->outputs + t->slots[i] * n_in, t->block->tile_out + i * n_in,
-               n_in * sizeof(float));
-    }
+    add_outputs(t);
     t->n_works = t->n_pairs = 0;
     return MOE_OK;
 }
@@ -178,7 +183,7 @@ static uint32_t add_rows(row_tile *t, uint32_t entry, uint32_t begin, const moe_
     *work = moe_expert_work_of(t->runner, t->layer, plan->experts[entry], view);
     work->x_index = work->out_index = t->index + t->n_pairs;
     work->n_rows = n;
-    if (moe_experts_op(t->runner, t->layer)->u.experts.scales_inputs) {
+    if (t->scales_inputs) {
         work->x_scales = b->input_scales + t->n_pairs;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -192,22 +197,22 @@ static uint32_t add_rows(row_tile *t, uint32_t entry, uint32_t begin, const moe_
     return n;
 }
 
-/* Computes experts that lie with the device, over all of their rows. entries: [n] of the plan. */
-static int compute(moe_runner *runner, const moe_pass *pass, const uint32_t *entries, uint32_t n,
-                   moe_error *err)
+/* Computes n experts of the plan from entry `first` on, over all of their rows. views: [n]. */
+static int compute(moe_runner *runner, const moe_panel_chunk *panel, uint32_t first, uint32_t n,
+                   const moe_expert_view *views, moe_error *err)
 {
-    moe_pass_buffers *b = &runner->buffers;
+    const moe_layer_plan *plan = &panel->block->plan;
     row_tile t = {.runner = runner,
-                  .block = pass->panel->block,
-                  .layer = pass->panel->layer,
-                  .slots = b->plan.ranked_slots,
-                  .index = b->plan.rows};
+                  .block = panel->block,
+                  .layer = panel->layer,
+                  .scales_inputs = moe_experts_op(runner, panel->layer)->u.experts.scales_inputs,
+                  .slots = runner->buffers.plan.ranked_slots,
+                  .index = runner->buffers.plan.rows};
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t entry = entries[b->positions[i]];
-        uint32_t at = t.block->plan.first[entry];
-        while (at < t.block->plan.first[entry + 1]) {
-            at += add_rows(&t, entry, at, &b->views[i]);
-            if (t.n_pairs == b->max_rows) {
+        uint32_t at = plan->first[first + i];
+        while (at < plan->first[first + i + 1]) {
+            at += add_rows(&t, first + i, at, &views[i]);
+            if (t.n_pairs == runner->buffers.max_rows) {
                 MOE_TRY(compute_tile(&t, err));
             }
         }
@@ -215,105 +220,105 @@ static int compute(moe_runner *runner, const moe_pass *pass, const uint32_t *ent
     return compute_tile(&t, err);
 }
 
-/* Lists experts of the plan that are not served and so far from the device, in the order of the
- * file: up to `most`, and no more than have enough rows to keep a pass busy. */
-static uint32_t list_next(const moe_runner *runner, const moe_panel_block *block, uint8_t hops,
-                          uint32_t most, uint32_t *entries)
+/* How many of the plan's experts come next: enough to keep a pass busy, if slots are free for those
+ * that are missing; but one at least. Free are slots of experts that have been served, and of
+ * layers behind: half of them, if the next ones are to come into the other half meanwhile. */
+static uint32_t choose_group(moe_runner *runner, const moe_panel_chunk *panel)
 {
-    const uint32_t enough = runner->buffers.max_rows * runner->config->n_expert_used;
+    const moe_panel_block *block = panel->block;
     const moe_layer_plan *plan = &block->plan;
+    const uint32_t enough = runner->buffers.max_rows * runner->config->n_expert_used;
+    uint8_t *hops = runner->buffers.tiers;
+    moe_expert_store_hops(runner->experts, panel->layer, hops);
+    uint32_t room = moe_expert_store_scan_room(runner->experts, panel->layer);
+    room = runner->prefetches ? (room + 1) / 2 : room;
     uint32_t n = 0, n_rows = 0;
-    for (uint32_t i = 0; i < plan->n_experts && n < most && n_rows < enough; i++) {
-        if (!block->served[i] && runner->buffers.tiers[plan->experts[i]] == hops) {
-            entries[n++] = i;
-            n_rows += plan->first[i + 1] - plan->first[i];
+    for (uint32_t i = block->n_served; i < plan->n_experts && n_rows < enough; i++, n++) {
+        const bool misses = hops[plan->experts[i]] > 0;
+        if (misses && room == 0) {
+            break;
         }
+        room -= misses;
+        n_rows += plan->first[i + 1] - plan->first[i];
     }
-    return n;
+    return n > 0 || block->n_served == plan->n_experts ? n : 1;
 }
 
-/* Chooses what is served next: the experts on the device first, then those in host memory, then
- * those on the disk. The first need no slot. The others take slots of layers behind, and of this
- * one, where all that was on the device is served by then; in host memory likewise. Half of them,
- * if the next group is to come into the other half meanwhile. */
-static uint32_t choose_group(moe_runner *runner, const moe_panel_chunk *panel, uint32_t *entries)
-{
-    const uint32_t layer = panel->layer;
-    moe_expert_store_hops(runner->experts, layer, runner->buffers.tiers);
-    moe_expert_store_scan(runner->experts, layer, layer);
-    uint32_t n = list_next(runner, panel->block, 0, UINT32_MAX, entries);
-    for (uint8_t hops = 1; hops <= 2 && n == 0; hops++) {
-        moe_expert_store_scan(runner->experts, layer + 1, layer + (hops == 2));
-        uint32_t room = moe_expert_store_scan_room(runner->experts, layer);
-        room /= runner->prefetches ? 2 : 1;
-        n = list_next(runner, panel->block, hops, room > 0 ? room : 1, entries);
-    }
-    return n;
-}
-
-/* Requests the group's experts, and marks them. */
-static moe_layer_request ask_for_group(moe_runner *runner, const moe_pass *pass, uint32_t n)
+static moe_layer_request request_of(moe_runner *runner, const moe_pass *pass, uint32_t n)
 {
     moe_pass_buffers *b = &runner->buffers;
-    moe_panel_block *block = pass->panel->block;
+    const moe_panel_block *block = pass->panel->block;
     const moe_layer_plan *plan = &block->plan;
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t entry = block->group[i];
-        block->experts[i] = plan->experts[entry];
-        b->n_rows_of[i] = plan->first[entry + 1] - plan->first[entry];
+        const uint32_t *first = &plan->first[block->n_served + i];
+        b->n_rows_of[i] = first[1] - first[0];
         b->gates[i] = 0.0f;
-        for (uint32_t s = plan->first[entry]; s < plan->first[entry + 1]; s++) {
+        for (uint32_t s = first[0]; s < first[1]; s++) {
             b->gates[i] += block->weights[plan->ranked_slots[s]];
         }
-        block->served[entry] = true;
     }
-    block->n_served += n;
     return (moe_layer_request){.layer = pass->panel->layer,
                                .pass = runner->n_passes,
-                               .experts = block->experts,
+                               .experts = plan->experts + block->n_served,
                                .n_rows = b->n_rows_of,
                                .gates = b->gates,
                                .n = n,
+                               .at_once = true,
                                .cancel = {pass->is_cancelled, pass->cancel_user}};
 }
 
-/* Asks for those on the disk that come next, as far as slots are free for them. */
-static void prefetch(moe_runner *runner, const moe_panel_chunk *panel)
+/* Computes the n experts that have been requested, in their order, as far as they have arrived. */
+static int compute_in_order(moe_runner *runner, const moe_panel_chunk *panel, uint32_t n,
+                            moe_error *err)
 {
+    moe_pass_buffers *b = &runner->buffers;
     moe_panel_block *block = panel->block;
-    const uint32_t n = list_next(runner, block, 2, UINT32_MAX, block->ahead);
-    for (uint32_t i = 0; i < n; i++) {
-        block->ahead[i] = block->plan.experts[block->ahead[i]];
+    const uint32_t first = block->n_served;
+    uint32_t n_new = n;
+    memset(block->has_come, 0, n * sizeof *block->has_come);
+    while (block->n_served < first + n) {
+        MOE_TRY(moe_expert_store_next(runner->experts, b->positions, b->views, &n_new, err));
+        MOE_ASSERT(n_new > 0);
+        for (uint32_t i = 0; i < n_new; i++) {
+            block->views[b->positions[i]] = b->views[i];
+            block->has_come[b->positions[i]] = true;
+        }
+        uint32_t at = block->n_served - first, end = at;
+        while (end < n && block->has_come[end]) {
+            end++;
+        }
+        MOE_TRY(compute(runner, panel, first + at, end - at, block->views + at, err));
+        block->n_served = first + end;
     }
-    moe_expert_store_prefetch(runner->experts, panel->layer, runner->n_passes, block->ahead, n, n);
+    return moe_expert_store_next(runner->experts, b->positions, b->views, &n_new, err);
 }
 
 int moe_panel_block_serve(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
-    moe_pass_buffers *b = &runner->buffers;
-    moe_panel_block *block = pass->panel->block;
+    const moe_panel_chunk *panel = pass->panel;
+    moe_panel_block *block = panel->block;
+    const moe_layer_plan *plan = &block->plan;
     if (!block->is_planned) {
+        const size_t n_floats = (size_t)block->n_rows * runner->config->n_expert_in;
         moe_layer_plan_build(&block->plan, block->chosen, block->n_rows,
                              runner->config->n_expert_used);
-        memset(block->served, 0, runner->config->n_expert * sizeof *block->served);
+        memset(block->sums, 0, n_floats * sizeof *block->sums);
         block->is_planned = true;
     }
-    uint32_t n = choose_group(runner, pass->panel, block->group);
-    if (n == 0) {
+    if (block->n_served == plan->n_experts) {
         return MOE_OK; /* no row has chosen any */
     }
-    const moe_layer_request request = ask_for_group(runner, pass, n);
+    moe_expert_store_scan(runner->experts, panel->layer, plan->experts[block->n_served]);
+    const uint32_t n = choose_group(runner, panel);
+    const moe_layer_request request = request_of(runner, pass, n);
     int status = moe_expert_store_begin(runner->experts, &request, err);
     if (status == MOE_OK && runner->prefetches) {
-        prefetch(runner, pass->panel);
+        const uint32_t end = block->n_served + n, n_ahead = plan->n_experts - end;
+        moe_expert_store_prefetch(runner->experts, panel->layer, runner->n_passes,
+                                  plan->experts + end, n_ahead, n_ahead);
     }
-    moe_hooks_while_loading(runner, pass, pass->panel->layer);
-    while (status == MOE_OK && n > 0) {
-        status = moe_expert_store_next(runner->experts, b->positions, b->views, &n, err);
-        if (status == MOE_OK && n > 0) {
-            status = compute(runner, pass, block->group, n, err);
-        }
-    }
+    moe_hooks_while_loading(runner, pass, panel->layer);
+    status = status == MOE_OK ? compute_in_order(runner, panel, n, err) : status;
     if (status != MOE_OK) {
         moe_expert_store_end_layer(runner->experts);
     }

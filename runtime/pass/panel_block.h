@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows of a panel that go through a layer expert by expert: first the mixers and the routing of all
- * of their chunks, then each expert once over all of its rows, then for each chunk what follows the
- * experts' sum. Experts may pass through a few slots so, whatever the layer has: those in memory
- * are served first, and their slots then take the others in turn. It costs memory, since a row's
- * sum is taken in the order of its ranks: what the experts read of a row, and each one's output. */
+ * of their chunks, then each expert once over all of its rows, in ascending order of the experts'
+ * numbers, then for each chunk what follows the experts' sum. Since a row's sum is taken in this
+ * order, experts may pass through a few slots, whatever the layer has: those in memory stay until
+ * it is their turn, and then give up their slots. Of a row is kept what its experts read, and the
+ * sum. */
 #ifndef MOE_PASS_PANEL_BLOCK_H
 #define MOE_PASS_PANEL_BLOCK_H
 
+#include "cpu/kernels/vector_ops.h"
 #include "offload/layer_plan.h"
 #include "runtime/pass/pass.h"
 
@@ -14,9 +16,9 @@ struct moe_panel_block {
     uint32_t first, n_rows; /* of the panel */
     uint32_t max_rows;
     /* Of one mapping: */
-    float *inputs;  /* [max_rows][n_expert_in] */
-    float *outputs; /* [max_rows * n_expert_used][n_expert_in] */
-    float *tile_x;  /* [rows of a pass][n_expert_in]: rows on their way to an expert, */
+    float *inputs; /* [max_rows][n_expert_in] */
+    float *sums;   /* likewise: of the experts that have been served */
+    float *tile_x; /* [rows of a pass][n_expert_in]: rows on their way to an expert, */
     float *tile_out;
     float *weights;   /* [max_rows][n_expert_used] */
     uint32_t *chosen; /* likewise */
@@ -24,10 +26,10 @@ struct moe_panel_block {
     size_t bytes;
     moe_layer_plan plan; /* of all rows, once they are routed */
     bool is_planned;
-    bool *served; /* [n_expert]: of the plan's experts */
-    uint32_t n_served;
-    uint32_t *group;           /* [n_expert]: of the plan's experts those that are served now; */
-    uint32_t *experts, *ahead; /* [n_expert] likewise: their numbers; those that come next */
+    uint32_t n_served;      /* of the plan's experts, the first ones */
+    moe_expert_view *views; /* [n_expert]: of those that are served now, */
+    bool *has_come;         /* and which have arrived */
+    moe_vector_kernels vector;
 };
 
 /* What a block of so many rows takes, beside passes of chunk rows. */
@@ -44,7 +46,7 @@ bool moe_panel_block_is_served(const moe_panel_block *block);
 int moe_panel_block_keep(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Serves the next experts: about as many as a chunk's rows would keep busy. */
 int moe_panel_block_serve(moe_runner *runner, const moe_pass *pass, moe_error *err);
-/* Brings the outputs of the experts, and the choices, back to the buffers. */
+/* Brings the sums of the pass's rows back to the buffers, where their combination would be. */
 int moe_panel_block_bring(moe_runner *runner, const moe_pass *pass, moe_error *err);
 
 #endif

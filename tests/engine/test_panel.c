@@ -146,9 +146,18 @@ static void check_bytes(const char *what, uint64_t got, uint64_t least)
     }
 }
 
+/* What slots give up for a block of n rows: inputs and sums, rows on their way, choices. */
+static uint64_t block_bytes(const moe_engine *engine, uint32_t n, uint32_t chunk)
+{
+    const moe_model_config *c = &engine->config;
+    return 4 * (2 * (uint64_t)(n + chunk) * c->n_expert_in + 4 * (uint64_t)n * c->n_expert_used);
+}
+
 /* What a panel reads, and moves over a link: the experts that it uses and that miss when it begins,
- * each once; of an empty cache, of a full one, and of one that is smaller than a layer. */
-static void check_bound(uint32_t n, uint32_t chunk, double share, const char *device,
+ * each once; of an empty cache, of a full one, and of one that is smaller than a layer. tight: only
+ * slots have memory for a block; the experts that lose it are read again, and a quarter more, since
+ * an estimate chooses between a block and chunks. */
+static void check_bound(uint32_t n, uint32_t chunk, double share, const char *device, bool tight,
                         const used_experts *used)
 {
     char what[96];
@@ -156,16 +165,21 @@ static void check_bound(uint32_t n, uint32_t chunk, double share, const char *de
     o.prefetch = o.host_compute = MOE_SWITCH_OFF;
     o.device = device != NULL ? device : o.device;
     moe_engine *engine = open_engine(&o);
+    moe_memory_border *border = &engine->border;
+    const uint64_t taken = tight ? border->ram_free - n * 5 * KIB : 0;
+    assert_int_equal(moe_memory_border_take(border, taken, NULL), MOE_OK);
     for (uint32_t i = 0; i < 2; i++) {
         traffic least = missing_of(engine, &used[i]);
         traffic got = evaluate(engine, n, 1 + i);
-        snprintf(what, sizeof what, "%u tokens by %u, a cache of %g, prompt %u", n, chunk, share,
-                 i);
+        least.read += tight ? block_bytes(engine, n, chunk) * 5 / 4 : 0;
+        snprintf(what, sizeof what, "%u tokens by %u, a cache of %g, prompt %u%s", n, chunk, share,
+                 i, tight ? ", tight" : "");
         /* Over the link everything was read for the first prompt. */
         check_bytes(what, got.read,
                     device == NULL || i == 0 ? least.read : used[i].bytes.read / 20);
         check_bytes(what, got.moved, least.moved);
     }
+    moe_memory_border_give(border, taken);
     check_returned(engine);
     moe_engine_close(&engine);
 }
@@ -184,7 +198,11 @@ static void bytes_are_bound(void **state)
         for (uint32_t s = 0; s < 6; s++) {
             /* Half of the settings show each value beside each other one. */
             if ((i + s) % 2 == 0 && !test_leaves_out(i + s, 4) && n > chunks[s / 3]) {
-                check_bound(n, chunks[s / 3], shares[s % 3], device, used);
+                check_bound(n, chunks[s / 3], shares[s % 3], device, false, used);
+            }
+            /* A cache of 15 % has no more memory than 2,000 rows need. */
+            if (device == NULL && n > chunks[s / 3] && (n <= 512 || s % 3 > 0)) {
+                check_bound(n, chunks[s / 3], shares[s % 3], NULL, true, used);
             }
         }
         free(used[0].is);
@@ -236,6 +254,7 @@ static void through_few_slots(void **state)
     moe_engine_close(&engine);
     o.panel = MANY;
     for (uint32_t is_tight = 0; is_tight < 2; is_tight++) {
+        o.expert_cache_share = is_tight ? 0.05 : 0.12;
         uint32_t n_parts[MOE_PANEL_REST + 1] = {0}, n_cut = 0;
         engine = open_engine(&o);
         /* Somebody else has the memory beside the cache, but for pages and the stream. */
