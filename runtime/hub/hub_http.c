@@ -292,6 +292,11 @@ static int follow(const hub_http *http, const char *url, const char *range, size
         if (code != CLI_EXIT_OK || next[0] == '\0') {
             return code;
         }
+        if (strlen(next) == HUB_URL_SIZE - 1) {
+            return cli_fail(CLI_EXIT_FAILURE,
+                            "%s: the hub redirects to an address of more than %d bytes", what,
+                            HUB_URL_SIZE - 2);
+        }
         if (!may_follow(http, next)) {
             return cli_fail(CLI_EXIT_FAILURE,
                             "%s: the hub redirects to '%.200s', which is not "

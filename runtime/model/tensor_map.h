@@ -223,7 +223,7 @@ typedef struct moe_tensor_map {
     moe_scale_range *scale_ranges;
     uint32_t n_scale_ranges, n_scales;
     float *scales;           /* [n_scales]; NULL until moe_tensor_scales_read() */
-    uint64_t resident_bytes; /* of all tensors that are not experts (tied ones once) */
+    uint64_t resident_bytes; /* of all tensors but experts and ngrams (tied ones once) */
     uint64_t expert_bytes;   /* of all experts */
     uint64_t n_parameters;
     uint64_t n_parameters_active; /* per token */

@@ -47,7 +47,7 @@ def paragraphs_of(root):
     found = []
     for name in tracked(root, (".md",)):
         text = (pathlib.Path(root) / name).read_text()
-        text = re.sub(r"```.*?```", "", text, flags=re.S)
+        text = re.sub(r"(```|~~~).*?\1", "", text, flags=re.S)
         for paragraph in re.split(r"\n\s*\n", text):
             if not paragraph.lstrip().startswith(("#", "|", "<")) and len(paragraph.split()) >= 20:
                 found.append((name, paragraph.strip()))

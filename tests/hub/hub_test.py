@@ -285,6 +285,8 @@ def test_hostile(hub):
     hub.reset()
     hub.faults.redirects = True
     home.refused("redirects without end", "redirects", "pull", NAME)
+    hub.faults.redirects = "http://127.0.0.1/" + "x" * 9000
+    home.refused("a redirect to an endless address", "an address of more than", "pull", NAME)
     for address in ("file:///etc/passwd", "gopher://127.0.0.1/x"):
         hub.faults.redirects = address
         home.refused(address, "no web address", "pull", NAME)
