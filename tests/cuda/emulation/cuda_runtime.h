@@ -18,7 +18,10 @@
 #include <string.h>
 
 #include <functional>
+#include <string>
 #include <tuple>
+#include <typeinfo>
+#include <vector>
 
 #include "cuda_runtime_api.h"
 
@@ -53,20 +56,38 @@ extern struct place {
     dim3 block_size, grid_size;
 } here;
 
+/* A kernel with its arguments. */
+struct bound_kernel {
+    std::function<void()> thread;
+    const char *name;                   /* of a type that has the kernel in its name */
+    std::vector<std::string> arguments; /* their bytes */
+};
+
 void launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
-            const std::function<void()> &thread, size_t max_shared = 48u << 10);
+            const bound_kernel &kernel, size_t max_shared = 48u << 10);
 /* Who runs kernels in their streams' order (fake_runtime.cpp); NULL: launch() itself, at once. */
 extern void (*defer)(cudaStream_t stream, std::function<void()> kernel);
 /* The thread has its arguments. */
 void begin_kernel(void);
-template <typename Kernel, typename... Arguments>
-std::function<void()> bind(Kernel kernel, Arguments... arguments)
+template <auto *KERNEL> struct named {
+};
+template <auto *KERNEL, typename... Parameters, typename... Arguments>
+bound_kernel bind_to(void (*)(Parameters...), Arguments... arguments)
 {
-    return [=] {
-        std::tuple<Arguments...> own(arguments...);
-        begin_kernel();
-        std::apply(kernel, own);
+    std::tuple<Parameters...> own(arguments...);
+    auto bytes = [](const auto &...all) {
+        return std::vector<std::string>{std::string((const char *)&all, sizeof(all))...};
     };
+    return {[=] {
+                std::tuple<Parameters...> of_thread = own;
+                begin_kernel();
+                std::apply(KERNEL, of_thread);
+            },
+            typeid(named<KERNEL>).name(), std::apply(bytes, own)};
+}
+template <auto *KERNEL, typename... Arguments> bound_kernel bind(Arguments... arguments)
+{
+    return bind_to<KERNEL>(KERNEL, arguments...);
 }
 
 void *shared_memory(void);
@@ -93,14 +114,12 @@ void multiply(unsigned k, const uint32_t *a, const uint32_t *b, int c, int *out)
 
 /* The arguments are copied when the launch is asked for, whenever it runs. */
 #define MOE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
-    emulation::launch(                                                                             \
-        (stream), (grid), (block), (shared_bytes),                                                 \
-        emulation::bind([](auto... arguments) { kernel(arguments...); }, __VA_ARGS__))
+    emulation::launch((stream), (grid), (block), (shared_bytes),                                   \
+                      emulation::bind<&kernel>(__VA_ARGS__))
 /* What all architectures give a block that asks. */
 #define MOE_LAUNCH_LARGE(kernel, grid, block, shared_bytes, stream, ...)                           \
-    emulation::launch(                                                                             \
-        (stream), (grid), (block), (shared_bytes),                                                 \
-        emulation::bind([](auto... arguments) { kernel(arguments...); }, __VA_ARGS__), 99u << 10)
+    emulation::launch((stream), (grid), (block), (shared_bytes),                                   \
+                      emulation::bind<&kernel>(__VA_ARGS__), 99u << 10)
 #define MOE_MULTIPLY_K32(out, a0, a1, a2, a3, b0, b1, c)                                           \
     do {                                                                                           \
         const uint32_t a_words[] = {a0, a1, a2, a3}, b_words[] = {b0, b1};                         \

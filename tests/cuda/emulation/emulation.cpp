@@ -76,8 +76,8 @@ template <typename Do> void in_some_order(uint32_t n, Do something)
     }
 }
 
-/* The warp's threads that run until each of them waits, in the launch's order: threads first + lane,
- * without those that are not READY. */
+/* The warp's threads that run until each of them waits, in the launch's order: threads first +
+ * lane, without those that are not READY. */
 unsigned turns[WARP];
 unsigned n_turns, next_turn;
 
@@ -176,6 +176,17 @@ void (*defer)(cudaStream_t stream, std::function<void()> kernel);
 place here;
 const watcher *watching;
 bool (*can_reach)(const void *memory, size_t bytes);
+#ifdef MOE_EMULATION_HAS_PTX
+const translator *translating = translator_asked_for();
+#else
+const translator *translating;
+#endif
+static uint32_t seed_asked_for(void)
+{
+    const char *seed = getenv("MOE_EMULATION_SEED");
+    return seed != nullptr ? (uint32_t)strtoul(seed, nullptr, 10) : 0;
+}
+uint32_t line;
 
 [[noreturn]] void broken(const char *what)
 {
@@ -212,9 +223,9 @@ uint32_t exchange(uint32_t threads, uint32_t value, uint32_t mask)
     return given[turn][self ^ mask];
 }
 
-/* Thread 4 * i + j of a warp holds words of a's rows i and i + 8 and of b's column i; it computes the
- * outputs of these two rows and of columns 2 * j and 2 * j + 1. The bytes of both are put in a line
- * first, so that the compiler makes vectors of the products. */
+/* Thread 4 * i + j of a warp holds words of a's rows i and i + 8 and of b's column i; it computes
+ * the outputs of these two rows and of columns 2 * j and 2 * j + 1. The bytes of both are put in a
+ * line first, so that the compiler makes vectors of the products. */
 void multiply(unsigned k, const uint32_t *a, const uint32_t *b, int c, int *out)
 {
     unsigned self = here.thread.x;
@@ -306,9 +317,12 @@ uint32_t atomic_cas(uint32_t *word, uint32_t expected, uint32_t value)
 }
 
 static void run_grid(uint32_t number, dim3 grid, dim3 block, size_t shared_bytes,
-                     const std::function<void()> &thread)
+                     const bound_kernel &kernel)
 {
     unsigned n = block.x;
+    const void *found = translating != nullptr ? translating->find(kernel.name) : nullptr;
+    size_t all_shared =
+        found != nullptr ? translating->shared_bytes(found, shared_bytes) : shared_bytes;
     uint32_t n_blocks = grid.x * grid.y * grid.z;
     while (fibers.size() < n) {
         /* Not all at the same place in a page: their tops would share a few sets of the cache. */
@@ -318,24 +332,31 @@ static void run_grid(uint32_t number, dim3 grid, dim3 block, size_t shared_bytes
     }
     launch_number = number;
     mixing = number;
-    program = &thread;
+    program = &kernel.thread;
     here.grid_size = grid;
     here.block_size = block;
     if (watching != nullptr)
         watching->begin_launch(n_blocks);
     in_some_order(n_blocks, [=](uint32_t i) {
-        shared.assign(shared_bytes + 64, (char)0xff);
+        shared.assign(all_shared + 64, (char)0xff);
         here.block = {i % grid.x, i / grid.x % grid.y, i / grid.x / grid.y};
         if (watching != nullptr)
-            watching->begin_block(i, (char *)shared_memory(), shared_bytes);
-        run_block(n);
+            watching->begin_block(i, (char *)shared_memory(), all_shared);
+        if (found != nullptr) {
+            for (unsigned thread = 0; thread < n; thread++)
+                copies[thread].assign(1, {});
+            translating->run(found, kernel.arguments, n, (char *)shared_memory(), shared_bytes,
+                             number + i);
+        } else {
+            run_block(n);
+        }
         if (watching != nullptr)
             watching->end_block();
     });
 }
 
 void launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
-            const std::function<void()> &thread, size_t max_shared)
+            const bound_kernel &kernel, size_t max_shared)
 {
     static std::atomic<uint32_t> n_launches;
     unsigned n = block.x;
@@ -346,10 +367,11 @@ void launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
         broken("a grid that the hardware does not take");
     if (shared_bytes > max_shared)
         broken("more shared memory than a block has");
-    uint32_t number = n_launches++;
+    static const uint32_t seed = seed_asked_for();
+    uint32_t number = seed + n_launches++;
     if (defer != nullptr)
-        defer(stream, [=] { run_grid(number, grid, block, shared_bytes, thread); });
+        defer(stream, [=] { run_grid(number, grid, block, shared_bytes, kernel); });
     else
-        run_grid(number, grid, block, shared_bytes, thread);
+        run_grid(number, grid, block, shared_bytes, kernel);
 }
 } // namespace emulation

@@ -156,9 +156,11 @@ const char *name_of(bool writing, uint8_t flags)
     static char text[512];
     snprintf(text, sizeof(text),
              "a race in %s memory at 0x%zx: %s here, %s by thread %u of block %u of the launch "
-             "(addr2line -ipfe PROGRAM 0x%x 0x%x)",
+             "(%s 0x%x 0x%x)",
              shared ? "shared" : "global", (size_t)at, what, its, other.thread,
-             other.block - first_block, now.code, other.code);
+             other.block - first_block,
+             emulation::line != 0 ? "lines of the PTX:" : "addr2line -ipfe PROGRAM", now.code,
+             other.code);
     emulation::broken(text);
 }
 
@@ -246,8 +248,10 @@ void touch(const void *memory, size_t bytes, emulation::access how, const void *
     if (!in_block || at - (uintptr_t)own_stack < MOE_FIBER_STACK || !in_kernel[now.thread] ||
         at - (uintptr_t)&emulation::here < sizeof(emulation::here))
         return;
-    now.code = (uint32_t)((uintptr_t)code - (uintptr_t)__executable_start);
-    check_reach(page_of(at / PAGE), memory, bytes);
+    now.code = emulation::line != 0 ? emulation::line
+                                    : (uint32_t)((uintptr_t)code - (uintptr_t)__executable_start);
+    if (emulation::line == 0)
+        check_reach(page_of(at / PAGE), memory, bytes);
     for (uintptr_t end = at + bytes; at < end;) {
         page *p = page_of(at / PAGE);
         if (p->grain != 1 && ((at | bytes) & 3) != 0)

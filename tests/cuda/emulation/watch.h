@@ -7,6 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <string>
+#include <vector>
+
 namespace emulation
 {
 enum access {
@@ -34,6 +37,20 @@ extern const watcher *watching;
 /* Whether it is memory of the device or page-locked (fake_runtime.cpp). NULL: kernels are handed
  * ordinary memory. */
 extern bool (*can_reach)(const void *memory, size_t bytes);
+
+/* Who runs blocks in place of the fibers: the code that nvcc made (../ptx). */
+struct translator {
+    const void *(*find)(const char *name);                      /* of a bound kernel */
+    size_t (*shared_bytes)(const void *found, size_t variable); /* of a block */
+    /* Runs a block; number gives the order of its threads. */
+    void (*run)(const void *found, const std::vector<std::string> &arguments, unsigned n_threads,
+                char *shared, size_t variable, uint32_t number);
+};
+extern const translator *translating; /* NULL: nobody */
+/* Before main(): of the code that the environment names; NULL: none. */
+const translator *translator_asked_for(void);
+/* Of nvcc's code, where the thread is; 0: it runs the kernels' sources. */
+extern uint32_t line;
 
 /* Ends the test. */
 [[noreturn]] void broken(const char *what);
