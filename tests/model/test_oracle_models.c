@@ -45,8 +45,7 @@ static void open_one(const char *path)
             (strcmp(kind, ".scale") == 0 || strcmp(kind, ".input_scale") == 0)) {
             continue; /* read beside the weights */
         }
-        const bool on_disk = strcmp(name, "per_layer_token_embd.weight") == 0;
-        file_bytes += on_disk ? 0 : tensor->size; /* rows are read as tokens need them */
+        file_bytes += tensor->size;
         n_elements += tensor->dims[0] * tensor->dims[1] * tensor->dims[2] * tensor->dims[3];
     }
     assert_int_equal(map.resident_bytes + map.expert_bytes + map.ngrams.size, file_bytes);
