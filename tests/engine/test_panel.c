@@ -242,6 +242,37 @@ static void write_alone(moe_engine *engine, uint32_t n, uint32_t seed, int32_t *
     moe_session_close(&session);
 }
 
+/* Evaluates the session's prompt; returns a copy of the last position's logits. */
+static float *logits_behind(moe_engine *engine, moe_session *session)
+{
+    const size_t bytes = engine->config.n_vocab * sizeof(float);
+    float *logits = malloc(bytes);
+    while (moe_session_n_pending(session) > 0) {
+        step(engine, &session, 1);
+    }
+    return memcpy(logits, moe_session_logits(session), bytes);
+}
+
+/* A block's sums are those of passes, bit by bit. */
+static void sums_are_the_same(void **state)
+{
+    (void)state;
+    float *logits[2];
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        moe_engine_options o = options_of(16, i == 0 ? 1 : MANY, 0.12);
+        moe_engine *engine = open_engine(&o);
+        moe_session *session = fed_session(engine, n_long, 3);
+        bytes = engine->config.n_vocab * sizeof(float);
+        logits[i] = logits_behind(engine, session);
+        moe_session_close(&session);
+        moe_engine_close(&engine);
+    }
+    assert_memory_equal(logits[0], logits[1], bytes);
+    free(logits[0]);
+    free(logits[1]);
+}
+
 /* Through a cache that a layer does not fit, as one block or as several: the same text. */
 static void through_few_slots(void **state)
 {
@@ -611,10 +642,15 @@ int main(int argc, char **argv)
     model_path = argc > 1 ? argv[1] : "";
     n_long = test_is_small() ? 260 : MOST_LONG;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_bound),   cmocka_unit_test(prefetching_is_bound),
-        cmocka_unit_test(through_few_slots), cmocka_unit_test(blocks_end_anywhere),
-        cmocka_unit_test(others_go_on),      cmocka_unit_test(changes_end_it),
-        cmocka_unit_test(by_memory),         cmocka_unit_test(scored),
+        cmocka_unit_test(bytes_are_bound),
+        cmocka_unit_test(prefetching_is_bound),
+        cmocka_unit_test(sums_are_the_same),
+        cmocka_unit_test(through_few_slots),
+        cmocka_unit_test(blocks_end_anywhere),
+        cmocka_unit_test(others_go_on),
+        cmocka_unit_test(changes_end_it),
+        cmocka_unit_test(by_memory),
+        cmocka_unit_test(scored),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
