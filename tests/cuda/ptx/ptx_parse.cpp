@@ -64,6 +64,18 @@ std::string trimmed(const std::string &s)
     return from == std::string::npos ? "" : s.substr(from, to - from + 1);
 }
 
+/* The brace that ends what begins at this one. Scopes within stand at the margin, too, in objects. */
+size_t closing_brace(const std::string &text, size_t open)
+{
+    int depth = 0;
+    for (size_t at = open; at != std::string::npos; at = text.find_first_of("{}", at + 1)) {
+        depth += text[at] == '{' ? 1 : -1;
+        if (depth == 0)
+            return at;
+    }
+    return text.size();
+}
+
 /* What stands between commas outside of brackets. */
 std::vector<std::string> listed(const std::string &s)
 {
@@ -312,7 +324,7 @@ void read_call(parser *p, const std::vector<std::string> &o)
         p->registers[names.at(n)] = p->registers.at(given[n]);
     p->scope = "call " + std::to_string(p->n_calls++) + " ";
     size_t open = text.find('{', at);
-    read_body(p, open + 1, text.find("\n}", open));
+    read_body(p, open + 1, closing_brace(text, open));
     p->labels[p->scope + "end"] = (uint32_t)p->k->code.size();
     p->registers = own;
     p->scope = scope;
@@ -484,13 +496,13 @@ std::unique_ptr<kernel> parse(module *m, size_t entry)
     std::unique_ptr<kernel> k(new kernel);
     parser p = {m, k.get(), {}, {}, {}, {}, {}, "", 0, entry};
     size_t name = text.find_first_not_of(' ', text.find(".entry", entry) + 6);
-    size_t open = text.find('(', name), body = text.find('{', open), end = text.find("\n}", body);
+    size_t open = text.find('(', name), body = text.find('{', open);
     k->name = trimmed(text.substr(name, open - name));
     read_parameters(&p, text.substr(open + 1, text.find(')', open) - open - 1));
     size_t bound = text.find(".maxntid", open);
     if (bound < body)
         k->max_threads = (uint32_t)atoi(text.c_str() + bound + 8);
-    read_body(&p, body + 1, end);
+    read_body(&p, body + 1, closing_brace(text, body));
     for (auto &[number, label] : p.branches) {
         auto found = p.labels.find(label);
         if (found == p.labels.end())
