@@ -139,11 +139,11 @@ int moe_cpu_stream_read(moe_device *device, const moe_stream_read *read, uint32_
     streams_job job = {
         .cpu = moe_cpu_device_of(device), .read = read, .n_blocks = blocks_of(read->n)};
     for (uint32_t r = 0; r < n_rows; r++) {
-        float *weights = read->weights + (size_t)r * read->n_weights;
+        const size_t at = (size_t)r * read->n_weights;
         if (!gated) {
-            weigh(job.cpu, read, weights);
-        } else if (read->n_weights > 0) {
-            weigh_addition(job.cpu, read, weights);
+            weigh(job.cpu, read, read->weights + at);
+        } else if (read->n_weights > 0) { /* else there are no weights */
+            weigh_addition(job.cpu, read, read->weights + at);
         }
     }
     moe_cpu_for(job.cpu, n_rows * job.n_blocks, 4, gated ? read_gated_range : read_range, &job);

@@ -105,6 +105,9 @@ static bool write_session(const char *path, int content)
     options.model_path = model_path;
     options.n_threads = 1;
     options.context = 128;
+    /* The file says whether all weights' checksums are known: not by what was read in the
+     * background. */
+    options.warm_start = MOE_SWITCH_OFF;
     moe_engine *engine = NULL;
     moe_session *session = NULL;
     const int32_t prompt[] = {1, 2, 3, 4 + content};

@@ -69,14 +69,21 @@ def test_words():
         check(line, status == 2 and words in err and err.count("\n") == 1, err)
 
 
+def small_budget():
+    """A budget that some experts do not fit, whatever the process takes for itself (with a sanitizer, much)."""
+    plan = json.loads(run("plan", "-m", model, "--host-memory", "60M", "--json")[1])
+    return f"{(plan['floor_bytes'] >> 20) + 14}M"
+
+
 def test_advice():
-    given = ("plan", "-m", model, "--disk", "0.01", "--host-memory", "60M")
+    budget = small_budget()
+    given = ("plan", "-m", model, "--disk", "0.01", "--host-memory", budget)
     plan = json.loads(run(*given, "--json")[1])
     check("a second drive", abs(plan["second_drive_tokens_per_s"] / plan["expected_tokens_per_s"] - 2) < 0.01, plan)
     check("more memory", plan["more_memory_bytes"] == 8 << 30 and plan["more_memory_experts"] == plan["experts"], plan)
     out = run(*given)[1]
     check("as text", "a second drive" in out and "8.00 GiB more" in out and "(--model-copy)" in out, out)
-    for more in (("--host-memory", "300M", "--disk", "1"), ("--host-memory", "60M")):
+    for more in (("--host-memory", "300M", "--disk", "1"), ("--host-memory", budget)):
         plan = json.loads(run("plan", "-m", model, *more, "--json")[1])
         check(f"no advice {more}", not any("more_memory" in k or "second_drive" in k for k in plan), plan)
     plan = json.loads(run("plan", "-m", model, "--expert-cache", "20%", "--disk", "1", "--json")[1])

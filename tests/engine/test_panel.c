@@ -200,8 +200,10 @@ static void bytes_are_bound(void **state)
             if ((i + s) % 2 == 0 && !test_leaves_out(i + s, 4) && n > chunks[s / 3]) {
                 check_bound(n, chunks[s / 3], shares[s % 3], device, false, used);
             }
-            /* A cache of 15 % has no more memory than 2,000 rows need. */
-            if (device == NULL && n > chunks[s / 3] && (n <= 512 || s % 3 > 0)) {
+            /* A cache of 15 % has no more memory than 2,000 rows need. A small test's 700 rows are
+             * hardly more than two chunks, of which the second reads anew what the rows took. */
+            if (device == NULL && n > chunks[s / 3] &&
+                (n <= 512 || (s % 3 > 0 && !test_is_small()))) {
                 check_bound(n, chunks[s / 3], shares[s % 3], NULL, true, used);
             }
         }
@@ -261,6 +263,7 @@ static void sums_are_the_same(void **state)
     size_t bytes = 0;
     for (uint32_t i = 0; i < 2; i++) {
         moe_engine_options o = options_of(16, i == 0 ? 1 : MANY, 0.12);
+        o.context = n_long + 20;
         moe_engine *engine = open_engine(&o);
         moe_session *session = fed_session(engine, n_long, 3);
         bytes = engine->config.n_vocab * sizeof(float);
@@ -279,9 +282,9 @@ static void through_few_slots(void **state)
     int32_t alone[N_WRITTEN], got[N_WRITTEN];
     moe_engine_options o = options_of(16, 1, 0.12);
     (void)state;
-    o.context = n_long + 20;
+    o.context = MOST_LONG + 20;
     moe_engine *engine = open_engine(&o);
-    write_alone(engine, n_long, 3, alone);
+    write_alone(engine, MOST_LONG, 3, alone);
     moe_engine_close(&engine);
     o.panel = MANY;
     for (uint32_t is_tight = 0; is_tight < 2; is_tight++) {
@@ -290,9 +293,9 @@ static void through_few_slots(void **state)
         engine = open_engine(&o);
         /* Somebody else has the memory beside the cache, but for pages and the stream. */
         moe_memory_border *border = &engine->border;
-        const uint64_t taken = is_tight ? border->ram_free - n_long * 5 * KIB : 0;
+        const uint64_t taken = is_tight ? border->ram_free - MOST_LONG * 5 * KIB : 0;
         assert_int_equal(moe_memory_border_take(border, taken, NULL), MOE_OK);
-        moe_session *session = fed_session(engine, n_long, 3);
+        moe_session *session = fed_session(engine, MOST_LONG, 3);
         while (moe_session_n_pending(session) > 0) {
             const moe_panel *p = &engine->panel;
             step(engine, &session, 1);
