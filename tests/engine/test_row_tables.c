@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -127,12 +128,12 @@ static void test_rows_ahead(void **state)
 /* ---- A disk that fails ---- */
 
 typedef struct disk {
-    bool broken;
+    atomic_bool broken; /* the table's thread looks at it */
 } disk;
 
 static moe_fault choose_fault(void *user, const moe_io_read *read, uint64_t n)
 {
-    const disk *d = user;
+    disk *d = user;
     (void)read;
     (void)n;
     return d->broken ? (moe_fault){MOE_FAULT_ERROR, EIO} : (moe_fault){0};
@@ -142,7 +143,7 @@ static void test_failed_rows(void **state)
 {
     int32_t expected[N_WRITTEN], written[N_WRITTEN], prompt[N_PROMPT];
     moe_error err = {""};
-    disk d = {false};
+    disk d = {.broken = false};
     moe_io_fault fault = {.inner = &moe_io_threads_ops, .choose = choose_fault, .user = &d};
     (void)state;
     moe_engine *engine = open_model("qwen4exp", 0, 64);
