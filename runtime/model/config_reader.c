@@ -117,6 +117,17 @@ uint32_t moe_config_need_u32(moe_config_reader *r, const char *suffix)
     return moe_config_require(r, suffix) ? moe_config_u32(r, suffix, 0) : 0;
 }
 
+uint32_t moe_config_size(moe_config_reader *r, const char *suffix, uint32_t least, uint32_t most)
+{
+    uint32_t value = moe_config_need_u32(r, suffix);
+    if (r->status == MOE_OK && (value < least || value > most)) {
+        r->status =
+            moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %" PRIu32 ", not %" PRIu32 " to %" PRIu32,
+                     r->key, value, least, most);
+    }
+    return value;
+}
+
 float moe_config_f32(moe_config_reader *r, const char *suffix, float absent)
 {
     float value = absent;

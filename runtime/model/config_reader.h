@@ -38,6 +38,8 @@ uint32_t moe_config_layer_u32(moe_config_reader *r, const char *suffix, uint32_t
 float moe_config_layer_f32(moe_config_reader *r, const char *suffix, uint32_t layer, float absent);
 uint32_t moe_config_most_u32(moe_config_reader *r, const char *suffix, uint32_t absent);
 uint32_t moe_config_need_u32(moe_config_reader *r, const char *suffix);
+/* A number that must be there, from least to most. */
+uint32_t moe_config_size(moe_config_reader *r, const char *suffix, uint32_t least, uint32_t most);
 float moe_config_f32(moe_config_reader *r, const char *suffix, float absent);
 bool moe_config_bool(moe_config_reader *r, const char *suffix, bool absent);
 

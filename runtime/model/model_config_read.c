@@ -77,17 +77,6 @@ static void read_norm(moe_config_reader *r, moe_model_config *config)
     }
 }
 
-static uint32_t read_size(moe_config_reader *r, const char *suffix, uint32_t least, uint32_t most)
-{
-    uint32_t value = moe_config_need_u32(r, suffix);
-    if (r->status == MOE_OK && (value < least || value > most)) {
-        r->status =
-            moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %" PRIu32 ", not %" PRIu32 " to %" PRIu32,
-                     r->key, value, least, most);
-    }
-    return value;
-}
-
 static void read_streams(moe_config_reader *r, moe_model_config *config)
 {
     const bool mixed = (r->family->keys & MOE_KEY_MIXED_STREAMS) != 0;
@@ -97,10 +86,10 @@ static void read_streams(moe_config_reader *r, moe_model_config *config)
     if ((r->family->keys & keys) == 0 && !gated) {
         return;
     }
-    config->n_streams = read_size(r, "hyper_connection.count", 2, MOE_MAX_STREAMS);
+    config->n_streams = moe_config_size(r, "hyper_connection.count", 2, MOE_MAX_STREAMS);
     if (gated) {
         config->stream_rank =
-            read_size(r, "hyper_connection.low_rank", 1, MOE_CONFIG_MAX_DIMENSION);
+            moe_config_size(r, "hyper_connection.low_rank", 1, MOE_CONFIG_MAX_DIMENSION);
         config->stream_magnitude = 2;
         return;
     }
@@ -109,7 +98,7 @@ static void read_streams(moe_config_reader *r, moe_model_config *config)
     }
     if (mixed) {
         config->stream_mixings =
-            read_size(r, "hyper_connection.sinkhorn_iterations", 1, MOE_MAX_STREAM_MIXINGS);
+            moe_config_size(r, "hyper_connection.sinkhorn_iterations", 1, MOE_MAX_STREAM_MIXINGS);
         config->stream_magnitude = 2;
     } else if (moe_config_require(r, "hyper_connection.magnitude")) {
         config->stream_magnitude = read_factor(r, "hyper_connection.magnitude", keys, 0);
@@ -229,14 +218,15 @@ static void read_latent_heads(moe_config_reader *r, moe_model_config *config)
 static void read_shared_heads(moe_config_reader *r, moe_model_config *config)
 {
     config->head_dim_k = config->head_dim_v =
-        read_size(r, "attention.key_length", 2, MOE_CONFIG_MAX_DIMENSION);
+        moe_config_size(r, "attention.key_length", 2, MOE_CONFIG_MAX_DIMENSION);
     config->n_head_kv = 1;
     config->n_rot = moe_config_need_u32(r, "rope.dimension_count");
     config->n_rope_factors = config->n_rot / 2;
-    config->q_lora_rank = read_size(r, "attention.q_lora_rank", 1, MOE_CONFIG_MAX_DIMENSION);
-    config->out_groups =
-        read_size(r, "attention.output_group_count", 1, r->status == MOE_OK ? config->n_head : 1);
-    config->out_rank = read_size(r, "attention.output_lora_rank", 1, MOE_CONFIG_MAX_DIMENSION);
+    config->q_lora_rank = moe_config_size(r, "attention.q_lora_rank", 1, MOE_CONFIG_MAX_DIMENSION);
+    config->out_groups = moe_config_size(r, "attention.output_group_count", 1,
+                                         r->status == MOE_OK ? config->n_head : 1);
+    config->out_rank =
+        moe_config_size(r, "attention.output_lora_rank", 1, MOE_CONFIG_MAX_DIMENSION);
     uint32_t v_dim = moe_config_u32(r, "attention.value_length", config->head_dim_k);
     if (r->status == MOE_OK &&
         (v_dim != config->head_dim_k || config->n_head % config->out_groups != 0)) {
@@ -254,7 +244,7 @@ static void read_pool(moe_config_reader *r, moe_model_config *config)
 {
     static const char *const tails[] = {"attention.indexer.kpool_select_tail",
                                         "attention.indexer.kpool_always_select_tail"};
-    config->index_pool = read_size(r, "attention.indexer.kpool", 2, MOE_MAX_INDEX_POOL);
+    config->index_pool = moe_config_size(r, "attention.indexer.kpool", 2, MOE_MAX_INDEX_POOL);
     if (r->status == MOE_OK && config->index_top_k % config->index_pool != 0) {
         r->status = moe_fail(r->err, MOE_ERR_FORMAT,
                              "key '%s' (%" PRIu32 ") does not divide top_k (%" PRIu32 ")", r->key,
@@ -300,11 +290,12 @@ static void read_indexer(moe_config_reader *r, moe_model_config *config)
          moe_gguf_find_tensor(r->gguf, "blk.0.indexer.attn_k.weight") == NULL)) {
         return;
     }
-    config->index_top_k = read_size(r, "attention.indexer.top_k", 1, MOE_CONFIG_MAX_CONTEXT);
-    config->index_heads = read_size(r, "attention.indexer.head_count", 1, MOE_MAX_INDEX_HEADS);
+    config->index_top_k = moe_config_size(r, "attention.indexer.top_k", 1, MOE_CONFIG_MAX_CONTEXT);
+    config->index_heads =
+        moe_config_size(r, "attention.indexer.head_count", 1, MOE_MAX_INDEX_HEADS);
     config->index_dim =
-        read_size(r, "attention.indexer.key_length", config->n_rot > 0 ? config->n_rot : 1,
-                  MOE_CONFIG_MAX_DIMENSION / MOE_MAX_INDEX_HEADS);
+        moe_config_size(r, "attention.indexer.key_length", config->n_rot > 0 ? config->n_rot : 1,
+                        MOE_CONFIG_MAX_DIMENSION / MOE_MAX_INDEX_HEADS);
     if (means) {
         read_mean_pool(r, config);
     } else if (pooled) {

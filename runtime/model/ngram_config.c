@@ -5,17 +5,6 @@
 #include "runtime/base/error.h"
 #include "runtime/model/config_reader.h"
 
-static uint32_t read_size(moe_config_reader *r, const char *suffix, uint32_t least, uint32_t most)
-{
-    uint32_t value = moe_config_need_u32(r, suffix);
-    if (r->status == MOE_OK && (value < least || value > most)) {
-        r->status =
-            moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %" PRIu32 ", not %" PRIu32 " to %" PRIu32,
-                     r->key, value, least, most);
-    }
-    return value;
-}
-
 static void read_list(moe_config_reader *r, const char *suffix, uint32_t n, int64_t least,
                       int64_t *values)
 {
@@ -52,11 +41,12 @@ void moe_config_read_ngrams(moe_config_reader *r, moe_model_config *config)
         return;
     }
     read_layer(r, config, t);
-    t->ngram_size = read_size(r, "ple.ngram_size", 2, MOE_MAX_NGRAM);
-    t->heads_per_ngram = read_size(r, "ple.heads_per_ngram", 1, MOE_MAX_TABLE_HEADS);
-    t->conv_kernel = read_size(r, "ple.conv_kernel", 2, MOE_RECURRENCE_MAX_KERNEL);
-    t->row_dim = read_size(r, "embedding_length_per_layer_input", 1, MOE_CONFIG_MAX_DIMENSION);
-    t->end_token = (int32_t)read_size(r, "ple.eos_token_id", 0, config->n_vocab - 1);
+    t->ngram_size = moe_config_size(r, "ple.ngram_size", 2, MOE_MAX_NGRAM);
+    t->heads_per_ngram = moe_config_size(r, "ple.heads_per_ngram", 1, MOE_MAX_TABLE_HEADS);
+    t->conv_kernel = moe_config_size(r, "ple.conv_kernel", 2, MOE_RECURRENCE_MAX_KERNEL);
+    t->row_dim =
+        moe_config_size(r, "embedding_length_per_layer_input", 1, MOE_CONFIG_MAX_DIMENSION);
+    t->end_token = (int32_t)moe_config_size(r, "ple.eos_token_id", 0, config->n_vocab - 1);
     t->n_heads = (t->ngram_size - 1) * t->heads_per_ngram;
     if (r->status == MOE_OK && t->n_heads > MOE_MAX_TABLE_HEADS) {
         r->status =
