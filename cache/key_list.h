@@ -15,6 +15,8 @@ typedef struct moe_key_list {
     uint32_t n_lists;
     uint32_t *prev; /* [n_keys + n_lists]; MOE_KEY_NONE for a key that is in no list */
     uint32_t *next;
+    uint16_t *list;   /* [n_keys] the list of a key that is in one */
+    uint32_t *length; /* [n_lists] */
 } moe_key_list;
 
 /* False when memory is short. */
@@ -22,6 +24,12 @@ bool moe_key_list_init(moe_key_list *lists, uint32_t n_keys, uint32_t n_lists);
 void moe_key_list_release(moe_key_list *lists);
 
 bool moe_key_list_contains(const moe_key_list *lists, uint32_t key);
+/* The number of the list that the key is in. The key must be in a list. */
+uint32_t moe_key_list_of(const moe_key_list *lists, uint32_t key);
+/* How many keys a list has. */
+uint32_t moe_key_list_length(const moe_key_list *lists, uint32_t list);
+/* Moves a key that is in a list to the front of a list. */
+void moe_key_list_move_front(moe_key_list *lists, uint32_t list, uint32_t key);
 /* The key must be in no list. */
 void moe_key_list_push_front(moe_key_list *lists, uint32_t list, uint32_t key);
 /* The key must be in a list. */

@@ -21,8 +21,6 @@ enum { ONCE, OFTEN, ONCE_GONE, OFTEN_GONE, N_LISTS };
 
 typedef struct arc_state {
     moe_key_list lists; /* the last used in front */
-    uint8_t *list;      /* [n_keys] the list a key is in, if any */
-    uint32_t n[N_LISTS];
     uint32_t n_slots;
     double once_slots; /* what `once` should have, in [0, n_slots] */
     /* What the last victim was asked for. The lists are those of before the eviction. */
@@ -35,7 +33,6 @@ static void arc_destroy(void *state)
 {
     arc_state *arc = state;
     moe_key_list_release(&arc->lists);
-    free(arc->list);
     free(arc);
 }
 
@@ -47,37 +44,27 @@ static void *arc_create(const moe_policy_config *config)
     }
     arc->n_slots = config->n_slots;
     arc->wanted = MOE_KEY_NONE;
-    arc->list = moe_calloc(config->n_keys, sizeof *arc->list);
-    if (!moe_key_list_init(&arc->lists, config->n_keys, N_LISTS) || arc->list == NULL) {
+    if (!moe_key_list_init(&arc->lists, config->n_keys, N_LISTS)) {
         arc_destroy(arc);
         return NULL;
     }
     return arc;
 }
 
-static void push(arc_state *arc, uint8_t list, uint32_t key)
+static uint32_t n_in(const arc_state *arc, uint32_t list)
 {
-    moe_key_list_push_front(&arc->lists, list, key);
-    arc->list[key] = list;
-    arc->n[list]++;
-}
-
-static void take(arc_state *arc, uint32_t key)
-{
-    MOE_ASSERT(arc->n[arc->list[key]] > 0);
-    moe_key_list_remove(&arc->lists, key);
-    arc->n[arc->list[key]]--;
+    return moe_key_list_length(&arc->lists, list);
 }
 
 static bool is_in(const arc_state *arc, uint32_t key, uint8_t list)
 {
-    return moe_key_list_contains(&arc->lists, key) && arc->list[key] == list;
+    return moe_key_list_contains(&arc->lists, key) && moe_key_list_of(&arc->lists, key) == list;
 }
 
 /* The share of `once` when this key is wanted: the paper's adaptation. */
 static double share_for(const arc_state *arc, uint32_t key)
 {
-    const double once = arc->n[ONCE_GONE], often = arc->n[OFTEN_GONE];
+    const double once = n_in(arc, ONCE_GONE), often = n_in(arc, OFTEN_GONE);
     if (is_in(arc, key, ONCE_GONE)) {
         const double more = often > once ? often / once : 1;
         return arc->once_slots + more < arc->n_slots ? arc->once_slots + more : arc->n_slots;
@@ -93,13 +80,12 @@ static void arc_hit(void *state, uint32_t key, const moe_policy_access *access)
 {
     arc_state *arc = state;
     (void)access;
-    take(arc, key);
-    push(arc, OFTEN, key);
+    moe_key_list_move_front(&arc->lists, OFTEN, key);
 }
 
 static void forget_last(arc_state *arc, uint8_t list)
 {
-    take(arc, moe_key_list_last(&arc->lists, list));
+    moe_key_list_remove(&arc->lists, moe_key_list_last(&arc->lists, list));
 }
 
 static void arc_insert(void *state, uint32_t key, const moe_policy_access *access)
@@ -110,32 +96,31 @@ static void arc_insert(void *state, uint32_t key, const moe_policy_access *acces
     arc->wanted = MOE_KEY_NONE;
     arc->forget = false;
     if (moe_key_list_contains(&arc->lists, key)) {
-        take(arc, key);
-        push(arc, OFTEN, key);
+        moe_key_list_move_front(&arc->lists, OFTEN, key);
         return;
     }
-    if (arc->n[ONCE] + arc->n[ONCE_GONE] >= arc->n_slots && arc->n[ONCE_GONE] > 0) {
+    if (n_in(arc, ONCE) + n_in(arc, ONCE_GONE) >= arc->n_slots && n_in(arc, ONCE_GONE) > 0) {
         forget_last(arc, ONCE_GONE);
-    } else if (arc->n[ONCE] + arc->n[OFTEN] + arc->n[ONCE_GONE] + arc->n[OFTEN_GONE] >=
+    } else if (n_in(arc, ONCE) + n_in(arc, OFTEN) + n_in(arc, ONCE_GONE) + n_in(arc, OFTEN_GONE) >=
                    2 * arc->n_slots &&
-               arc->n[OFTEN_GONE] > 0) {
+               n_in(arc, OFTEN_GONE) > 0) {
         forget_last(arc, OFTEN_GONE);
     }
-    push(arc, ONCE, key);
+    moe_key_list_push_front(&arc->lists, ONCE, key);
 }
 
 static void arc_evict(void *state, uint32_t key)
 {
     arc_state *arc = state;
-    const uint8_t from = arc->list[key];
-    take(arc, key);
+    const uint32_t from = moe_key_list_of(&arc->lists, key);
+    moe_key_list_remove(&arc->lists, key);
     if (!arc->forget) {
-        push(arc, from == ONCE ? ONCE_GONE : OFTEN_GONE, key);
+        moe_key_list_push_front(&arc->lists, from == ONCE ? ONCE_GONE : OFTEN_GONE, key);
     }
     arc->forget = false;
     /* Keys that are dropped or pinned leave in another order than the paper's. */
-    while (arc->n[ONCE_GONE] + arc->n[OFTEN_GONE] > arc->n_slots + 1) {
-        forget_last(arc, arc->n[OFTEN_GONE] > 0 ? OFTEN_GONE : ONCE_GONE);
+    while (n_in(arc, ONCE_GONE) + n_in(arc, OFTEN_GONE) > arc->n_slots + 1) {
+        forget_last(arc, n_in(arc, OFTEN_GONE) > 0 ? OFTEN_GONE : ONCE_GONE);
     }
 }
 
@@ -147,8 +132,8 @@ static uint32_t arc_victim(void *state, uint32_t for_key, moe_policy_evictable e
     arc->wanted = for_key;
     arc->wanted_share = share;
     const bool is_new = !moe_key_list_contains(&arc->lists, for_key);
-    arc->forget = is_new && arc->n[ONCE] == arc->n_slots;
-    const double once = arc->n[ONCE];
+    arc->forget = is_new && n_in(arc, ONCE) == arc->n_slots;
+    const double once = n_in(arc, ONCE);
     const bool from_once = arc->forget || once > share ||
                            (once > 0 && once == share && is_in(arc, for_key, OFTEN_GONE));
     uint32_t key =

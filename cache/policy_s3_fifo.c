@@ -24,9 +24,7 @@ enum { SMALL, MAIN, GHOST, N_QUEUES };
 
 typedef struct s3_fifo_state {
     moe_key_list queues;
-    uint8_t *queue;       /* [n_keys] the queue a key is in, if any */
-    uint8_t *uses;        /* [n_keys] uses since insertion, at most MAX_USES */
-    uint32_t n[N_QUEUES]; /* lengths */
+    uint8_t *uses; /* [n_keys] uses since insertion, at most MAX_USES */
     uint32_t small_slots;
     uint32_t ghost_slots;
 } s3_fifo_state;
@@ -35,7 +33,6 @@ static void s3_fifo_destroy(void *state)
 {
     s3_fifo_state *s3 = state;
     moe_key_list_release(&s3->queues);
-    free(s3->queue);
     free(s3->uses);
     free(s3);
 }
@@ -49,29 +46,12 @@ static void *s3_fifo_create(const moe_policy_config *config)
     uint32_t tenth = config->n_slots / SMALL_FRACTION;
     s3->small_slots = tenth > 0 ? tenth : 1;
     s3->ghost_slots = config->n_slots - tenth;
-    s3->queue = moe_calloc(config->n_keys, sizeof *s3->queue);
     s3->uses = moe_calloc(config->n_keys, sizeof *s3->uses);
-    if (!moe_key_list_init(&s3->queues, config->n_keys, N_QUEUES) || s3->queue == NULL ||
-        s3->uses == NULL) {
+    if (!moe_key_list_init(&s3->queues, config->n_keys, N_QUEUES) || s3->uses == NULL) {
         s3_fifo_destroy(s3);
         return NULL;
     }
     return s3;
-}
-
-static void push(s3_fifo_state *s3, uint8_t queue, uint32_t key)
-{
-    MOE_ASSERT(queue < N_QUEUES);
-    moe_key_list_push_front(&s3->queues, queue, key);
-    s3->queue[key] = queue;
-    s3->n[queue]++;
-}
-
-static void take(s3_fifo_state *s3, uint32_t key)
-{
-    MOE_ASSERT(s3->n[s3->queue[key]] > 0);
-    moe_key_list_remove(&s3->queues, key);
-    s3->n[s3->queue[key]]--;
 }
 
 static void s3_fifo_hit(void *state, uint32_t key, const moe_policy_access *access)
@@ -88,26 +68,26 @@ static void s3_fifo_insert(void *state, uint32_t key, const moe_policy_access *a
     (void)access;
     bool remembered = moe_key_list_contains(&s3->queues, key);
     if (remembered) {
-        MOE_ASSERT(s3->queue[key] == GHOST); /* else it would be resident */
-        take(s3, key);
+        MOE_ASSERT(moe_key_list_of(&s3->queues, key) == GHOST); /* else it would be resident */
+        moe_key_list_remove(&s3->queues, key);
     }
     s3->uses[key] = 0;
-    push(s3, remembered ? MAIN : SMALL, key);
+    moe_key_list_push_front(&s3->queues, remembered ? MAIN : SMALL, key);
 }
 
 static void s3_fifo_evict(void *state, uint32_t key)
 {
     s3_fifo_state *s3 = state;
-    bool was_small = s3->queue[key] == SMALL;
-    MOE_ASSERT(s3->queue[key] != GHOST);
-    take(s3, key);
+    bool was_small = moe_key_list_of(&s3->queues, key) == SMALL;
+    MOE_ASSERT(moe_key_list_of(&s3->queues, key) != GHOST);
+    moe_key_list_remove(&s3->queues, key);
     if (was_small && s3->ghost_slots > 0) {
-        if (s3->n[GHOST] == s3->ghost_slots) {
-            take(s3, moe_key_list_last(&s3->queues, GHOST));
+        if (moe_key_list_length(&s3->queues, GHOST) == s3->ghost_slots) {
+            moe_key_list_remove(&s3->queues, moe_key_list_last(&s3->queues, GHOST));
         }
-        push(s3, GHOST, key);
+        moe_key_list_push_front(&s3->queues, GHOST, key);
     }
-    MOE_ASSERT(s3->n[GHOST] <= s3->ghost_slots);
+    MOE_ASSERT(moe_key_list_length(&s3->queues, GHOST) <= s3->ghost_slots);
 }
 
 /* Returns the first evictable key from the end of a queue. On the way, keys that were used often
@@ -125,8 +105,7 @@ static uint32_t sift(s3_fifo_state *s3, uint8_t queue, moe_policy_evictable evic
                 return key;
             }
             s3->uses[key] = queue == SMALL ? 0 : (uint8_t)(s3->uses[key] - 1);
-            take(s3, key);
-            push(s3, MAIN, key);
+            moe_key_list_move_front(&s3->queues, MAIN, key);
             before = before == MOE_KEY_NONE ? moe_key_list_last(&s3->queues, queue) : before;
         }
         key = before;
@@ -142,7 +121,7 @@ static uint32_t s3_fifo_victim(void *state, uint32_t for_key, moe_policy_evictab
 {
     s3_fifo_state *s3 = state;
     (void)for_key;
-    uint8_t first = s3->n[SMALL] >= s3->small_slots ? SMALL : MAIN;
+    uint8_t first = moe_key_list_length(&s3->queues, SMALL) >= s3->small_slots ? SMALL : MAIN;
     uint32_t key = sift(s3, first, evictable, context);
     if (key == MOE_KEY_NONE) {
         key = sift(s3, first == SMALL ? MAIN : SMALL, evictable, context);

@@ -20,8 +20,6 @@ enum { IN, MAIN, OUT, N_QUEUES };
 
 typedef struct two_queue_state {
     moe_key_list queues; /* the last that came, or was used, in front */
-    uint8_t *queue;      /* [n_keys] the queue a key is in, if any */
-    uint32_t n[N_QUEUES];
     uint32_t in_slots;
     uint32_t out_names;
 } two_queue_state;
@@ -30,7 +28,6 @@ static void two_queue_destroy(void *state)
 {
     two_queue_state *q = state;
     moe_key_list_release(&q->queues);
-    free(q->queue);
     free(q);
 }
 
@@ -42,35 +39,19 @@ static void *two_queue_create(const moe_policy_config *config)
     }
     q->in_slots = config->n_slots / 4;
     q->out_names = config->n_slots / 2;
-    q->queue = moe_calloc(config->n_keys, sizeof *q->queue);
-    if (!moe_key_list_init(&q->queues, config->n_keys, N_QUEUES) || q->queue == NULL) {
+    if (!moe_key_list_init(&q->queues, config->n_keys, N_QUEUES)) {
         two_queue_destroy(q);
         return NULL;
     }
     return q;
 }
 
-static void push(two_queue_state *q, uint8_t queue, uint32_t key)
-{
-    moe_key_list_push_front(&q->queues, queue, key);
-    q->queue[key] = queue;
-    q->n[queue]++;
-}
-
-static void take(two_queue_state *q, uint32_t key)
-{
-    MOE_ASSERT(q->n[q->queue[key]] > 0);
-    moe_key_list_remove(&q->queues, key);
-    q->n[q->queue[key]]--;
-}
-
 static void two_queue_hit(void *state, uint32_t key, const moe_policy_access *access)
 {
     two_queue_state *q = state;
     (void)access;
-    if (q->queue[key] == MAIN) {
-        take(q, key);
-        push(q, MAIN, key);
+    if (moe_key_list_of(&q->queues, key) == MAIN) {
+        moe_key_list_move_front(&q->queues, MAIN, key);
     }
 }
 
@@ -80,22 +61,23 @@ static void two_queue_insert(void *state, uint32_t key, const moe_policy_access 
     (void)access;
     const bool wanted_again = moe_key_list_contains(&q->queues, key);
     if (wanted_again) {
-        MOE_ASSERT(q->queue[key] == OUT); /* else it would be resident */
-        take(q, key);
+        MOE_ASSERT(moe_key_list_of(&q->queues, key) == OUT); /* else it would be resident */
+        moe_key_list_remove(&q->queues, key);
     }
-    push(q, wanted_again ? MAIN : IN, key);
-    while (q->n[OUT] > q->out_names) {
-        take(q, moe_key_list_last(&q->queues, OUT));
+    moe_key_list_push_front(&q->queues, wanted_again ? MAIN : IN, key);
+    while (moe_key_list_length(&q->queues, OUT) > q->out_names) {
+        moe_key_list_remove(&q->queues, moe_key_list_last(&q->queues, OUT));
     }
 }
 
 static void two_queue_evict(void *state, uint32_t key)
 {
     two_queue_state *q = state;
-    const bool came_in = q->queue[key] == IN;
-    take(q, key);
+    const bool came_in = moe_key_list_of(&q->queues, key) == IN;
+    moe_key_list_remove(&q->queues, key);
     if (came_in) {
-        push(q, OUT, key); /* names beyond the limit go when the next key has come */
+        /* Names beyond the limit go when the next key has come. */
+        moe_key_list_push_front(&q->queues, OUT, key);
     }
 }
 
@@ -104,7 +86,7 @@ static uint32_t two_queue_victim(void *state, uint32_t for_key, moe_policy_evict
 {
     two_queue_state *q = state;
     (void)for_key;
-    const uint8_t first = q->n[IN] > q->in_slots ? IN : MAIN;
+    const uint8_t first = moe_key_list_length(&q->queues, IN) > q->in_slots ? IN : MAIN;
     uint32_t key = moe_key_list_last_evictable(&q->queues, first, evictable, context);
     return key != MOE_KEY_NONE ? key
                                : moe_key_list_last_evictable(&q->queues, first == IN ? MAIN : IN,
