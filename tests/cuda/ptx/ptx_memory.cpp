@@ -13,10 +13,6 @@
 #include "cuda_pipeline_primitives.h"
 #include "watch.h"
 
-/* Whether the heap has handed out all of these bytes; missing where guarded_heap.c is not loaded.
- */
-extern "C" __attribute__((weak)) int moe_heap_has(const void *memory, size_t bytes);
-
 namespace ptx
 {
 namespace
@@ -43,19 +39,17 @@ void check_shared(const warp &w, const instruction &i, unsigned lane, uintptr_t 
 void check_global(const warp &w, const instruction &i, unsigned lane, const char *memory,
                   size_t bytes)
 {
-    if (emulation::can_reach != nullptr) {
-        auto &page = recent[(uintptr_t)memory / PAGE % N_RECENT];
-        uintptr_t number = (uintptr_t)memory / PAGE;
-        if (page.number == number && page.launch == w.of->parameters &&
-            (uintptr_t)memory % PAGE + bytes <= PAGE)
-            return;
-        if (emulation::can_reach((const void *)(number * PAGE), PAGE))
-            page = {number, w.of->parameters};
-        else if (!emulation::can_reach(memory, bytes) && !is_table(memory, bytes))
-            fail(w, i, lane, "it is outside of what the device has or reaches");
-    } else if (moe_heap_has != nullptr && !moe_heap_has(memory, bytes)) {
-        fail(w, i, lane, "it is outside of the allocation");
-    }
+    if (emulation::can_reach == nullptr)
+        return;
+    auto &page = recent[(uintptr_t)memory / PAGE % N_RECENT];
+    uintptr_t number = (uintptr_t)memory / PAGE;
+    if (page.number == number && page.launch == w.of->parameters &&
+        (uintptr_t)memory % PAGE + bytes <= PAGE)
+        return;
+    if (emulation::can_reach((const void *)(number * PAGE), PAGE))
+        page = {number, w.of->parameters};
+    else if (!emulation::can_reach(memory, bytes) && !is_table(memory, bytes))
+        fail(w, i, lane, "it is outside of what the device has or reaches");
 }
 
 /* The host's address of a lane's operand, after all checks but those of races. */
