@@ -9,7 +9,7 @@
 #     --llama FOLDER   holds llama-bench, built for CUDA, and its libraries: carried too
 #     --most MB        fail if the folder is larger (default: 60)
 #
-# There: FOLDER/bench/gpu_day.sh 1. The machine needs the driver, a shell, tar, xz or Python, and awk. Its glibc
+# There: FOLDER/bench/gpu_day.sh, until nothing is left. The machine needs the driver, a shell, tar, xz or Python, and awk. Its glibc
 # must be no older than the one here.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
@@ -49,13 +49,13 @@ trap 'rm -rf "$work"' EXIT
 
 # The suite builds its programs and packs them with their libraries; ours are added.
 "$root/tests/cuda/gpu_suite.sh" --build "$build" --pack "$work/suite.tar.gz" || exit 1
-ninja -C "$build" bench/write_shape >"$work/log" 2>&1 || {
+ninja -C "$build" bench/write_shape bench/residency_speeds >"$work/log" 2>&1 || {
     tail -n 20 "$work/log"
     exit 1
 }
 programs=$work/programs
 mkdir "$programs" && tar -C "$programs" -xzf "$work/suite.tar.gz" || exit 1
-cp "$build/bench/write_shape" "$programs" || exit 1
+cp "$build/bench/write_shape" "$build/bench/residency_speeds" "$programs" || exit 1
 if [ -n "$llama" ]; then
     [ -x "$llama/llama-bench" ] || {
         echo "there is no llama-bench in $llama"

@@ -1,55 +1,118 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# The first thirty minutes on a machine with a GPU, as three commands of at most nine minutes each:
+# The first hours on a machine with a GPU, as one command that is called again until nothing is left:
 #
-#     bench/gpu_day.sh 1|2|3 [OPTIONS]
+#     bench/gpu_day.sh [OPTIONS]
 #
-#     1   device contract, kernels against the reference, the device's speeds, compute-sanitizer
-#     2   engines' exactness, then a model of the OLMoE shape, written there: decoding by residency,
-#         prompts by length, llama-bench in turn on the same file
-#     3   the same speeds for the shape of Qwen3-30B-A3B, and a profile where ncu is installed
+# It goes through a list of steps, what matters most first (--list prints it). Every figure, and the beginning
+# and end of every step, is a line of JSON that is written as it comes, so that a call that is killed loses the
+# step under way and nothing else. The next call goes on behind the steps that have ended. A step that was
+# begun in three calls and ended in none counts as failed.
 #
 # Options:
 #     --programs FOLDER   what gpu_carry.sh made (default: programs, or programs.tar.xz, above this folder)
-#     --results FOLDER    dayN.json, dayN.txt (the table) and dayN-log.txt (default: gpu-results)
-#     --scratch FOLDER    for the model (default: /dev/shm if it has room, else /tmp)
+#     --results FOLDER    gpu-day.jsonl, gpu-day.txt (the table), gpu-day.log (default: $OUT, else gpu-results)
+#     --after FILE        lines of earlier calls, if they are not in the results' folder (may be repeated;
+#                         gpu-results/gpu-day.jsonl above this folder is read in any case)
+#     --scratch FOLDER    for models; not a file system in memory (default: /tmp)
 #     --llama COMMAND     llama-bench (default: llama/llama-bench beside the programs, if it is there)
-#     --time SECONDS      of all together; what does not fit is not run (default: 530)
-#     --gpus NAME=TFLOPS  dense bf16 of the GPU by its datasheet (default: known for H100, H200, RTX 4090)
+#     --time SECONDS      of this call; a step that needs more than is left is not begun (default: 480)
+#     --matrix-tflops N   dense bf16 of the GPU by its datasheet (default: known for H100, H200, RTX 4090)
 #     --tiny              small sizes, to see that it runs
+#     --list              print the steps and end
 #
-# Nothing is built and nothing fetched. The last line is "N figures, N passed, N failed, N not run"; the
-# exit status is 0 when none failed, 77 after "SKIPPED: why" where no GPU can be used.
+# Nothing is built and nothing fetched. The last line is "N figures, N passed, N failed, N left"; the exit
+# status is 0 when none failed, 77 after "SKIPPED: why" where no GPU can be used.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
-day=
 programs=
-results='gpu-results'
-scratch=
+results=${OUT:-gpu-results}
+earlier=$root/gpu-results/gpu-day.jsonl # and others
+scratch=/tmp
 llama=
-total_time=530
+total_time=480
 tera_flops=
 tiny=false
+list=false
 usage() {
-    sed -n '5,23s/^# \{0,1\}//p' "$0"
+    sed -n '5,25s/^# \{0,1\}//p' "$0"
     exit 2
 }
 while [ $# -gt 0 ]; do
     case $1 in
-    1 | 2 | 3) day=$1 && shift && continue ;;
     --tiny) tiny=true && shift && continue ;;
+    --list) list=true && shift && continue ;;
     --programs) programs=${2-} ;;
     --results) results=${2-} ;;
+    --after) earlier="$earlier ${2-}" ;;
     --scratch) scratch=${2-} ;;
     --llama) llama=${2-} ;;
     --time) total_time=${2-} ;;
-    --gpus) tera_flops=${2-} && tera_flops=${tera_flops#*=} ;;
+    --matrix-tflops) tera_flops=${2-} ;;
     *) usage ;;
     esac
     [ $# -ge 2 ] || usage
     shift 2
 done
-[ -n "$day" ] || usage
+
+# ---- The steps: name, seconds that it takes at most, command of this script, its arguments ----
+
+if $tiny; then
+    first=tiny second=tiny tag=second n_short=40 n_long=40 depth=12 n_decode=4 repeat=1 topic=8
+    suites='--models olmoe-q8_0'
+else
+    first=olmoe second=qwen3-30b tag=qwen3-30b n_short=512 n_long=4096,32768 depth=512 n_decode=128 repeat=3 topic=8
+    suites=
+fi
+
+steps() {
+    cat <<END
+contract-device 60 program gpu_device_contract
+contract-kv 60 program gpu_kv_contract
+contract-delta 60 program gpu_delta_contract
+memory 40 device memory
+$first-100 90 speeds $first 100 off $n_short
+$first-profile 150 profile $first
+link 60 device link
+kernels-vector 60 kernel vector
+kernels-attention 90 kernel attention
+kernels-choice 60 kernel choice
+kernels-route 60 kernel resident_route
+kernels-product 120 kernel product
+kernels-matrix 120 kernel matrix
+$first-25 90 speeds $first 25 off
+$first-25-host 90 speeds $first 25 auto
+$first-50 90 speeds $first 50 off
+$first-beside 90 beside $first 0
+$first-long 120 speeds $first 100 off $n_long 0
+types 90 device types
+experts 60 device experts
+attention 90 device attention
+$tag-100 150 speeds $second 100 off $n_short
+$tag-25 150 speeds $second 25 off
+$tag-25-host 150 speeds $second 25 auto
+$tag-50 150 speeds $second 50 off
+$tag-long 180 speeds $second 100 off $n_long 0
+$tag-beside 150 beside $second 0
+$tag-75 150 speeds $second 75 off
+$tag-99 150 speeds $second 99 off
+staging 60 device staging
+direct 60 device direct
+pinning 60 device pinning
+rows 60 device rows
+exactness 240 engines
+sanitize-memcheck 200 sanitize memcheck
+sanitize-racecheck 200 sanitize racecheck
+sanitize-synccheck 200 sanitize synccheck
+sanitize-initcheck 200 sanitize initcheck
+END
+}
+
+if $list; then
+    steps
+    exit 0
+fi
+
 # Not every machine has xz.
 unpack() {
     if command -v xz >/dev/null 2>&1; then
@@ -62,10 +125,8 @@ shutil.copyfileobj(lzma.open(sys.argv[1]), sys.stdout.buffer)' "$1"
 
 begin=$(date +%s)
 work=$(mktemp -d) || exit 1
-model=
-trap 'rm -rf "$work" ${model:+"$model"}' EXIT
+trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
-
 if [ -z "$programs" ]; then
     programs=$root/programs
     if [ ! -d "$programs" ] && [ -f "$programs.tar.xz" ]; then
@@ -84,18 +145,18 @@ PATH=$PATH:/usr/local/cuda/bin
 export LD_LIBRARY_PATH PATH
 moe=$programs/moe-offload
 [ -n "$llama" ] || llama=$programs/llama/llama-bench
-log=$results/day$day-log.txt
-table=$results/day$day.txt
-figures=$work/figures
-: >"$log"
-: >"$table"
-: >"$figures"
-passed=0
-failed=0
-not_run=0
+lines=$results/gpu-day.jsonl
+log=$results/gpu-day.log
+: >>"$lines"
+case $scratch in /dev/shm*) usage ;; esac
 
-say() {
-    echo "$*" | tee -a "$table"
+# The lines of all calls.
+all_lines() {
+    for file in $earlier; do
+        case $(readlink -f "$file") in "$(readlink -f "$lines")") continue ;; esac
+        [ -f "$file" ] && cat "$file"
+    done
+    cat "$lines"
 }
 
 left() {
@@ -106,7 +167,7 @@ left() {
 
 "$moe" devices --json >"$work/devices" 2>"$work/out" || {
     cat "$work/out"
-    say "the command does not run here (its glibc must be no older than that of the machine that built it)"
+    echo "the command does not run here (its glibc must be no older than that of the machine that built it)"
     exit 1
 }
 why=$(sed -n '/"gpus"/,$p' "$work/devices" | awk '
@@ -119,7 +180,7 @@ why=$(sed -n '/"gpus"/,$p' "$work/devices" | awk '
         print (n_gpus > n_useless ? "" : why == "" ? "there is no GPU" : why)
     }')
 if [ -n "$why" ]; then
-    say "SKIPPED: no GPU: $why"
+    echo "SKIPPED: no GPU: $why"
     exit 77
 fi
 gpu=$(sed -n '/"gpus"/,$s/.*"name":"\([^"]*\)".*/\1/p' "$work/devices" | head -n 1)
@@ -130,265 +191,200 @@ if [ -z "$tera_flops" ]; then
     *) tera_flops=0 ;;
     esac
 fi
-say "day $day on $gpu, $(date -u +%Y-%m-%dT%H:%M:%SZ)"
+echo "{\"call\": \"$(date -u +%Y-%m-%dT%H:%M:%SZ)\", \"gpu\": \"$gpu\", \"tiny\": $tiny}" >>"$lines"
 
-# ---- Running ----
+# ---- What a step may do. Returns 0: passed; 77: cannot be run here; else failed ----
 
-# Arguments: most seconds, name, command. What it says is in $work/out and in the log.
+# Runs a command of a step within the step's time. Its output goes to $work/out and the log.
 try() {
-    limit=$1
-    name=$2
-    shift 2
+    echo "== $step: $*" >>"$log"
     seconds=$(left)
-    if [ "$seconds" -lt 3 ]; then
-        say "NOT RUN $name: no time left"
-        not_run=$((not_run + 1))
-        return 1
-    fi
-    [ "$seconds" -lt "$limit" ] && limit=$seconds
-    echo "== $name: $*" >>"$log"
-    timeout -k 5 "$limit" "$@" >"$work/out" 2>&1
+    [ "$seconds" -lt "$limit" ] || seconds=$limit
+    timeout -k 5 "$seconds" "$@" >"$work/out" 2>&1
     status=$?
     cat "$work/out" >>"$log"
-    [ $status -eq 0 ] && passed=$((passed + 1)) && return 0
-    [ $status -eq 124 ] && status="124: stopped after $limit s"
-    say "FAILED  $name (exit status $status)"
-    tail -n 6 "$work/out" | sed 's/^/        /' | tee -a "$table"
-    failed=$((failed + 1))
-    return 1
+    return $status
 }
 
-# Sections of gpu_suite.sh. Arguments: seconds, sections and options.
-suite() {
-    seconds=$(left)
-    [ "$seconds" -lt "$1" ] || seconds=$1
-    shift
-    if [ "$seconds" -lt 3 ]; then
-        say "NOT RUN $*: no time left"
-        not_run=$((not_run + 1))
-        return
-    fi
-    "$root/tests/cuda/gpu_suite.sh" --programs "$programs" --results "$work/suite" \
-        --time "$seconds" "$@" >"$work/out" 2>&1
-    cat "$work"/suite/*.txt >>"$log"
-    tee -a "$table" <"$work/suite/summary.txt"
-    counts=$(tail -n 1 "$work/suite/summary.txt" | tr -dc '0-9 ')
-    # shellcheck disable=SC2086
-    set -- $counts
-    if [ $# -ne 3 ]; then
-        failed=$((failed + 1))
-        return
-    fi
-    passed=$((passed + $1))
-    failed=$((failed + $2))
-    not_run=$((not_run + $3))
+program() {
+    try "$programs/$1"
 }
 
-# One part of bench_gpu. Arguments: seconds, part.
-device_figures() {
-    set -- "$1" "$2" --figures "$figures" --matrix-tflops "$tera_flops"
+kernel() {
+    try env CUDA_LAUNCH_BLOCKING=1 "$programs/gpu_kernels_$1"
+}
+
+device() {
+    part=$1
+    set -- --figures "$lines" --matrix-tflops "$tera_flops"
     $tiny && set -- "$@" --quick
-    limit=$1
-    part=$2
-    shift 2
-    try "$limit" "$part" "$programs/bench_gpu" "$@" "$part"
-    grep -v '^memory  ' "$work/out" | tee -a "$table"
+    try "$programs/bench_gpu" "$@" "$part"
 }
 
-# Arguments: subject, case, value, unit, the best that the machine allows or 0, what that is, the other
-# engine's value or 0.
-figure() {
-    awk -v subject="$1" -v of="$2" -v value="$3" -v unit="$4" -v bound="$5" -v bound_of="$6" \
-        -v other="$7" -v json="$figures" 'BEGIN {
-        line = sprintf("%-12s %-46s %10.2f %-8s", subject, of, value, unit)
-        text = sprintf("{\"subject\": \"%s\", \"of\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"",
-            subject, of, value, unit)
-        if (bound > 0) {
-            line = line sprintf(" %4.0f%% of %s", 100 * value / bound, bound_of)
-            text = text sprintf(", \"roofline_share\": %.4f, \"roofline\": \"%s\"", value / bound, bound_of)
-        }
-        if (other > 0) {
-            line = line sprintf(" %5.2f times llama-bench", value / other)
-            text = text sprintf(", \"ratio\": %.4f, \"ratio_to\": \"llama-bench\"", value / other)
-        }
-        print line
-        print text "}" >>json
-    }' | tee -a "$table"
+# Writes the model of a shape, unless an earlier call did. A model that is written in part has no text beside it.
+need_model() {
+    model=$scratch/gpu-day-$1.gguf
+    [ -s "$model" ] && [ -s "$model.txt" ] && return 0
+    mkdir -p "$scratch" && rm -f "$model" "$model.txt"
+    try "$programs/write_shape" "$1" "$model" || return
+    cp "$work/out" "$model.txt"
 }
 
-# The value of the first figure of this subject whose case begins so, or 0.
-measured() {
-    awk -v start="{\"subject\": \"$1\", \"of\": \"$2" '
-        index($0, start) == 1 { sub(/.*"value": /, ""); sub(/,.*/, ""); value = $0; exit }
-        END { print value == "" ? 0 : value }' "$figures"
-}
-
-# ---- Models of true shapes ----
-
-# Arguments: shape, its bytes in GB.
-write_model() {
-    if [ -z "$scratch" ]; then
-        room=$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print int($4 / 1e6) }')
-        scratch=/tmp
-        [ "${room:-0}" -gt $(($2 * 2)) ] && scratch=/dev/shm
-    fi
-    model=$scratch/gpu-day-$$.gguf
-    try 120 "writing the shape $1 to $scratch" "$programs/write_shape" "$1" "$model" || return 1
-    active=$(awk '$1 == "active" { print $2 }' "$work/out")
-    active_experts=$(awk '$1 == "active" { sub(/,/, "", $6); print $6 }' "$work/out")
-    layers=$(awk '$1 == "active" { print $8 }' "$work/out")
-    memory_speed=$(measured memory 'copies')
-    link_speed=$(measured link 'pieces of')
-}
-
-# tokens_per_s_median of a test of `bench decode --json`.
-median_of() {
-    awk -v test="\"test\": \"$1\"" '(at = index($0, test)) {
-        rest = substr($0, at)
-        sub(/.*"tokens_per_s_median": /, "", rest)
-        sub(/,.*/, "", rest)
-        print rest
-        exit
-    }' "$work/one_test"
-}
-
-# Splits the results at tests, so that each line holds one.
-ours() {
-    name=$1
-    shift
-    try "$case_time" "$name" "$moe" bench decode -m "$model" --device cuda --json "$@" || return 1
-    sed 's/{ "test"/\
-{ "test"/g' "$work/out" >"$work/one_test"
-}
-
-# llama-bench in a fresh process: tokens a second in $theirs, 0 if it is not there or fails. Arguments: its
-# options.
-other() {
-    theirs=0
-    [ -x "$llama" ] || return
-    try "$case_time" "llama-bench $*" env "LD_LIBRARY_PATH=$(dirname "$llama"):$LD_LIBRARY_PATH" \
-        "$llama" -m "$model" -ngl 99 -fa 1 -r "$repeat" -o jsonl "$@" || return
-    theirs=$(sed -n 's/.*"avg_ts": *\([0-9.]*\).*/\1/p' "$work/out" | tail -n 1)
-    theirs=${theirs:-0}
-}
-
-# Tokens a second that memory and link allow. A token's missing experts pass the link beside what is
-# read of the device's memory. Argument: percent of the experts that are resident.
-decode_bound() {
-    awk -v active="$active" -v experts="$active_experts" -v share="$1" -v memory="$memory_speed" \
-        -v link="$link_speed" 'BEGIN {
-        if (memory <= 0 || (share < 100 && link <= 0)) { print 0; exit }
-        on_device = active / (memory * 1e9)
-        over_link = share < 100 ? experts * (100 - share) / 100 / (link * 1e9) : 0
-        printf "%.6g", 1 / (on_device > over_link ? on_device : over_link)
-    }'
-}
-
-# Decoding with a share of the experts on the GPU. Argument: percent.
-decode_at() {
-    on_host=$(awk -v n="$layers" -v share="$1" 'BEGIN { printf "%d", n * (100 - share) / 100 + 0.5 }')
-    other -p 0 -n "$n_decode" -ncmoe "$on_host"
-    for host in off auto; do
-        [ "$1" -eq 100 ] && [ $host = auto ] && continue
-        ours "$shape decode $1% host $host" -p "$n_short" -n "$n_decode" --repeat "$repeat" \
-            --expert-cache "$1%" --host-compute $host || continue
-        bound=0
-        [ $host = off ] && bound=$(decode_bound "$1")
-        figure decode "$shape, $1% resident, host computing $host" "$(median_of decode)" tokens/s \
-            "$bound" "memory and link" "$theirs"
-    done
-}
-
-# A prompt with all experts on the GPU. Arguments: tokens.
-prompt_of() {
-    other -p "$1" -n 0
-    ours "$shape prompt $1" -p "$1" -n 0 --repeat "$repeat" --expert-cache 100% || return
-    figure prompt "$shape, $1 tokens" "$(median_of prompt)" tokens/s 0 '' "$theirs"
-}
-
+# Arguments: shape, percent of the experts on the GPU, host computing, lengths of prompts, tokens to decode.
 speeds() {
-    shape=$1
-    write_model "$1" "$2" || return
-    for share in $shares; do
-        decode_at "$share"
-    done
-    for n in $prompts; do
-        prompt_of "$n"
-    done
-    # Once more what counts most: all of this shares a machine with others.
-    decode_at 100
-    decode_at 25
+    need_model "$1" || return
+    try "$programs/residency_speeds" "$model" --name "$1" --figures "$lines" --share "$2" --host "$3" \
+        --prompts "${4:-}" --depth $depth --decode "${5:-$n_decode}" --repeat $repeat --topic $topic
 }
 
+# llama-bench, all layers on the GPU, at the depth of our decoding. Arguments: shape, layers with experts on the
+# host.
+beside() {
+    [ -x "$llama" ] || {
+        echo "llama-bench was not carried" >"$work/out"
+        return 77
+    }
+    need_model "$1" || return
+    try env "LD_LIBRARY_PATH=$(dirname "$llama"):$LD_LIBRARY_PATH" "$llama" -m "$model" -ngl 99 -fa 1 \
+        -r "$repeat" -o jsonl -p 0 -n $n_decode -d $depth -ncmoe "$2" || return
+    theirs=$(sed -n 's/.*"avg_ts": *\([0-9.]*\).*/\1/p' "$work/out" | tail -n 1)
+    echo "{\"subject\": \"decode\", \"of\": \"$1, 100% resident, llama-bench\", \"value\": ${theirs:-0}," \
+        "\"unit\": \"tokens/s\", \"depth\": $depth}" >>"$lines"
+}
+
+# Time and share of the memory's peak of each kernel of some tokens. Where ncu is missing, or may not read the
+# counters, a layer's experts are timed by the host's clock.
 profile() {
-    command -v ncu >/dev/null 2>&1 || {
-        say "NOT RUN profile: ncu is not installed"
-        not_run=$((not_run + 1))
+    need_model "$1" || return
+    try ncu --clock-control none --print-units base --csv --launch-skip 1500 --launch-count 450 \
+        --metrics gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed \
+        "$programs/residency_speeds" "$model" --name "$1" --figures /dev/null --depth 16 --decode 16 --repeat 1 || {
+        device experts
         return
     }
-    try 120 profile ncu --clock-control none --launch-skip 2000 --launch-count 400 --csv \
-        --metrics gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed \
-        "$moe" bench decode -m "$model" --device cuda -p 16 -n 16 --repeat 1 --expert-cache 100% || return
-    # Time of each kernel, and its share of the memory's peak.
-    awk -F'","' '/gpu__time_duration/ { n[$5]++; time[$5] += $NF }
-        /dram__throughput/ { share[$5] += $NF }
-        END { for (k in n) printf "%-60.60s %6d calls %10.2f us %5.1f%% of memory\n", k, n[k],
-            time[k] / n[k] / 1000, share[k] / n[k] }' "$work/out" | sort | tee -a "$table"
+    awk -v shape="$1" '
+        function cells(line, cell) {
+            sub(/^"/, "", line)
+            sub(/"$/, "", line)
+            return split(line, cell, /","/)
+        }
+        /^"ID"/ { for (i = cells($0, cell); i > 0; i--) at[cell[i]] = i; next }
+        /^"[0-9]+"/ && ("Metric Value" in at) {
+            cells($0, cell)
+            kernel = cell[at["Kernel Name"]]
+            gsub(/["\\]/, "", kernel)
+            value = cell[at["Metric Value"]]
+            gsub(/,/, "", value)
+            if (cell[at["Metric Name"]] ~ /time_duration/) { n[kernel]++; ns[kernel] += value }
+            else { share[kernel] += value }
+        }
+        END {
+            for (k in n)
+                printf "{\"subject\": \"kernel\", \"of\": \"%s, %s\", \"value\": %.3f, \"unit\": \"us\", " \
+                    "\"calls\": %d, \"roofline_share\": %.4f, \"roofline\": \"memory\"}\n", shape, k,
+                    ns[k] / n[k] / 1000, n[k], share[k] / n[k] / 100
+        }' "$work/out" >"$work/kernels"
+    [ -s "$work/kernels" ] || return
+    cat "$work/kernels" >>"$lines"
 }
 
-# ---- The days ----
-
-if $tiny; then
-    small_models='--models olmoe-q8_0'
-    shares='100 50'
-    prompts=40
-    n_short=12
-    n_decode=8
-    repeat=1
-    case_time=60
-    first=tiny
-    second=tiny
-else
-    small_models=
-    shares='100 99 75 50 25'
-    prompts='512 4096 32768'
-    n_short=512
-    n_decode=128
-    repeat=3
-    case_time=45
-    first=olmoe
-    second=qwen3-30b
-fi
-
-case $day in
-1)
+engines() {
     # shellcheck disable=SC2086
-    suite 200 info contract kernels $small_models
-    for part in types link staging attention experts pinning rows direct; do
-        device_figures 60 $part
-    done
-    suite 400 sanitizer
-    ;;
-2)
-    # shellcheck disable=SC2086
-    suite 200 engines $small_models
-    device_figures 60 link >/dev/null
-    speeds $first 4
-    ;;
-3)
-    device_figures 60 link >/dev/null
-    speeds $second 17
-    profile
-    ;;
-esac
+    try "$root/tests/cuda/gpu_suite.sh" --programs "$programs" --results "$work/suite" --time "$limit" $suites engines
+}
 
-n_figures=$(wc -l <"$figures")
-verdict="$((n_figures)) figures, $passed passed, $failed failed, $not_run not run"
-{
-    echo "{\"day\": $day, \"gpu\": \"$gpu\", \"tiny\": $tiny, \"seconds\": $(($(date +%s) - begin)),"
-    echo " \"passed\": $passed, \"failed\": $failed, \"not_run\": $not_run, \"figures\": ["
-    sed '$!s/$/,/' "$figures"
-    echo "]}"
-} >"$results/day$day.json"
-say "$verdict"
-[ $failed -eq 0 ]
+sanitize() {
+    command -v compute-sanitizer >/dev/null 2>&1 || {
+        echo "compute-sanitizer is not installed" >"$work/out"
+        return 77
+    }
+    try compute-sanitizer --tool "$1" --error-exitcode 9 "$moe" logits -m \
+        "$root/tests/oracle/olmoe-q8_0/model.gguf" --tokens "1 2 3" --device cuda --expert-cache 50% \
+        -o "$work/logits" &&
+        try compute-sanitizer --tool "$1" --error-exitcode 9 "$programs/gpu_kv_contract"
+}
+
+# ---- Going through them ----
+
+# Writes the end of a step. Arguments: passed, failed or not run; why.
+note() {
+    why=$(printf '%s' "${2:-}" | tr -d '"\\\n' | tr -c '[:print:]' ' ' | cut -c 1-200)
+    seconds=$(($(date +%s) - step_begin))
+    echo "{\"step\": \"$step\", \"state\": \"$1\", \"seconds\": $seconds, \"why\": \"$why\"}" >>"$lines"
+}
+
+# How often a step has this state.
+count() {
+    all_lines | grep -c "^{\"step\": \"$step\", \"state\": \"$1\""
+}
+
+n_left=0
+steps >"$work/steps"
+while read -r step limit call arguments; do
+    if [ "$(count passed)" -gt 0 ] || [ "$(count failed)" -gt 0 ] || [ "$(count 'not run')" -gt 0 ]; then
+        continue
+    fi
+    step_begin=$(date +%s)
+    if [ "$(count begun)" -ge 3 ]; then
+        note failed "begun three times, ended never"
+        continue
+    fi
+    if [ "$(left)" -lt "$limit" ]; then
+        n_left=$((n_left + 1))
+        continue
+    fi
+    note begun
+    # shellcheck disable=SC2086
+    "$call" $arguments </dev/null
+    status=$?
+    case $status in
+    0) note passed ;;
+    77) note 'not run' "$(tail -n 1 "$work/out")" ;;
+    *) note failed "exit status $status: $(tail -n 3 "$work/out")" ;;
+    esac
+done <"$work/steps"
+
+# The models go when no step is left; until then they spare the next call the writing.
+[ $n_left -gt 0 ] || rm -f "$scratch/gpu-day-$first.gguf"* "$scratch/gpu-day-$second.gguf"*
+
+# ---- The table: of all calls ----
+
+# A token's bound: what it reads of the device's memory, or what it took over the link, whichever is longer.
+all_lines | awk '
+    function text(key) {
+        if (!match($0, "\"" key "\": \"[^\"]*\"")) return ""
+        return substr($0, RSTART + length(key) + 5, RLENGTH - length(key) - 6)
+    }
+    function number(key) {
+        if (!match($0, "\"" key "\": [-0-9.e+]+")) return 0
+        return substr($0, RSTART + length(key) + 4, RLENGTH - length(key) - 4) + 0
+    }
+    /^{"step"/ {
+        if (text("state") ~ /failed|not run/)
+            problems = problems sprintf("%-8s %s: %s\n", text("state"), text("step"), text("why"))
+        next
+    }
+    /^{"subject"/ {
+        line = sprintf("%-10s %-52s %10.2f %-9s", text("subject"), text("of"), number("value"), text("unit"))
+        if (text("subject") == "memory") memory = number("value") * 1e9
+        if (text("subject") == "link" && link == 0) link = number("value") * 1e9
+        if (number("roofline_share") > 0)
+            line = line sprintf(" %4.0f%% of %s", 100 * number("roofline_share"), text("roofline"))
+        if (/"hit_rate"/) {
+            line = line sprintf(" %6.2f%% hits", 100 * number("hit_rate"))
+            over = (number("bytes_moved") + number("bytes_in_place")) / number("tokens")
+            slowest = memory > 0 ? number("active_bytes") / memory : 0
+            if (link > 0 && over / link > slowest) slowest = over / link
+            if (text("subject") == "decode" && slowest > 0)
+                line = line sprintf(" %4.0f%% of memory and link", 100 * number("value") * slowest)
+        }
+        print line
+    }
+    END { printf "%s", problems }' | tee "$results/gpu-day.txt"
+
+all_lines >"$work/all"
+n_failed=$(grep -c '"state": "failed"' "$work/all")
+n_figures=$(grep -c '^{"subject"' "$work/all")
+n_passed=$(grep -c '"state": "passed"' "$work/all")
+echo "$n_figures figures, $n_passed passed, $n_failed failed, $n_left left" | tee -a "$results/gpu-day.txt"
+[ "$n_failed" -eq 0 ]
