@@ -88,6 +88,7 @@ struct moe_engine {
     moe_progress_fn progress;           /* while opening, else NULL */
     moe_log_fn log;
     void *user;
+    bool noted_missing_index; /* moe_note_missing_index() has logged */
     const moe_policy *policy;
     void *policy_plugin;
     char io[128]; /* how experts are read, in words */

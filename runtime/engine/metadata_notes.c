@@ -10,6 +10,7 @@
 #include "runtime/families/families.h"
 #include "runtime/model/gguf_internal.h"
 #include "runtime/model/metadata_keys.h"
+#include "runtime/model/tensor_claims.h"
 
 #define MAX_NAMED  4 /* unknown keys that the note names; the others are counted */
 #define VALUE_SIZE 48
@@ -66,5 +67,25 @@ void moe_metadata_notes(const moe_engine *engine, const moe_engine_options *opti
                  ", so that experts keep their part of the memory budget",
                  engine->context, engine->plan.context_most);
         options->log(line, options->user);
+    }
+}
+
+void moe_note_missing_index(moe_engine *engine, uint64_t n_tokens)
+{
+    const uint32_t n = engine->config.index_missing;
+    char line[320];
+    if (n == 0 || n_tokens <= n || engine->noted_missing_index) {
+        return;
+    }
+    engine->noted_missing_index = true;
+    if (engine->log != NULL) {
+        snprintf(line, sizeof line,
+                 "the text is now longer than %" PRIu32
+                 " tokens, of which %s models choose so many to attend to; this file lacks the "
+                 "tensors for that (blk.N.%s), so that it attends to all, and may repeat itself; "
+                 "files with these tensors do not",
+                 n, engine->config.family->name,
+                 moe_tensor_name(&engine->config, MOE_LAYER_INDEX_K));
+        engine->log(line, engine->user);
     }
 }

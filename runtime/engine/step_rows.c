@@ -4,8 +4,9 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
-#include "runtime/engine/step_rows.h"
+#include "runtime/engine/metadata_notes.h"
 #include "runtime/engine/session_timeline.h"
+#include "runtime/engine/step_rows.h"
 
 /* Rows that a session needs in this step. */
 static uint32_t n_due(const moe_session *session)
@@ -81,6 +82,7 @@ static int grant_memory(moe_step_work *s, moe_error *err)
                               : 1 + (moe_session_has_tree(session) ? s->n_rows_of[i] : 0);
         uint32_t end = first_position(s, session) + n_places(s, i);
         uint32_t n_tokens = session->n_tokens + n_more;
+        moe_note_missing_index(s->engine, session->n_tokens);
         status = moe_session_grant(session, n_tokens, end > n_tokens ? end : n_tokens, err);
         status = status == MOE_OK ? moe_session_make_room(session, n_more, err) : status;
     }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* dots.llm1: the router of DeepSeek-V3, and attention whose heads are normed. */
+/* dots: the router of DeepSeek-V3. dots.llm1 norms attention's heads; dots.3 has latent attention
+ * with gates, in most layers with a window, larger latents and other heads, and in the others with
+ * indexers. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 
@@ -12,4 +14,23 @@ const moe_family moe_family_dots1 = {
     .shared = MOE_SHARED_COUNT,
     .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_GROUPS,
     .layer = moe_write_head_normed,
+};
+
+static void write_latent(moe_program_builder *b)
+{
+    moe_write_layer(b, &(moe_layer_form){.attention = {.qk_norm = MOE_QK_NORM_TURNED,
+                                                       .gate = MOE_ATTENTION_GATE_HEADS}});
+}
+
+const moe_family moe_family_dots3note = {
+    .architecture = "dots3note",
+    .name = "dots.3",
+    .attention = MOE_ATTENTION_MLA,
+    .rope = MOE_ROPE_INTERLEAVED,
+    .gate = MOE_GATE_SIGMOID,
+    .gate_takes_bias = true,
+    .gate_renormalise = true,
+    .shared = MOE_SHARED_COUNT,
+    .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_GROUPS | MOE_KEY_INDEXER | MOE_KEY_WINDOW_HEADS,
+    .layer = write_latent,
 };

@@ -9,7 +9,6 @@ static const moe_missing_family missing[] = {
     {"kimi-k3", "Kimi-K3",
      "attention to the residual streams of earlier layers, experts on a narrower vector, and the "
      "activation SiTU"},
-    {"dots3note", "dots.3", "latent attention of two sizes, with gates"},
     {"minimax-01", "MiniMax-01", "linear attention with a fixed decay"},
     {"openpangu", "openPangu-2.0",
      "several residual streams, and convolutions inside latent attention"},

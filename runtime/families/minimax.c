@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* MiniMax. M3 has the clamped SwiGLU of gpt-oss, whose numbers are in no metadata key. */
+/* MiniMax. M3 has the clamped SwiGLU of gpt-oss, whose numbers are in no metadata key, and
+ * each group of heads attends to blocks of positions that it chooses. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 
@@ -29,6 +30,8 @@ const moe_family moe_family_minimax_m3 = {
     .gate_takes_bias = true,
     .gate_renormalise = true,
     .shared = MOE_SHARED_COUNT,
-    .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_INDEXER,
+    .keys = MOE_KEY_DENSE_LEAD | MOE_KEY_INDEXER | MOE_KEY_BLOCK_INDEX,
+    .aliases = {{MOE_LAYER_INDEX_Q, "indexer.q_proj.weight"},
+                {MOE_LAYER_INDEX_K, "indexer.k_proj.weight"}},
     .layer = write_m3,
 };

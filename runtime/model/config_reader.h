@@ -46,6 +46,10 @@ bool moe_config_bool(moe_config_reader *r, const char *suffix, bool absent);
 /* The layers' experts; their number and width, the shared ones, the gate. */
 void moe_config_read_experts(moe_config_reader *r, moe_model_config *config);
 /* The sizes of recurrent layers, checked; zeros in families that have none. */
+/* Whether the file has an indexer's matrix of keys for a layer. */
+bool moe_config_has_indexer(const moe_config_reader *r, const moe_model_config *config,
+                            uint32_t layer);
+void moe_config_read_indexer(moe_config_reader *r, moe_model_config *config);
 void moe_config_read_recurrence(moe_config_reader *r, moe_model_config *config);
 /* A table of n-grams; zeros in models that have none. */
 void moe_config_read_ngrams(moe_config_reader *r, moe_model_config *config);

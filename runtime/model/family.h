@@ -34,7 +34,7 @@ typedef enum moe_family_keys {
     MOE_KEY_SECTIONS = 1 << 6,    /* rope.dimension_sections: for text all sections have the same
                                    * position */
     MOE_KEY_TEMPERATURE = 1 << 8, /* attention.temperature_scale, _length */
-    MOE_KEY_INDEXER = 1 << 7,     /* attention.indexer.*: run with MLA; else attention is dense */
+    MOE_KEY_INDEXER = 1 << 7,     /* attention.indexer.* */
     MOE_KEY_CAPS = 1 << 9,        /* {attn,final,router}_logit_softcapping */
     /* rope.freq_base_swa, rope.dimension_count_swa, and, in layers with a window, other numbers and
      * lengths of heads: lists of head counts, attention.{key,value}_length_swa */
@@ -50,6 +50,7 @@ typedef enum moe_family_keys {
     MOE_KEY_GATED_STREAMS = 1 << 17,
     MOE_KEY_MEAN_INDEX = 1 << 18,
     MOE_KEY_NGRAMS = 1 << 19,
+    MOE_KEY_BLOCK_INDEX = 1 << 27,   /* attention.indexer.{block_size,local_blocks} */
     MOE_KEY_STREAMS = 1 << 28,       /* hyper_connection.{count,epsilon,magnitude} */
     MOE_KEY_MIXED_STREAMS = 1 << 29, /* hyper_connection.{count,epsilon,sinkhorn_iterations} */
     MOE_KEY_POOLED_INDEX = 1 << 30   /* attention.indexer.kpool and its kind */

@@ -61,6 +61,41 @@ static void read_listed_heads(moe_config_reader *r, uint32_t l, moe_heads *heads
     heads->n_kv = n_kv != 0 ? n_kv : heads->n_kv;
 }
 
+/* Layers with a window may have latents and heads of other sizes. */
+static void read_latent(moe_config_reader *r, const moe_model_config *config, uint32_t l,
+                        bool inside, moe_layer_kind *layer)
+{
+    moe_latent *latent = &layer->latent;
+    *latent = (moe_latent){config->kv_lora_rank, config->qk_nope_dim, config->v_head_dim,
+                           config->attention_scale};
+    if ((r->family->keys & MOE_KEY_WINDOW_HEADS) == 0) {
+        return;
+    }
+    const uint32_t n_rot = config->n_rot, most = MOE_CONFIG_MAX_DIMENSION;
+    layer->heads.n = moe_config_layer_u32(r, "attention.head_count", l, config->n_head);
+    if (inside) {
+        latent->rank = moe_config_size(r, "attention.kv_lora_rank_swa", 1, most - n_rot);
+        const uint32_t key = moe_config_size(r, "attention.key_length_mla_swa", n_rot + 1, most);
+        latent->v_dim = moe_config_size(r, "attention.value_length_mla_swa", 1, most);
+        latent->nope = key - n_rot;
+        latent->scale = 1.0f / sqrtf((float)key);
+        layer->heads.k_dim = latent->rank + n_rot;
+        layer->heads.v_dim = latent->rank;
+    }
+    const uint64_t n = layer->heads.n;
+    const bool fits = n > 0 && n <= config->n_head && n * layer->heads.k_dim <= most &&
+                      n * (latent->nope + n_rot) <= most && n * latent->v_dim <= most;
+    if (r->status == MOE_OK && !fits) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT,
+                             "layer %" PRIu32 " has %" PRIu32 " heads of %" PRIu32 " and %" PRIu32
+                             " elements on a latent of %" PRIu32
+                             " (keys '%s.attention.head_count', 'key_length_mla_swa', "
+                             "'value_length_mla_swa', 'kv_lora_rank_swa')",
+                             l, layer->heads.n, latent->nope + n_rot, latent->v_dim, latent->rank,
+                             r->family->architecture);
+    }
+}
+
 static void read_heads(moe_config_reader *r, const moe_model_config *config, uint32_t l,
                        bool inside, moe_heads *heads)
 {
@@ -68,7 +103,7 @@ static void read_heads(moe_config_reader *r, const moe_model_config *config, uin
     if (moe_family_lists_states(r->family) && config->attention == MOE_ATTENTION_GQA) {
         read_listed_heads(r, l, heads);
     }
-    if ((r->family->keys & MOE_KEY_WINDOW_HEADS) == 0) {
+    if ((r->family->keys & MOE_KEY_WINDOW_HEADS) == 0 || config->attention == MOE_ATTENTION_MLA) {
         return;
     }
     uint32_t k = moe_config_u32(r, "attention.key_length", heads->k_dim);
@@ -197,15 +232,18 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
         layer->shared_limit =
             read_limit(r, "swiglu_clamp_shexp", l, r->family->one_limit ? layer->expert_limit : 0);
         read_heads(r, config, l, inside, &layer->heads);
-        if (config->index_top_k > 0 && layer->mixer == MOE_MIXER_LATENT) {
-            char name[48];
-            snprintf(name, sizeof name, "blk.%" PRIu32 ".indexer.attn_k.weight", l);
-            bool own = !indexed || moe_gguf_find_tensor(r->gguf, name) != NULL;
+        if (layer->mixer == MOE_MIXER_LATENT) {
+            read_latent(r, config, l, inside, layer);
+        }
+        if (config->index_top_k > 0 && layer->mixer == MOE_MIXER_LATENT && layer->window == 0) {
+            bool own = !indexed || moe_config_has_indexer(r, config, l);
             layer->indexer = own ? MOE_INDEXER_OWN : MOE_INDEXER_BEFORE;
             layer->heads.k_dim += own ? moe_index_floats(config) : 0;
             indexed = true;
         }
-        if (config->index_means && layer->mixer == MOE_MIXER_ATTENTION) {
+        if (layer->mixer == MOE_MIXER_ATTENTION &&
+            (config->index_means ||
+             (config->index_block > 0 && moe_config_has_indexer(r, config, l)))) {
             layer->indexer = MOE_INDEXER_OWN;
             layer->side_dim = config->index_dim;
         }

@@ -41,6 +41,14 @@ typedef struct moe_heads {
     uint32_t v_dim;
 } moe_heads;
 
+/* MLA: the latent of a layer, of which each head's key and value are made. */
+typedef struct moe_latent {
+    uint32_t rank;
+    uint32_t nope;  /* the part of a head's key without position */
+    uint32_t v_dim; /* a head's value after decompression */
+    float scale;    /* of q.k */
+} moe_latent;
+
 /* What chooses the positions that a layer attends to. */
 typedef enum moe_indexer_kind {
     MOE_INDEXER_NONE, /* it attends to all */
@@ -53,6 +61,7 @@ typedef struct moe_layer_kind {
     moe_indexer_kind indexer;
     moe_feed_forward_kind feed_forward;
     moe_heads heads;
+    moe_latent latent;
     bool window_rope;   /* the rotary embedding is moe_model_config.window_rope */
     float expert_limit; /* of the experts' activation, MOE_ACTIVATION_SILU_LIMITED; 0: none */
     float shared_limit; /* ... of the shared expert's and of a dense layer's */

@@ -54,6 +54,8 @@ typedef enum moe_group_score_kind {
 #define MOE_MAX_LAYERS         1024
 #define MOE_MAX_INDEX_HEADS    256
 #define MOE_MAX_INDEX_POOL     64
+#define MOE_MAX_INDEX_BLOCK    1024
+#define MOE_MAX_INDEX_BLOCKS   4096
 #define MOE_MAX_STREAMS        16
 #define MOE_MAX_STREAM_MIXINGS 1000
 
@@ -119,7 +121,13 @@ typedef struct moe_model_config {
     bool index_means; /* a pool's key is the mean of its positions' keys, normed and turned; it is
                        * stored beside keys and values */
     uint32_t index_rate; /* not 0: the indexer chooses among compressed keys of this rate */
-    bool indexer_unused; /* attention is dense although the file has indexers (not with MLA) */
+    /* Not 0: the head of an indexer chooses among blocks of so many positions for a group of the
+     * layer's heads. Its row's last index_local blocks are always chosen, and the best of the
+     * others by their highest score. */
+    uint32_t index_block;
+    uint32_t index_local;
+    uint32_t index_missing; /* not 0: the file lacks the model's indexers, which choose so many
+                             * positions; it attends to all */
     uint32_t index_heads;
     uint32_t index_dim;
 
@@ -202,7 +210,13 @@ static inline bool moe_position_chooses(const moe_model_config *config, uint32_t
                                         position + 1 >= config->index_top_k + config->index_pool;
 }
 
-/* The most positions that such a row attends to. */
+/* Groups of a layer's heads that choose positions each for itself. */
+static inline uint32_t moe_choosing_groups(const moe_model_config *config)
+{
+    return config->index_block > 0 ? config->index_heads : 1;
+}
+
+/* The most positions that such a row, or a group of its heads, attends to. */
 static inline uint32_t moe_most_chosen(const moe_model_config *config)
 {
     return config->index_top_k > 0 ? config->index_top_k + config->index_pool - 1 : 0;

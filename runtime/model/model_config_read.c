@@ -211,6 +211,7 @@ static void read_latent_heads(moe_config_reader *r, moe_model_config *config)
     config->head_dim_k = config->kv_lora_rank + config->n_rot;
     config->head_dim_v = config->kv_lora_rank;
     config->n_head_kv = 1;
+    config->window_n_rot = (r->family->keys & MOE_KEY_WINDOW_HEADS) != 0 ? config->n_rot : 0;
     read_attention_scale(r, config, key);
 }
 
@@ -239,77 +240,6 @@ static void read_shared_heads(moe_config_reader *r, moe_model_config *config)
     read_attention_scale(r, config, config->head_dim_k);
 }
 
-/* The last positions, of a pool that is not whole, are seen by all rows. */
-static void read_pool(moe_config_reader *r, moe_model_config *config)
-{
-    static const char *const tails[] = {"attention.indexer.kpool_select_tail",
-                                        "attention.indexer.kpool_always_select_tail"};
-    config->index_pool = moe_config_size(r, "attention.indexer.kpool", 2, MOE_MAX_INDEX_POOL);
-    if (r->status == MOE_OK && config->index_top_k % config->index_pool != 0) {
-        r->status = moe_fail(r->err, MOE_ERR_FORMAT,
-                             "key '%s' (%" PRIu32 ") does not divide top_k (%" PRIu32 ")", r->key,
-                             config->index_pool, config->index_top_k);
-    }
-    for (int i = 0; i < 2 && r->status == MOE_OK; i++) {
-        if (!moe_config_bool(r, tails[i], true) && r->status == MOE_OK) {
-            r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
-                                 "key '%s' is false; supported are rows that see the last "
-                                 "positions",
-                                 r->key);
-        }
-    }
-}
-
-/* The layers that attend have all the same pools. */
-static void read_mean_pool(moe_config_reader *r, moe_model_config *config)
-{
-    config->index_means = true;
-    if (moe_config_require(r, "attention.compress_ratios")) {
-        config->index_pool = moe_config_most_u32(r, "attention.compress_ratios", 0);
-    }
-    if (r->status == MOE_OK && (config->index_pool < 2 || config->index_pool > MOE_MAX_INDEX_POOL ||
-                                config->index_top_k % config->index_pool != 0)) {
-        r->status =
-            moe_fail(r->err, MOE_ERR_FORMAT,
-                     "key '%s' has %" PRIu32 ", not 2 to %u that divide top_k (%" PRIu32 ")",
-                     r->key, config->index_pool, MOE_MAX_INDEX_POOL, config->index_top_k);
-    }
-}
-
-/* If a file has no indexer for the first layer, the model attends to all positions; except in
- * families whose first layer may keep a state. */
-static void read_indexer(moe_config_reader *r, moe_model_config *config)
-{
-    const bool means = (r->family->keys & MOE_KEY_MEAN_INDEX) != 0;
-    const bool pooled = (r->family->keys & MOE_KEY_POOLED_INDEX) != 0 || means;
-    const bool compressed = config->attention == MOE_ATTENTION_SHARED;
-    config->index_pool = 1;
-    config->index_rate = compressed ? MOE_INDEXED_RATE : 0;
-    if ((r->family->keys & MOE_KEY_INDEXER) == 0 ||
-        (!pooled && !compressed &&
-         moe_gguf_find_tensor(r->gguf, "blk.0.indexer.attn_k.weight") == NULL)) {
-        return;
-    }
-    config->index_top_k = moe_config_size(r, "attention.indexer.top_k", 1, MOE_CONFIG_MAX_CONTEXT);
-    config->index_heads =
-        moe_config_size(r, "attention.indexer.head_count", 1, MOE_MAX_INDEX_HEADS);
-    config->index_dim =
-        moe_config_size(r, "attention.indexer.key_length", config->n_rot > 0 ? config->n_rot : 1,
-                        MOE_CONFIG_MAX_DIMENSION / MOE_MAX_INDEX_HEADS);
-    if (means) {
-        read_mean_pool(r, config);
-    } else if (pooled) {
-        read_pool(r, config);
-    }
-    if (r->status == MOE_OK && config->q_lora_rank == 0 && !means) {
-        r->status =
-            moe_fail(r->err, MOE_ERR_FORMAT,
-                     "key '%s.attention.q_lora_rank' is missing, but the file has indexers, "
-                     "which read queries of that width",
-                     r->family->architecture);
-    }
-}
-
 static void read_temperature(moe_config_reader *r, moe_model_config *config)
 {
     /* Llama-4's numbers, if the file has none. */
@@ -333,9 +263,6 @@ static void read_temperature(moe_config_reader *r, moe_model_config *config)
 static void read_attention(moe_config_reader *r, moe_model_config *config)
 {
     config->attention = r->family->attention;
-    config->indexer_unused =
-        (r->family->keys & (MOE_KEY_INDEXER | MOE_KEY_MEAN_INDEX)) == MOE_KEY_INDEXER &&
-        r->family->attention == MOE_ATTENTION_GQA;
     if (moe_config_require(r, "attention.head_count")) {
         bool differ = (r->family->keys & MOE_KEY_WINDOW_HEADS) != 0;
         config->n_head = differ ? moe_config_most_u32(r, "attention.head_count", 0)
@@ -347,16 +274,12 @@ static void read_attention(moe_config_reader *r, moe_model_config *config)
     }
     if (config->attention == MOE_ATTENTION_MLA) {
         read_latent_heads(r, config);
-        read_indexer(r, config);
     } else if (config->attention == MOE_ATTENTION_SHARED) {
         read_shared_heads(r, config);
-        read_indexer(r, config);
     } else {
         read_grouped_heads(r, config);
-        if (!config->indexer_unused) {
-            read_indexer(r, config);
-        }
     }
+    moe_config_read_indexer(r, config);
     config->attention_window =
         moe_config_u32(r, "attention.sliding_window", r->family->window_default);
     read_temperature(r, config);

@@ -582,7 +582,7 @@ static bool may_be_ignored(const moe_tensor_claims *c, const moe_gguf_tensor *te
     }
     bool indexer = strstr(text, ".indexer.") != NULL;
     return layer < c->first_layer || layer - c->first_layer >= c->config->n_layer ||
-           (indexer && (c->config->indexer_unused || drafts));
+           (indexer && drafts);
 }
 
 static int refuse_unclaimed(const moe_tensor_claims *c)

@@ -18,6 +18,38 @@ int moe_op_kv_store(const moe_run *run, const moe_op *op, moe_error *err)
                                          op->z.stride, err);
 }
 
+/* Groups of heads attend one after the other, each as if the layer had no other heads. */
+static int attend_by_groups(const moe_run *run, const moe_op *op, const moe_attention *whole,
+                            moe_error *err)
+{
+    const moe_runner *runner = run->runner;
+    const moe_device_ops *ops = runner->device->ops;
+    float *const *values = runner->buffers.values;
+    const uint32_t n_groups = moe_choosing_groups(runner->config), n = op->each / n_groups;
+    const uint32_t n_kv = op->u.attend.n_kv / n_groups, v_dim = op->u.attend.v_dim;
+    const size_t n_q = (size_t)n * op->n, n_out = (size_t)n * v_dim;
+    moe_attention attention = *whole;
+    attention.n_head = n;
+    attention.layout.n_head_kv = n_kv;
+    attention.q = values[MOE_VALUE_GROUP_Q];
+    attention.out = values[MOE_VALUE_GROUP_OUT];
+    for (uint32_t g = 0; g < n_groups; g++) {
+        const size_t rows_before = (size_t)g * n_kv * MOE_KV_PAGE;
+        attention.layout.k_offset =
+            whole->layout.k_offset + rows_before * whole->layout.k_row_bytes;
+        attention.layout.v_offset =
+            whole->layout.v_offset + rows_before * whole->layout.v_row_bytes;
+        attention.rows = moe_index_group_rows(runner, run->pass, g);
+        MOE_TRY(ops->copy_rows(runner->device, whole->q + g * n_q, n_groups * n_q,
+                               values[MOE_VALUE_GROUP_Q], n_q, (uint32_t)n_q, run->n_rows, err));
+        MOE_TRY(ops->attention(runner->device, &attention, run->n_rows, err));
+        MOE_TRY(ops->copy_rows(runner->device, values[MOE_VALUE_GROUP_OUT], n_out,
+                               whole->out + g * n_out, n_groups * n_out, (uint32_t)n_out,
+                               run->n_rows, err));
+    }
+    return MOE_OK;
+}
+
 int moe_op_attend(const moe_run *run, const moe_op *op, moe_error *err)
 {
     const moe_runner *runner = run->runner;
@@ -39,6 +71,10 @@ int moe_op_attend(const moe_run *run, const moe_op *op, moe_error *err)
         attention.beside = &runner->kv->beside[run->layer];
         attention.window = 0; /* which is in the rows' paths */
         MOE_TRY(moe_compressed_rows(run, op, &attention.rows, err));
+    } else if (op->u.attend.indexer != MOE_INDEXER_NONE && runner->config->index_block > 0) {
+        if (moe_pass_chooses(runner->config, run->pass)) {
+            return attend_by_groups(run, op, &attention, err);
+        }
     } else if (op->u.attend.indexer != MOE_INDEXER_NONE) {
         moe_index_chosen(runner, run->pass, &attention.rows, &attention.chosen);
     }

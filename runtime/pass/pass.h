@@ -30,8 +30,9 @@ typedef struct moe_pass_buffers {
                                index_heads] */
     float *index_factors;   /* [MOE_INDEX_ROWS][index_heads]; the angles of a pool's key, [n_rot] */
     float *index_pool;      /* [index_pool][2 * index_dim]: the keys and gates of a pool */
-    moe_kv_row *index_rows; /* [rows] */
-    float *index_scores;    /* [MOE_INDEX_ROWS][n_index_scores]: of rows' positions; grows */
+    moe_kv_row *index_rows; /* [moe_choosing_groups()][rows] */
+    float *index_scores;    /* [MOE_INDEX_ROWS][n_index_scores]: of rows' positions, or of blocks
+                             * for each group of heads; grows */
     uint32_t *index_order;  /* [n_index_scores] */
     uint32_t n_index_scores;
     float *block_rows;         /* of compressed_keys.c: k, gates and sum of a block */

@@ -130,7 +130,7 @@ static int init_index_part(moe_pass_buffers *b, const moe_model_config *c, moe_e
     b->index_host = moe_calloc(index_floats(c), sizeof *b->index_host);
     const uint32_t n_factors = max_u32(MOE_INDEX_ROWS * c->index_heads, c->n_rot);
     b->index_factors = moe_calloc(n_factors, sizeof *b->index_factors);
-    b->index_rows = moe_calloc(b->max_rows, sizeof *b->index_rows);
+    b->index_rows = moe_calloc((size_t)b->max_rows * moe_choosing_groups(c), sizeof *b->index_rows);
     b->index_pool = moe_calloc(c->index_pool, 2 * (size_t)c->index_dim * sizeof *b->index_pool);
     return b->index_host != NULL && b->index_rows != NULL && b->index_factors != NULL &&
                    b->index_pool != NULL

@@ -12,50 +12,9 @@
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/compressed_keys.h"
+#include "runtime/pass/index_choice.h"
 #include "runtime/pass/program_run.h"
 #include "runtime/pass/runner.h"
-
-/* Ascending like the floats; both zeros alike, NaNs lowest. */
-static uint32_t order_of(float score)
-{
-    uint32_t bits;
-    float x = score + 0.0f;
-    memcpy(&bits, &x, sizeof bits);
-    return isnan(score) ? 0 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-
-void moe_choose_positions(const float *scores, uint32_t n, uint32_t n_chosen, uint32_t *scratch,
-                          uint32_t *chosen)
-{
-    MOE_ASSERT(n_chosen > 0 && n_chosen <= n);
-    for (uint32_t i = 0; i < n; i++) {
-        scratch[i] = order_of(scores[i]);
-    }
-    /* Finds the lowest chosen score byte by byte, from the highest byte down. */
-    uint32_t lowest = 0;
-    uint32_t n_left = n_chosen; /* to be taken among those that begin like `lowest` */
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        uint32_t counts[256] = {0};
-        uint32_t mask = shift == 24 ? 0 : UINT32_MAX << (shift + 8);
-        for (uint32_t i = 0; i < n; i++) {
-            counts[scratch[i] >> shift & 255] += (scratch[i] & mask) == lowest;
-        }
-        uint32_t byte = 255;
-        while (counts[byte] < n_left) {
-            n_left -= counts[byte--];
-        }
-        lowest |= byte << shift;
-    }
-    uint32_t n_taken = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        bool equal = scratch[i] == lowest && n_left > 0;
-        if (scratch[i] > lowest || equal) {
-            chosen[n_taken++] = i;
-            n_left -= equal;
-        }
-    }
-    MOE_ASSERT(n_taken == n_chosen);
-}
 
 static int grow(moe_pass_buffers *b, uint32_t n, moe_error *err)
 {
@@ -84,7 +43,7 @@ typedef struct index_place {
 static index_place index_place_of(const moe_runner *runner, uint32_t layer)
 {
     const moe_model_config *c = runner->config;
-    if (c->index_means) {
+    if (c->index_means || c->index_block > 0) {
         return (index_place){*moe_kv_side(runner->kv, layer), 0, 0};
     }
     const moe_kv_layout *layout =
@@ -215,7 +174,40 @@ typedef struct row_group {
     uint32_t first, n_rows;
     uint32_t n_positions; /* the most that one of them sees */
     uint32_t n_keys;      /* ... or whole pools of them */
+    uint32_t n_scores;    /* of a row: for each key, or for each block and head */
 } row_group;
+
+/* Sums the products of a row's heads, those above 0, with n keys. */
+static void sum_scores(const moe_model_config *c, const float *weights, const float *products,
+                       uint32_t n, float *scores)
+{
+    memset(scores, 0, n * sizeof *scores);
+    for (uint32_t h = 0; h < c->index_heads; h++) {
+        const float *of_head = products + (size_t)h * n;
+        for (uint32_t i = 0; i < n; i++) {
+            scores[i] = fmaf(weights[h], of_head[i] > 0.0f ? of_head[i] : 0.0f, scores[i]);
+        }
+    }
+}
+
+static uint32_t n_blocks_of(const moe_model_config *c, uint32_t n_positions)
+{
+    return n_positions / c->index_block + (n_positions % c->index_block > 0);
+}
+
+/* The highest product of a block's keys for each head. scores: [index_heads][n_blocks] */
+static void raise_scores(const moe_model_config *c, const float *products, uint32_t begin,
+                         uint32_t n, uint32_t n_blocks, float *scores)
+{
+    for (uint32_t h = 0; h < c->index_heads; h++) {
+        const float *of_head = products + (size_t)h * n;
+        for (uint32_t i = 0; i < n; i++) {
+            float *score = &scores[(size_t)h * n_blocks + (begin + i) / c->index_block];
+            const bool first = (begin + i) % c->index_block == 0;
+            *score = first || of_head[i] > *score || isnan(of_head[i]) ? of_head[i] : *score;
+        }
+    }
+}
 
 /* Scores n keys from `begin` on for the rows of a group. */
 static int score_block(moe_runner *runner, const row_group *group, uint32_t begin, uint32_t n,
@@ -237,14 +229,12 @@ static int score_block(moe_runner *runner, const row_group *group, uint32_t begi
     MOE_TRY(ops->download(runner->device, b->index_host, b->values[MOE_VALUE_INDEX_PRODUCTS],
                           (size_t)n_queries * n * sizeof(float), err));
     for (uint32_t r = 0; r < group->n_rows; r++) {
-        const float *weights = b->index_factors + (size_t)r * c->index_heads;
-        float *scores = b->index_scores + (size_t)r * group->n_keys + begin;
-        memset(scores, 0, n * sizeof *scores);
-        for (uint32_t h = 0; h < c->index_heads; h++) {
-            const float *of_head = b->index_host + ((size_t)r * c->index_heads + h) * n;
-            for (uint32_t i = 0; i < n; i++) {
-                scores[i] = fmaf(weights[h], of_head[i] > 0.0f ? of_head[i] : 0.0f, scores[i]);
-            }
+        const float *of_row = b->index_host + (size_t)r * c->index_heads * n;
+        float *scores = b->index_scores + (size_t)r * group->n_scores;
+        if (c->index_block > 0) {
+            raise_scores(c, of_row, begin, n, n_blocks_of(c, group->n_keys), scores);
+        } else {
+            sum_scores(c, b->index_factors + (size_t)r * c->index_heads, of_row, n, scores + begin);
         }
     }
     return MOE_OK;
@@ -253,19 +243,50 @@ static int score_block(moe_runner *runner, const row_group *group, uint32_t begi
 /* So many that a row which chooses attends to. */
 static uint32_t n_chosen_of(const moe_model_config *c, const moe_kv_row *row)
 {
-    return c->index_top_k + (row->position + 1) % c->index_pool;
+    return c->index_block > 0 ? c->index_top_k - c->index_block + row->position % c->index_block + 1
+                              : c->index_top_k + (row->position + 1) % c->index_pool;
+}
+
+/* Where a row's choice stands, for a group of heads. */
+static uint32_t *choice_of(const moe_runner *runner, uint32_t row, uint32_t group)
+{
+    const moe_model_config *c = runner->config;
+    uint32_t *chosen = (uint32_t *)runner->buffers.values[MOE_VALUE_INDEX_CHOSEN];
+    return chosen + ((size_t)row * moe_choosing_groups(c) + group) * moe_most_chosen(c);
+}
+
+/* From blocks to positions, where they stand; the last block ends with the row. */
+static void choose_blocks(moe_runner *runner, const moe_kv_row *at, float *scores, uint32_t *path)
+{
+    const moe_model_config *c = runner->config;
+    const uint32_t block = c->index_block, n_chosen = c->index_top_k / block;
+    const uint32_t n_blocks = at->position / block + 1;
+    for (uint32_t i = 0; i < c->index_local && i < n_blocks; i++) {
+        scores[n_blocks - 1 - i] = INFINITY;
+    }
+    moe_choose_positions(scores, n_blocks, n_chosen, runner->buffers.index_order, path);
+    for (uint32_t i = n_chosen_of(c, at); i-- > 0;) {
+        path[i] = moe_kv_row_stored(at, path[i / block] * block + i % block);
+    }
 }
 
 static void choose_for_row(moe_runner *runner, const moe_pass *pass, uint32_t row,
-                           const float *scores)
+                           const row_group *group)
 {
     const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
     const moe_kv_row *at = &pass->kv_rows[row];
     const uint32_t pool = c->index_pool, n_pools = c->index_top_k / pool;
     const uint32_t n_keys = (at->position + 1) / pool, n = n_chosen_of(c, at);
-    uint32_t *path =
-        (uint32_t *)b->values[MOE_VALUE_INDEX_CHOSEN] + (size_t)row * moe_most_chosen(c);
+    uint32_t *path = choice_of(runner, row, 0);
+    float *scores = b->index_scores + (size_t)(row - group->first) * group->n_scores;
+    for (uint32_t h = 0; c->index_block > 0 && h < c->index_heads; h++) {
+        choose_blocks(runner, at, scores + (size_t)h * n_blocks_of(c, group->n_keys),
+                      choice_of(runner, row, h));
+    }
+    if (c->index_block > 0) {
+        return;
+    }
     if (c->index_rate > 0) { /* blocks, whose places moe_compressed_rows() finds */
         moe_choose_positions(scores, (at->position + 1) / c->index_rate, c->index_top_k,
                              b->index_order, path);
@@ -287,16 +308,16 @@ static void choose_for_row(moe_runner *runner, const moe_pass *pass, uint32_t ro
 static void refer_to_choice(moe_runner *runner, const moe_pass *pass)
 {
     const moe_model_config *c = runner->config;
-    moe_pass_buffers *b = &runner->buffers;
-    const uint32_t *chosen = (const uint32_t *)b->values[MOE_VALUE_INDEX_CHOSEN];
-    for (uint32_t r = 0; r < pass->n_rows; r++) {
+    for (uint32_t i = 0; i < pass->n_rows * moe_choosing_groups(c); i++) {
+        const uint32_t r = i % pass->n_rows;
         const moe_kv_row *at = &pass->kv_rows[r];
-        b->index_rows[r] = *at;
+        moe_kv_row *refers = &runner->buffers.index_rows[i];
+        *refers = *at;
         if (moe_position_chooses(c, at->position)) {
-            b->index_rows[r] = (moe_kv_row){.pages = at->pages,
-                                            .position = n_chosen_of(c, at) - 1,
-                                            .stored = at->stored,
-                                            .path = chosen + (size_t)r * moe_most_chosen(c)};
+            *refers = (moe_kv_row){.pages = at->pages,
+                                   .position = n_chosen_of(c, at) - 1,
+                                   .stored = at->stored,
+                                   .path = choice_of(runner, r, i / pass->n_rows)};
         }
     }
 }
@@ -328,7 +349,7 @@ static int choose_for_group(moe_runner *runner, const moe_pass *pass, uint32_t l
         const moe_kv_row *row = &pass->kv_rows[group->first + r];
         furthest = row->position + 1 == group->n_positions ? row : furthest;
     }
-    MOE_TRY(grow(b, group->n_keys, err));
+    MOE_TRY(grow(b, group->n_scores, err));
     MOE_TRY(bring_factors(runner, group, err));
     for (uint32_t begin = 0; begin < group->n_keys; begin += MOE_INDEX_BLOCK) {
         uint32_t left = group->n_keys - begin;
@@ -338,8 +359,7 @@ static int choose_for_group(moe_runner *runner, const moe_pass *pass, uint32_t l
     }
     for (uint32_t r = 0; r < group->n_rows; r++) {
         if (moe_position_chooses(c, pass->kv_rows[group->first + r].position)) {
-            choose_for_row(runner, pass, group->first + r,
-                           b->index_scores + (size_t)r * group->n_keys);
+            choose_for_row(runner, pass, group->first + r, group);
         }
     }
     return MOE_OK;
@@ -349,7 +369,7 @@ static int choose_for_group(moe_runner *runner, const moe_pass *pass, uint32_t l
 static row_group group_at(const moe_pass *pass, uint32_t first)
 {
     const moe_kv_row *rows = pass->kv_rows;
-    row_group group = {first, 1, rows[first].position + 1, 0};
+    row_group group = {first, 1, rows[first].position + 1, 0, 0};
     while (rows[first].path == NULL && group.n_rows < MOE_INDEX_ROWS &&
            first + group.n_rows < pass->n_rows && rows[first + group.n_rows].path == NULL &&
            rows[first + group.n_rows].pages == rows[first].pages) {
@@ -370,8 +390,8 @@ uint64_t moe_index_most_positions(const moe_device *device, const moe_model_conf
     if ((device->features & MOE_DEVICE_READABLE) != 0) {
         return UINT64_MAX;
     }
-    bool chooses =
-        (device->features & MOE_DEVICE_CHOICE) != 0 && config->index_dim <= MOE_CHOICE_MAX_DIM;
+    bool chooses = (device->features & MOE_DEVICE_CHOICE) != 0 && config->index_block == 0 &&
+                   config->index_dim <= MOE_CHOICE_MAX_DIM;
     return chooses ? scores_room(config) : config->index_top_k;
 }
 
@@ -407,6 +427,8 @@ static int choose_on_host(moe_runner *runner, const moe_pass *pass, uint32_t lay
     for (uint32_t first = 0; first < pass->n_rows && status == MOE_OK;) {
         row_group group = group_at(pass, first);
         group.n_keys = group.n_positions / (c->index_rate > 0 ? c->index_rate : c->index_pool);
+        group.n_scores =
+            c->index_block > 0 ? c->index_heads * n_blocks_of(c, group.n_keys) : group.n_keys;
         if (moe_position_chooses(runner->config, group.n_positions - 1)) {
             status = choose_for_group(runner, pass, layer, &group, err);
         }

@@ -13,18 +13,29 @@
  * it, and stores it in place of its own gate. A row attends to the positions of the best pools, and
  * to those behind the last whole pool.
  *
+ * Where blocks are chosen (MiniMax-M3), each head of the indexer chooses for a group of the layer's
+ * heads: the row's last blocks, and of the others those with the highest product of the head's
+ * query and a key.
+ *
  * Chosen positions are a path (moe_kv_row): attention adds up the chosen positions in ascending
  * order as if they were a timeline of their own. */
 #ifndef MOE_PASS_POSITION_INDEX_H
 #define MOE_PASS_POSITION_INDEX_H
 
 #include "runtime/pass/pass.h"
+#include "runtime/pass/runner.h"
 
 /* The arguments *rows and *chosen of attention() in a layer with an indexer, its own or that of an
  * earlier layer. They are valid until the pass ends. *chosen is NULL unless the device chooses by
  * itself (MOE_DEVICE_CHOICE). */
 void moe_index_chosen(const moe_runner *runner, const moe_pass *pass, const moe_kv_row **rows,
                       const uint32_t **chosen);
+/* The rows of a group of heads, where groups choose each for itself and the pass chooses. */
+static inline const moe_kv_row *moe_index_group_rows(const moe_runner *runner, const moe_pass *pass,
+                                                     uint32_t group)
+{
+    return runner->buffers.index_rows + (size_t)group * pass->n_rows;
+}
 /* [rows][moe_most_chosen()] The positions that the last layer with an indexer chose for the rows of
  * a pass. fetch() copies them from the buffers to `chosen`; bring() copies them back, for the
  * layers behind. */
@@ -33,10 +44,5 @@ int moe_index_bring(moe_runner *runner, const moe_pass *pass, const uint32_t *ch
 int moe_index_fetch(moe_runner *runner, const moe_pass *pass, uint32_t *chosen, moe_error *err);
 /* The most positions of a timeline among which the device can choose. */
 uint64_t moe_index_most_positions(const moe_device *device, const moe_model_config *config);
-
-/* The n_chosen highest of n scores, ascending by position; of equal scores the lowest positions.
- * scratch: [n]. */
-void moe_choose_positions(const float *scores, uint32_t n, uint32_t n_chosen, uint32_t *scratch,
-                          uint32_t *chosen);
 
 #endif

@@ -234,6 +234,7 @@ static int load_tensor(loader *load, moe_weight *weight, const moe_tensor_ref *r
  * is added. */
 typedef struct split_tensor {
     const moe_tensor_ref *kv_b;
+    const moe_layer_kind *kind;
     moe_weight k_b, v_b;
     moe_dequantize_fn dequantize;
     uint8_t *rows; /* of the keys of a head */
@@ -243,16 +244,16 @@ typedef struct split_tensor {
 static int fill_split(loader *load, void *context)
 {
     split_tensor *t = context;
-    const moe_model_config *c = load->config;
+    const moe_latent *c = &t->kind->latent;
     uint64_t row_bytes = moe_dtype_row_bytes(t->kv_b->type, t->kv_b->n_in);
-    size_t k_bytes = (size_t)c->kv_lora_rank * c->qk_nope_dim * sizeof(float);
-    uint64_t v_bytes = row_bytes * c->v_head_dim;
-    for (uint32_t h = 0; h < c->n_head; h++) {
-        MOE_TRY(take_bytes(load, t->rows, c->qk_nope_dim * row_bytes));
-        for (uint32_t i = 0; i < c->qk_nope_dim; i++) {
-            t->dequantize(t->rows + i * row_bytes, t->row, c->kv_lora_rank);
-            for (uint32_t j = 0; j < c->kv_lora_rank; j++) {
-                t->transposed[(size_t)j * c->qk_nope_dim + i] = t->row[j];
+    size_t k_bytes = (size_t)c->rank * c->nope * sizeof(float);
+    uint64_t v_bytes = row_bytes * c->v_dim;
+    for (uint32_t h = 0; h < t->kind->heads.n; h++) {
+        MOE_TRY(take_bytes(load, t->rows, c->nope * row_bytes));
+        for (uint32_t i = 0; i < c->nope; i++) {
+            t->dequantize(t->rows + i * row_bytes, t->row, c->rank);
+            for (uint32_t j = 0; j < c->rank; j++) {
+                t->transposed[(size_t)j * c->nope + i] = t->row[j];
             }
         }
         MOE_TRY(load->device->ops->upload(load->device, (uint8_t *)t->k_b.data + h * k_bytes,
@@ -262,24 +263,24 @@ static int fill_split(loader *load, void *context)
     return MOE_OK;
 }
 
-static int load_split(loader *load, moe_layer_weights *layer, const moe_tensor_ref *kv_b)
+static int load_split(loader *load, moe_layer_weights *layer, const moe_layer_kind *kind,
+                      const moe_tensor_ref *kv_b)
 {
-    const moe_model_config *c = load->config;
-    split_tensor t = {.kv_b = kv_b, .dequantize = moe_dequantize_of(kv_b->type)};
+    const moe_latent *c = &kind->latent;
+    split_tensor t = {.kv_b = kv_b, .kind = kind, .dequantize = moe_dequantize_of(kv_b->type)};
     uint64_t row_bytes = moe_dtype_row_bytes(kv_b->type, kv_b->n_in);
-    uint64_t k_rows = (uint64_t)c->n_head * c->kv_lora_rank;
-    uint64_t v_rows = (uint64_t)c->n_head * c->v_head_dim;
+    uint64_t k_rows = (uint64_t)kind->heads.n * c->rank;
+    uint64_t v_rows = (uint64_t)kind->heads.n * c->v_dim;
     place(load, &t.v_b, kv_b->type, kv_b->n_in, v_rows, v_rows * row_bytes);
-    place(load, &t.k_b, MOE_DTYPE_F32, c->qk_nope_dim, k_rows,
-          k_rows * c->qk_nope_dim * sizeof(float));
+    place(load, &t.k_b, MOE_DTYPE_F32, c->nope, k_rows, k_rows * c->nope * sizeof(float));
     if (load->walk != WALK_LOAD) {
         return load_by(load, kv_b, NULL, NULL);
     }
     layer->tensors[MOE_LAYER_ATTN_V_B] = t.v_b;
     layer->tensors[MOE_LAYER_ATTN_K_B] = t.k_b;
-    t.rows = moe_calloc(c->qk_nope_dim, row_bytes);
-    t.row = moe_calloc(c->kv_lora_rank, sizeof *t.row);
-    t.transposed = moe_calloc((size_t)c->kv_lora_rank * c->qk_nope_dim, sizeof *t.transposed);
+    t.rows = moe_calloc(c->nope, row_bytes);
+    t.row = moe_calloc(c->rank, sizeof *t.row);
+    t.transposed = moe_calloc((size_t)c->rank * c->nope, sizeof *t.transposed);
     int status = t.rows != NULL && t.row != NULL && t.transposed != NULL
                      ? load_by(load, kv_b, fill_split, &t)
                      : moe_fail(load->err, MOE_ERR_MEMORY, "no memory to split attn_kv_b");
@@ -300,7 +301,8 @@ static int load_out_scale(loader *load, moe_layer_weights *layer, const moe_tens
     return ref->size == 0 ? MOE_OK : load_by(load, ref, fill_host_float, &layer->out_scale);
 }
 
-static int load_layer(loader *load, moe_layer_weights *layer, const moe_layer_map *map)
+static int load_layer(loader *load, moe_layer_weights *layer, const moe_layer_kind *kind,
+                      const moe_layer_map *map)
 {
     for (int t = 0; t < MOE_LAYER_TENSOR_COUNT; t++) {
         if (t == MOE_LAYER_ATTN_KV_B || t == MOE_LAYER_OUT_SCALE) {
@@ -311,7 +313,7 @@ static int load_layer(loader *load, moe_layer_weights *layer, const moe_layer_ma
     MOE_TRY(load_out_scale(load, layer, &map->tensors[MOE_LAYER_OUT_SCALE]));
     const moe_tensor_ref *kv_b = &map->tensors[MOE_LAYER_ATTN_KV_B];
     bool is_split = kv_b->size != 0 && map->tensors[MOE_LAYER_ATTN_K_B].size == 0;
-    return is_split ? load_split(load, layer, kv_b) : MOE_OK;
+    return is_split ? load_split(load, layer, kind, kv_b) : MOE_OK;
 }
 
 typedef struct host_floats {
@@ -368,7 +370,8 @@ static int walk_all(loader *load, const moe_tensor_map *map, walk kind)
     }
     for (uint32_t l = 0; l < load->config->n_layer && status == MOE_OK; l++) {
         moe_layer_weights unused;
-        status = load_layer(load, kind == WALK_LOAD ? &w->layers[l] : &unused, &map->layers[l]);
+        status = load_layer(load, kind == WALK_LOAD ? &w->layers[l] : &unused,
+                            &load->config->layers[l], &map->layers[l]);
     }
     if (status == MOE_OK) {
         status = load_rope_factors(load, &map->rope_freqs, &w->rope_factors);

@@ -68,6 +68,8 @@ typedef enum moe_value {
     MOE_VALUE_INDEX_BLOCK,    /* index keys of a block of positions */
     MOE_VALUE_INDEX_PRODUCTS, /* with them; a device that chooses has scores there */
     MOE_VALUE_INDEX_CHOSEN,   /* uint32_t: where the chosen positions are stored */
+    MOE_VALUE_GROUP_Q, /* where groups of heads attend each to its own choice: a group's queries, */
+    MOE_VALUE_GROUP_OUT, /* ... and what it attended */
     /* Of layers with a state (runtime/device/delta_ops.h): */
     MOE_VALUE_PROJECTED, /* older files: all parts of a row, in an order of their own */
     MOE_VALUE_MIXED,     /* before the convolution: with the gates, all that advances a state */

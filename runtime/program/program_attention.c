@@ -125,31 +125,39 @@ static void size_choice(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;
     size_t *n_floats = b->program->n_floats;
-    n_floats[MOE_VALUE_INDEX_CHOSEN] = moe_most_chosen(c);
+    n_floats[MOE_VALUE_INDEX_CHOSEN] = (size_t)moe_choosing_groups(c) * moe_most_chosen(c);
     n_floats[MOE_VALUE_INDEX_BLOCK] = (size_t)MOE_INDEX_BLOCK * c->index_dim;
     n_floats[MOE_VALUE_INDEX_PRODUCTS] = (size_t)MOE_INDEX_ROWS * MOE_INDEX_BLOCK * c->index_heads;
 }
 
-/* An indexer beside heads: keys are stored as they are, and pools of them as the norm of their
- * mean, turned as their first position is. */
-static void choose_means(moe_program_builder *b)
+/* An indexer beside heads. Keys are stored normed and turned, where blocks of them are chosen; else
+ * as they are, and pools of them as the norm of their mean, turned as their first position is. */
+static void choose_beside(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;
+    const moe_heads *h = &moe_built_kind(b)->heads;
     const moe_operand key = moe_all_of(MOE_VALUE_INDEX_K, c->index_dim);
+    const bool blocks = c->index_block > 0;
     moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_INDEX_K, c->index_dim, MOE_TENSOR_NONE,
                      MOE_VALUE_INDEX_K);
+    if (blocks) {
+        moe_build_norm(b, MOE_LAYER_INDEX_K_NORM, key, c->index_dim, 1);
+        turn(b, key, 1, c->rope, false);
+    }
     moe_build(b, (moe_op){.kind = MOE_OP_KV_STORE,
                           .n = c->index_dim,
                           .tensor = MOE_TENSOR_NONE,
                           .bias = MOE_TENSOR_NONE,
                           .x = key,
                           .u.side = true});
-    moe_build(b, (moe_op){.kind = MOE_OP_POOL,
-                          .n = c->index_dim,
-                          .tensor = MOE_LAYER_INDEX_K_NORM,
-                          .bias = MOE_TENSOR_NONE,
-                          .x = key});
-    moe_build_claim(b, MOE_LAYER_INDEX_K_NORM, c->index_dim, 1, MOE_TENSOR_VECTOR);
+    if (!blocks) {
+        moe_build(b, (moe_op){.kind = MOE_OP_POOL,
+                              .n = c->index_dim,
+                              .tensor = MOE_LAYER_INDEX_K_NORM,
+                              .bias = MOE_TENSOR_NONE,
+                              .x = key});
+        moe_build_claim(b, MOE_LAYER_INDEX_K_NORM, c->index_dim, 1, MOE_TENSOR_VECTOR);
+    }
     const uint32_t first = b->program->n_ops;
     moe_build_linear(b, MOE_VALUE_NORM, c->n_embd, MOE_LAYER_INDEX_Q, c->index_heads * c->index_dim,
                      MOE_TENSOR_NONE, MOE_VALUE_INDEX_Q);
@@ -163,6 +171,10 @@ static void choose_means(moe_program_builder *b)
                           .bias = MOE_TENSOR_NONE,
                           .x = moe_all_of(MOE_VALUE_INDEX_Q, c->index_dim)});
     size_choice(b);
+    if (blocks) {
+        b->program->n_floats[MOE_VALUE_GROUP_Q] = (size_t)h->n / c->index_heads * h->k_dim;
+        b->program->n_floats[MOE_VALUE_GROUP_OUT] = (size_t)h->n / c->index_heads * h->v_dim;
+    }
     for (uint32_t i = first; i < b->program->n_ops && b->status == MOE_OK; i++) {
         b->program->ops[i].if_choosing = true;
     }
@@ -182,7 +194,8 @@ static void attend(moe_program_builder *b, moe_value q, uint32_t k_dim, moe_sink
                           .bias = MOE_TENSOR_NONE,
                           .x = moe_all_of(q, k_dim),
                           .y = moe_all_of(MOE_VALUE_ATTENDED, h->v_dim),
-                          .factor = c->attention_scale,
+                          .factor = kind->mixer == MOE_MIXER_LATENT ? kind->latent.scale
+                                                                    : c->attention_scale,
                           .u.attend = {.n_kv = h->n_kv,
                                        .v_dim = h->v_dim,
                                        .window = kind->window,
@@ -261,7 +274,7 @@ void moe_build_attention(moe_program_builder *b, const moe_attention_form *form)
     store(b, moe_all_of(MOE_VALUE_K, (size_t)h->n_kv * h->k_dim),
           moe_all_of(MOE_VALUE_V, (size_t)h->n_kv * h->v_dim));
     if (kind->indexer == MOE_INDEXER_OWN) {
-        choose_means(b);
+        choose_beside(b);
     }
     attend(b, MOE_VALUE_Q, h->k_dim, form->sinks);
     gate(b, form, MOE_VALUE_ATTENDED, h->n, h->v_dim);
@@ -274,15 +287,17 @@ void moe_build_attention(moe_program_builder *b, const moe_attention_form *form)
 static void project_latent(moe_program_builder *b, const moe_attention_form *form)
 {
     const moe_model_config *c = b->config;
+    const moe_latent *latent = &moe_built_kind(b)->latent;
+    const uint32_t n = moe_built_kind(b)->heads.n, k_dim = latent->rank + c->n_rot;
     bool lora = c->q_lora_rank > 0;
-    const uint32_t n_queries = c->n_head * (c->qk_nope_dim + c->n_rot);
+    const uint32_t n_queries = n * (latent->nope + c->n_rot);
     bool gated = has_gates(b, form->gate);
     bool by_head = form->gate == MOE_ATTENTION_GATE_HEADS;
-    const uint32_t n_gates = by_head ? c->n_head : c->n_head * c->v_head_dim;
+    const uint32_t n_gates = by_head ? n : n * latent->v_dim;
     const moe_op_output outputs[3] = {
         lora ? moe_build_output(MOE_LAYER_ATTN_Q_A, 0, c->q_lora_rank, MOE_VALUE_Q_A)
              : moe_build_output(MOE_LAYER_ATTN_Q, 0, n_queries, MOE_VALUE_Q),
-        moe_build_output(MOE_LAYER_ATTN_KV_A, 0, c->head_dim_k, MOE_VALUE_K),
+        moe_build_output(MOE_LAYER_ATTN_KV_A, 0, k_dim, MOE_VALUE_K),
         moe_build_output(MOE_LAYER_ATTN_GATE, 0, n_gates, MOE_VALUE_GATE),
     };
     moe_build_linears(b, MOE_VALUE_NORM, c->n_embd, outputs, gated ? 3 : 2);
@@ -292,8 +307,11 @@ static void project_latent(moe_program_builder *b, const moe_attention_form *for
         moe_build_linear(b, MOE_VALUE_Q_A, c->q_lora_rank, MOE_LAYER_ATTN_Q_B, n_queries,
                          MOE_TENSOR_NONE, MOE_VALUE_Q);
     }
-    moe_build_norm(b, MOE_LAYER_ATTN_KV_A_NORM, moe_all_of(MOE_VALUE_K, c->head_dim_k),
-                   c->kv_lora_rank, 1);
+    moe_build_norm(b, MOE_LAYER_ATTN_KV_A_NORM, moe_all_of(MOE_VALUE_K, k_dim), latent->rank, 1);
+    if (form->qk_norm == MOE_QK_NORM_TURNED) {
+        moe_build_norm(b, MOE_LAYER_ATTN_K_NORM, moe_part_of(MOE_VALUE_K, latent->rank, k_dim),
+                       c->n_rot, 1);
+    }
 }
 
 static void turn_index(moe_program_builder *b, moe_value value, uint32_t n,
@@ -379,14 +397,16 @@ void moe_build_choose(moe_program_builder *b, const moe_attention_form *form)
 static void claim_joined_halves(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;
+    const moe_layer_kind *kind = moe_built_kind(b);
     char name[48];
     if (b->claims != NULL && moe_build_has(b, MOE_LAYER_ATTN_K_B)) {
         snprintf(name, sizeof name, "blk.%u.%s", b->claims->first_layer + b->layer,
                  moe_tensor_name(c, MOE_LAYER_ATTN_KV_B));
         moe_claims_ignore(b->claims, name);
     } else if (moe_build_has(b, MOE_LAYER_ATTN_KV_B)) {
-        moe_build_claim(b, MOE_LAYER_ATTN_KV_B, c->kv_lora_rank,
-                        (uint64_t)c->n_head * (c->qk_nope_dim + c->v_head_dim), MOE_TENSOR_MATRIX);
+        moe_build_claim(b, MOE_LAYER_ATTN_KV_B, kind->latent.rank,
+                        (uint64_t)kind->heads.n * (kind->latent.nope + kind->latent.v_dim),
+                        MOE_TENSOR_MATRIX);
     }
 }
 
@@ -394,26 +414,27 @@ void moe_build_latent_attention(moe_program_builder *b, const moe_attention_form
 {
     const moe_model_config *c = b->config;
     const moe_layer_kind *kind = moe_built_kind(b);
-    uint32_t q_dim = c->qk_nope_dim + c->n_rot;
+    const moe_latent *latent = &kind->latent;
+    const uint32_t n = kind->heads.n, q_dim = latent->nope + c->n_rot;
+    const uint32_t k_dim = latent->rank + c->n_rot;
     bool indexes = kind->indexer == MOE_INDEXER_OWN;
     project_latent(b, form);
     claim_joined_halves(b);
     if (!kind->no_rope) {
-        turn(b, moe_part_of(MOE_VALUE_Q, c->qk_nope_dim, q_dim), c->n_head, c->rope, false);
-        turn(b, moe_part_of(MOE_VALUE_K, c->kv_lora_rank, c->head_dim_k), 1, c->rope, false);
+        turn(b, moe_part_of(MOE_VALUE_Q, latent->nope, q_dim), n, c->rope, kind->window_rope);
+        turn(b, moe_part_of(MOE_VALUE_K, latent->rank, k_dim), 1, c->rope, kind->window_rope);
     }
     moe_build(b, (moe_op){.kind = MOE_OP_HEAD_LINEAR,
-                          .n = c->qk_nope_dim,
-                          .each = c->n_head,
+                          .n = latent->nope,
+                          .each = n,
                           .tensor = MOE_LAYER_ATTN_K_B,
                           .bias = MOE_TENSOR_NONE,
                           .x = moe_all_of(MOE_VALUE_Q, q_dim),
-                          .y = moe_all_of(MOE_VALUE_Q_LATENT, c->head_dim_k),
-                          .u.n_out = c->kv_lora_rank});
+                          .y = moe_all_of(MOE_VALUE_Q_LATENT, k_dim),
+                          .u.n_out = latent->rank});
     if (c->n_rot > 0) {
-        moe_build_copy(b, moe_part_of(MOE_VALUE_Q, c->qk_nope_dim, q_dim),
-                       moe_part_of(MOE_VALUE_Q_LATENT, c->kv_lora_rank, c->head_dim_k), c->n_rot,
-                       c->n_head);
+        moe_build_copy(b, moe_part_of(MOE_VALUE_Q, latent->nope, q_dim),
+                       moe_part_of(MOE_VALUE_Q_LATENT, latent->rank, k_dim), c->n_rot, n);
     }
     if (indexes) {
         add_index_keys(b, form, kind->heads.k_dim);
@@ -426,15 +447,15 @@ void moe_build_latent_attention(moe_program_builder *b, const moe_attention_form
     if (indexes) {
         moe_build_choose(b, form);
     }
-    attend(b, MOE_VALUE_Q_LATENT, c->head_dim_k, form->sinks);
+    attend(b, MOE_VALUE_Q_LATENT, k_dim, form->sinks);
     moe_build(b, (moe_op){.kind = MOE_OP_HEAD_LINEAR,
-                          .n = c->head_dim_v,
-                          .each = c->n_head,
+                          .n = latent->rank,
+                          .each = n,
                           .tensor = MOE_LAYER_ATTN_V_B,
                           .bias = MOE_TENSOR_NONE,
-                          .x = moe_all_of(MOE_VALUE_ATTENDED, c->head_dim_v),
-                          .y = moe_all_of(MOE_VALUE_VALUES, c->v_head_dim),
-                          .u.n_out = c->v_head_dim});
-    gate(b, form, MOE_VALUE_VALUES, c->n_head, c->v_head_dim);
-    project_output(b, MOE_VALUE_VALUES, c->n_head * c->v_head_dim, MOE_TENSOR_NONE);
+                          .x = moe_all_of(MOE_VALUE_ATTENDED, latent->rank),
+                          .y = moe_all_of(MOE_VALUE_VALUES, latent->v_dim),
+                          .u.n_out = latent->v_dim});
+    gate(b, form, MOE_VALUE_VALUES, n, latent->v_dim);
+    project_output(b, MOE_VALUE_VALUES, n * latent->v_dim, MOE_TENSOR_NONE);
 }

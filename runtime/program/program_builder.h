@@ -20,10 +20,11 @@ typedef struct moe_global_tensor {
 
 typedef enum moe_qk_norm_kind {
     MOE_QK_NORM_NONE,
-    MOE_QK_NORM_HEAD, /* RMS norm of each head, weight [head_dim] (Qwen3) */
-    MOE_QK_NORM_UNIT, /* of each head, without a weight, in layers with rotary embedding (Llama-4)
-                       */
-    MOE_QK_NORM_FULL  /* RMS norm of the whole projection (OLMoE) */
+    MOE_QK_NORM_HEAD,  /* RMS norm of each head, weight [head_dim] (Qwen3) */
+    MOE_QK_NORM_UNIT,  /* of each head, without a weight, in layers with rotary embedding (Llama-4)
+                        */
+    MOE_QK_NORM_FULL,  /* RMS norm of the whole projection (OLMoE) */
+    MOE_QK_NORM_TURNED /* MLA: RMS norm of the part of the key that turns (dots.3) */
 } moe_qk_norm_kind;
 
 /* A gate on attention's output. */

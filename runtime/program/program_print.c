@@ -149,6 +149,15 @@ static void put_choose(FILE *to, const moe_program *program, const moe_op *op)
         put_tensor(to, program, MOE_LAYER_COMPRESS_PLACE);
         return;
     }
+    if (c->index_block > 0) {
+        fprintf(to,
+                "chosen_positions = for each group of heads the last %" PRIu32 " of blocks of "
+                "%" PRIu32 " and the best others, %" PRIu32 " together, by %s",
+                c->index_local, c->index_block, c->index_top_k / c->index_block,
+                value_name(op->x.value));
+        put_heads(to, op, op->n);
+        return;
+    }
     fprintf(to, "chosen_positions = the %" PRIu32 " best", c->index_top_k / c->index_pool);
     fputs(c->index_pool > 1 ? " pools and the positions behind the last, by " : " by ", to);
     fputs(value_name(op->x.value), to);

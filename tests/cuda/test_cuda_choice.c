@@ -16,7 +16,7 @@
 #include "cpu/kernels/vector_ops.h"
 #include "cpu/kernels/vector_reference.h"
 #include "cuda/kernels/vector_launch.h"
-#include "runtime/pass/position_index.h"
+#include "runtime/pass/index_choice.h"
 
 #define PAGES  11u
 #define STORED (PAGES * MOE_KV_PAGE)

@@ -389,6 +389,78 @@ static void test_compressed_keys(void **state)
     expect_refusals(cases, sizeof cases / sizeof cases[0]);
 }
 
+/* MiniMax-M3's blocks, and dots.3's latents of layers with a window. */
+static void test_chosen_blocks(void **state)
+{
+    (void)state;
+    static const edited_case cases[] = {
+        {"-minimax-m3.attention.indexer.block_size", "minimax-m3.one=u32:1",
+         "indexer.block_size', which every"},
+        {"-minimax-m3.attention.indexer.block_size",
+         "minimax-m3.attention.indexer.block_size=u32:1", "block_size' is 1, not 2 to 1024"},
+        {"-minimax-m3.attention.indexer.top_k", "minimax-m3.attention.indexer.top_k=u32:4294967295",
+         "top_k' is 4294967295, not 1 to 4096"},
+        {"-minimax-m3.attention.indexer.local_blocks",
+         "minimax-m3.attention.indexer.local_blocks=u32:0", "local_blocks' is 0, not 1 to 16"},
+        {"-minimax-m3.attention.indexer.head_count",
+         "minimax-m3.attention.indexer.head_count=u32:3",
+         "head_count' (3) does not divide head_count_kv (2)"},
+        {"-minimax-m3.attention.indexer.key_length",
+         "minimax-m3.attention.indexer.key_length=u32:8", "blk.1.indexer.k_proj.weight' has shape"},
+        {"-dots3note.attention.kv_lora_rank_swa", "dots3note.one=u32:1",
+         "kv_lora_rank_swa', which every"},
+        {"-dots3note.attention.kv_lora_rank_swa",
+         "dots3note.attention.kv_lora_rank_swa=u32:4294967295", "kv_lora_rank_swa' is 4294967295"},
+        {"-dots3note.attention.key_length_mla_swa", "dots3note.attention.key_length_mla_swa=u32:8",
+         "key_length_mla_swa' is 8, not 9 to"},
+        {"-dots3note.attention.head_count", "dots3note.attention.head_count=u32s:4,0,2",
+         "layer 1 has 0 heads"},
+        {"-dots3note.attention.value_length_mla_swa",
+         "dots3note.attention.value_length_mla_swa=u32:9", "blk.1.attn_v_b.weight' has shape"},
+    };
+    expect_refusals(cases, sizeof cases / sizeof cases[0]);
+}
+
+static bool pass_by(size_t position, const float *logits, void *user)
+{
+    (void)position, (void)logits, (void)user;
+    return true;
+}
+
+static void score_prompt(moe_engine *engine)
+{
+    int32_t prompt[N_PROMPT];
+    moe_session *session = greedy_session(engine);
+    make_prompt(prompt, N_PROMPT, 96, 3);
+    assert_int_equal(moe_session_score(session, prompt, N_PROMPT, pass_by, NULL, NULL), MOE_OK);
+    moe_session_close(&session);
+}
+
+/* A file without its model's indexers is told of once, when a text is longer than they choose. */
+static void test_missing_indexers(void **state)
+{
+    (void)state;
+    notes told;
+    moe_error err = {""};
+    const uint32_t chosen[] = {N_PROMPT / 4, N_PROMPT / 4 - 1};
+    for (int i = 0; i < 2; i++) {
+        char setting[64];
+        snprintf(setting, sizeof setting, "minimax-m3.attention.indexer.top_k=u32:%u", chosen[i]);
+        const char *path = EDITED("minimax-m3-clamped", "-minimax-m3.attention.indexer.top_k",
+                                  setting, "-minimax-m3.attention.indexer.block_size",
+                                  "minimax-m3.attention.indexer.block_size=u32:4");
+        moe_engine *engine = NULL;
+        assert_int_equal(open_with(&engine, path, 0, &told, &err), MOE_OK);
+        assert_int_equal(told.n_lines, 0);
+        score_prompt(engine);
+        score_prompt(engine);
+        assert_int_equal(told.n_lines, i);
+        moe_engine_close(&engine);
+    }
+    assert_non_null(strstr(told.text, "longer than 36 tokens"));
+    assert_non_null(strstr(told.text, "blk.N.indexer.k_proj.weight"));
+}
+
 static void test_unknown_keys_are_told_once(void **state)
 {
     (void)state;
@@ -423,6 +495,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_sizes_of_recurrent_layers),
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_compressed_keys),
+        cmocka_unit_test(test_chosen_blocks),
+        cmocka_unit_test(test_missing_indexers),
         cmocka_unit_test(test_unknown_keys_are_told_once),
     };
     if (argc < 2 || mkdtemp(folder) == NULL) {

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/pass/position_index.h"
+#include "runtime/pass/index_choice.h"
 
 #define MOST 700u
 

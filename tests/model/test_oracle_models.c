@@ -38,7 +38,7 @@ static void open_one(const char *path)
         memcpy(name, tensor->name.data, tensor->name.size < 63 ? tensor->name.size : 63);
         bool drafts = sscanf(name, "blk.%u.", &layer) == 1 && layer >= config.n_layer;
         const char *kind = strrchr(name, '.');
-        if (drafts || (config.indexer_unused && strstr(name, ".indexer.") != NULL)) {
+        if (drafts) {
             continue; /* known, and not run */
         }
         if (strcmp(config.architecture, "gemma4") != 0 && kind != NULL &&

@@ -240,16 +240,28 @@ CASES = [
         num_local_experts=5, logits_scaling=1.25, embedding_multiplier=3.0), 523),
     FamilyCase("minimax-m3", "minimax-m3", "minimax_m3", {}, 531),
     FamilyCase("minimax-m3-heads", "minimax-m3", "minimax_m3", WIDE | dict(
-        layer_types=[SPARSE, SPARSE], mlp_layer_types=["sparse"] * 2, num_local_experts=9,
+        layer_types=[SPARSE, SPARSE], mlp_layer_types=["sparse"] * 2, num_local_experts=9, index_n_heads=3,
         num_experts_per_tok=3, routed_scaling_factor=1.0), 532),
     FamilyCase("minimax-m3-clamped", "minimax-m3", "minimax_m3", dict(
         head_dim=8, mlp_layer_types=["dense"] * 2 + ["sparse"] * 1, num_hidden_layers=3,
-        layer_types=[FULL, FULL, SPARSE]) | rope(1e4), 533),
+        layer_types=[FULL] * 3) | rope(1e4), 533),   # no indexers, as in older files
     FamilyCase("flex-olmo", "flex_olmo", "flex_olmo", {}, 541),
     FamilyCase("flex-olmo-heads", "flex_olmo", "flex_olmo", WIDE | dict(
         hidden_size=48, num_experts=9, num_experts_per_tok=3, norm_topk_prob=True), 542),
     FamilyCase("flex-olmo-tied", "flex_olmo", "flex_olmo", TIED | dict(
         num_key_value_heads=4, num_experts=5, num_experts_per_tok=4, num_hidden_layers=3) | rope(1e4), 543),
+]
+# Groups of heads attend to blocks that they choose; make_indexed.py writes these.
+BLOCK_CASES = [
+    FamilyCase("minimax-m3-blocks", "minimax-m3", "minimax_m3", dict(
+        index_block_size=4, index_topk_blocks=3, num_hidden_layers=3, layer_types=[FULL, SPARSE, SPARSE],
+        mlp_layer_types=["dense"] + ["sparse"] * 2), 534),
+    FamilyCase("minimax-m3-sparse", "minimax-m3", "minimax_m3", WIDE | dict(
+        index_block_size=5, index_topk_blocks=4, index_local_blocks=2, index_n_heads=3, index_head_dim=24,
+        layer_types=[SPARSE, SPARSE], mlp_layer_types=["sparse"] * 2, num_local_experts=9, num_experts_per_tok=3), 535),
+    FamilyCase("minimax-m3-long", "minimax-m3", "minimax_m3", dict(
+        num_attention_heads=8, num_key_value_heads=4, head_dim=8, index_block_size=16, index_topk_blocks=6,
+        max_position_embeddings=2048) | rope(1e5, partial_rotary_factor=0.5), 536),
 ]
 LOUD = ("maple", "minimax-m3-clamped")   # experts' products reach the limit of 7
 

@@ -16,8 +16,11 @@ import torch
 
 import compressed_cases
 import compressed_gguf
+import dots_cases
 import family_cases
 import family_gguf
+import form_cases
+import form_gguf
 import hybrid_cases
 import hybrid_gguf
 import make_families
@@ -47,18 +50,24 @@ CASES = [
         hc_mult=3, indexer_types=["full", "full", "shared"]), 244),
     FamilyCase("glm5-next-long", "glm5-next", "glm5_next", hybrid_cases.kimi("KAA") | dict(
         index_topk=64, index_kpool=8, n_routed_experts=5, num_experts_per_tok=2), 563),
-] + [case for case in hybrid_cases.CASES if case.family == "glm5_next"] + compressed_cases.CASES
+] + [case for case in hybrid_cases.CASES if case.family == "glm5_next"] + compressed_cases.CASES + form_cases.BLOCK_CASES + dots_cases.CASES
 
 
-OTHERS = (hybrid_cases, hybrid_gguf), (compressed_cases, compressed_gguf)
+OTHERS = (hybrid_cases, hybrid_gguf), (compressed_cases, compressed_gguf), (form_cases, form_gguf), (dots_cases, dots_cases)
 
 
 @contextmanager
 def watched_choices():
-    """A list that gets, for each choice of positions, the gap of every row that leaves some out."""
+    """A list that gets, for each choice of positions, the gap of every row that leaves some out. Blocks are chosen
+    for each group of heads; those that are always chosen have an infinite score."""
     gaps, topk = [], torch.Tensor.topk
 
     def watched(scores, k, *args, **kwargs):
+        if scores.ndim == 4 and scores.shape[0] == 1 and scores.shape[-1] > k and scores.shape[-2] > 1:
+            best = topk(scores[0], k + 1, dim=-1).values
+            largest = torch.where(best.isinf(), 0, best.abs()).amax(dim=-1)
+            apart = (best[..., k - 1] - best[..., k]) / largest.clamp_min(1e-9)
+            gaps.append(torch.where(best[..., k].isinf(), torch.inf, apart).amin(dim=0))
         if scores.ndim == 3 and scores.shape[0] == 1 and scores.shape[-1] > k and scores.shape[-2] > 1:
             best = topk(scores, k + 1, dim=-1).values[0]
             apart = (best[:, k - 1] - best[:, k]) / best[:, 0].abs().clamp_min(1e-9)
@@ -137,7 +146,7 @@ def main():
     for case, out in chosen_cases(__doc__, CASES):
         table, writer = next(((cases, gguf) for cases, gguf in OTHERS if case.family in cases.FAMILIES),
                              (family_cases, family_gguf))
-        shorter = case in hybrid_cases.CASES + compressed_cases.CASES
+        shorter = case in hybrid_cases.CASES + compressed_cases.CASES + form_cases.BLOCK_CASES + dots_cases.CASES
         make_families.PROMPT_LENGTHS = recurrent_cases.prompt_lengths(case) if shorter else LENGTHS
         model = table.build(case)
         writer.write(out / "model.gguf", model, case)
