@@ -187,6 +187,11 @@ static void test_missing_families(void **state)
         gb_free(b);
     }
     assert_null(moe_missing_family_at(moe_missing_family_count()));
+    assert_string_equal(moe_missing_family_find("SolarOpen2")->architecture, "solar-open2");
+    assert_string_equal(moe_missing_family_find("mistral_large_4")->architecture, "mistral-large4");
+    assert_null(moe_missing_family_find("solar-open"));
+    assert_null(moe_missing_family_find("-"));
+    assert_null(moe_missing_family_find("glm-dsa"));
 }
 
 static void test_group_relations(void **state)
