@@ -4,16 +4,14 @@
 #include <string.h>
 
 static const moe_chat_marks pairs[] = {
-    {"<|channel|>analysis<|message|>", "<|end|>", true},  /* gpt-oss */
-    {"<seed:think>", "</seed:think>", false},             /* Seed-OSS */
-    {"[THINK]", "[/THINK]", false},                       /* Magistral */
-    {"<|START_THINKING|>", "<|END_THINKING|>", false},    /* Command A, Command R7B */
-    {"<|channel>thought\n", "<channel|>", false},         /* Gemma 4 */
-    {"<|inner_prefix|>", "<|inner_suffix|>", false},      /* Apertus */
-    {"◁think▷", "◁/think▷", false},                       /* Kimi-VL */
-    {"<mm:think>", "</mm:think>", false},                 /* MiniMax-M3 */
-    {"<think:opensource>", "</think:opensource>", false}, /* Hy3, whose template joins the mark from
-                                                           * pieces */
+    {"<|channel|>analysis<|message|>", "<|end|>", true}, /* gpt-oss */
+    {"<seed:think>", "</seed:think>", false},            /* Seed-OSS */
+    {"[THINK]", "[/THINK]", false},                      /* Magistral */
+    {"<|START_THINKING|>", "<|END_THINKING|>", false},   /* Command A, Command R7B */
+    {"<|channel>thought\n", "<channel|>", false},        /* Gemma 4 */
+    {"<|inner_prefix|>", "<|inner_suffix|>", false},     /* Apertus */
+    {"◁think▷", "◁/think▷", false},                      /* Kimi-VL */
+    {"<mm:think>", "</mm:think>", false},                /* MiniMax-M3 */
     {"<think>", "</think>", false},
     {"<thinking>", "</thinking>", false},
     {"<thought>", "</thought>", false},
@@ -44,15 +42,50 @@ const moe_chat_marks *moe_chat_known_marks(size_t *n)
     return pairs;
 }
 
-const moe_chat_marks *moe_chat_marks_in(moe_string_view source)
+static bool is_of_suffix(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+}
+
+bool moe_chat_marks_with_suffix(moe_string_view text, moe_chat_marks *out)
+{
+    static const char begin[] = MOE_CHAT_SUFFIXED_MARK;
+    const size_t first = sizeof begin - 1;
+    if (text.size <= first || memcmp(text.data, begin, first) != 0) {
+        return false;
+    }
+    size_t end = first;
+    while (end < text.size && end < sizeof out->close - 2 && is_of_suffix(text.data[end])) {
+        end++;
+    }
+    if (end == first || end == text.size || text.data[end] != '>') {
+        return false;
+    }
+    *out = (moe_chat_marks){.open = "<"};
+    memcpy(out->close, text.data, end + 1);
+    memcpy(out->open + 1, text.data + 2, end - 1);
+    return true;
+}
+
+bool moe_chat_marks_in(moe_string_view source, moe_chat_marks *out)
 {
     for (size_t i = 0; i < N_PAIRS; i++) {
         if (pairs[i].has_channels ? holds(source, "<|channel|>") && holds(source, "<|message|>")
                                   : holds(source, pairs[i].close)) {
-            return &pairs[i];
+            *out = pairs[i];
+            return true;
         }
     }
-    return NULL;
+    static const char begin[] = MOE_CHAT_SUFFIXED_MARK;
+    const char *end = source.data + source.size, *at = source.data;
+    while ((at = memmem(at, (size_t)(end - at), begin, sizeof begin - 1)) != NULL) {
+        if (moe_chat_marks_with_suffix((moe_string_view){at, (size_t)(end - at)}, out)) {
+            return true;
+        }
+        at++;
+    }
+    return false;
 }
 
 static bool is_blank(const char *text, size_t size)
@@ -76,15 +109,29 @@ bool moe_chat_is_reasoning(const moe_chat_marks *marks, const char *text, size_t
            (continued || is_blank(text + opened, size - opened));
 }
 
+/* Whether the piece is this mark, or, of <mark>, <mark:SUFFIX>. */
+static bool is_mark(moe_string_view piece, const char *mark)
+{
+    const size_t size = strlen(mark), name = size - 1;
+    const bool begins = piece.size >= size && memcmp(piece.data, mark, name) == 0;
+    return begins &&
+           ((piece.size == size && piece.data[name] == mark[name]) ||
+            (mark[name] == '>' && piece.data[name] == ':' && piece.data[piece.size - 1] == '>'));
+}
+
 bool moe_chat_is_mark(moe_string_view piece)
 {
-    static const char *const tools[] = {"<tool_call>", "</tool_call>", "<tool_response>",
-                                        "</tool_response>"};
-    for (size_t i = 0; i < N_PAIRS + sizeof tools / sizeof tools[0]; i++) {
-        const char *open = i < N_PAIRS ? pairs[i].open : tools[i - N_PAIRS];
-        const char *close = i < N_PAIRS ? pairs[i].close : open;
-        if ((strlen(open) == piece.size && memcmp(open, piece.data, piece.size) == 0) ||
-            (strlen(close) == piece.size && memcmp(close, piece.data, piece.size) == 0)) {
+    static const char *const tools[] = {
+        "<tool_call>",   "</tool_call>", "<tool_response>",  "</tool_response>",  "<tool_calls>",
+        "</tool_calls>", "<tool_sep>",   "<tool_responses>", "</tool_responses>", "<arg_key>",
+        "</arg_key>",    "<arg_value>",  "</arg_value>"};
+    for (size_t i = 0; i < N_PAIRS; i++) {
+        if (is_mark(piece, pairs[i].open) || is_mark(piece, pairs[i].close)) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof tools / sizeof tools[0]; i++) {
+        if (is_mark(piece, tools[i])) {
             return true;
         }
     }

@@ -162,15 +162,21 @@ static bool is_token(const moe_tokenizer *tokenizer, const char *text)
 static moe_chat_marks find_marks(const moe_tokenizer *tokenizer, moe_string_view source)
 {
     size_t n;
-    const moe_chat_marks *found = moe_chat_marks_in(source);
+    moe_chat_marks found;
     const moe_chat_marks *known = moe_chat_known_marks(&n);
-    for (size_t i = 0; i < n && found == NULL; i++) {
+    if (moe_chat_marks_in(source, &found) ||
+        (moe_chat_marks_with_suffix(moe_tokenizer_special(tokenizer, MOE_CHAT_SUFFIXED_MARK),
+                                    &found) &&
+         is_token(tokenizer, found.open))) {
+        return found;
+    }
+    for (size_t i = 0; i < n; i++) {
         if (!known[i].has_channels && is_token(tokenizer, known[i].open) &&
             is_token(tokenizer, known[i].close)) {
-            found = &known[i];
+            return known[i];
         }
     }
-    return found != NULL ? *found : (moe_chat_marks){"", "", false};
+    return (moe_chat_marks){.has_channels = false};
 }
 
 int moe_chat_render_input(const moe_tokenizer *tokenizer, const moe_chat_input *input,

@@ -23,7 +23,7 @@ int moe_chat_template_find(moe_chat_template *out, const moe_gguf *gguf, const c
 
 /* The marks that separate reasoning from the answer. */
 typedef struct moe_chat_marks {
-    const char *open, *close; /* texts that the model writes; "": reasoning is not separated */
+    char open[48], close[48]; /* texts that the model writes; "": reasoning is not separated */
     bool has_channels;        /* gpt-oss: the header of each message names a channel */
 } moe_chat_marks;
 

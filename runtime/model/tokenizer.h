@@ -34,6 +34,8 @@ bool moe_tokenizer_is_end(const moe_tokenizer *tokenizer, int32_t token);
 bool moe_tokenizer_is_control(const moe_tokenizer *tokenizer, int32_t token);
 /* The id of exactly this text as one (control or ordinary) token, or MOE_NO_TOKEN. */
 int32_t moe_tokenizer_find(const moe_tokenizer *tokenizer, const char *text, size_t size);
+/* The first control or user-defined token that begins like this; empty if there is none. */
+moe_string_view moe_tokenizer_special(const moe_tokenizer *tokenizer, const char *begin);
 
 /* Encodes size bytes, fewer than 2^31 (any bytes; invalid UTF-8 included). The pieces of the tokens
  * restore the bytes, apart from changes that a family's own tokenizer makes too: NFC (qwen2, olmo),

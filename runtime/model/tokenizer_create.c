@@ -228,6 +228,19 @@ int32_t moe_tokenizer_find(const moe_tokenizer *tokenizer, const char *text, siz
     return moe_vocab_find(vocab, text, size);
 }
 
+moe_string_view moe_tokenizer_special(const moe_tokenizer *tokenizer, const char *begin)
+{
+    const moe_vocab *vocab = &tokenizer->vocab;
+    const size_t size = strlen(begin);
+    for (size_t i = 0; i < vocab->all_special.n; i++) {
+        const moe_string_view piece = moe_vocab_piece(vocab, vocab->all_special.ids[i]);
+        if (piece.size >= size && memcmp(piece.data, begin, size) == 0) {
+            return piece;
+        }
+    }
+    return (moe_string_view){"", 0};
+}
+
 moe_string_view moe_tokenizer_piece(const moe_tokenizer *tokenizer, int32_t token,
                                     bool with_control)
 {

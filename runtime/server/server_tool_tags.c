@@ -76,13 +76,18 @@ static size_t read_value(const server_tool_format *f, server_span text, size_t a
     return next;
 }
 
-/* Returns where the literal that opens a value begins. */
+/* Returns where the literal that opens a value begins. Only its beginning is searched for: a tag,
+ * or what is before white space, of which the model may write more or less, or before the word. */
 static size_t find_opening(const server_tool_format *f, server_span text, size_t at)
 {
     server_span opening = server_span_trim(f->value_open);
-    const char *word = memchr(opening.data, SERVER_TOOL_WORD, opening.size);
-    opening.size = word == NULL ? opening.size : (size_t)(word - opening.data);
-    const char *found = memmem(text.data + at, text.size - at, opening.data, opening.size);
+    size_t size = 0;
+    while (size < opening.size && opening.data[size] != SERVER_TOOL_WORD &&
+           server_skip_space(opening, size) == size &&
+           (size == 0 || opening.data[size - 1] != '>')) {
+        size++;
+    }
+    const char *found = memmem(text.data + at, text.size - at, opening.data, size);
     return found == NULL ? SERVER_TEXT_SHORT : (size_t)(found - text.data);
 }
 

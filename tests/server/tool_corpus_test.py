@@ -20,7 +20,7 @@ here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tool_corpus")
 with open(os.path.join(here, "corpus.json"), encoding="utf-8") as file:
     CORPUS = json.load(file)
 if not only and SMALL:
-    only = ["qwen3", "qwen3-coder", "gemma-4", "lfm2", "kimi-k2", "gpt-oss"]
+    only = ["qwen3", "qwen3-coder", "gemma-4", "lfm2", "kimi-k2", "hunyuan-4", "gpt-oss"]
 # Marks that are control tokens in the vocabulary of the family's models.
 CONTROL = {
     "gpt-oss": ["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|constrain|>",
@@ -31,12 +31,15 @@ CONTROL = {
     "lfm2": ["<|tool_call_start|>", "<|tool_call_end|>"],
     "llama-3.1-tag": ["<|python_tag|>"],
     "apertus": ["<|tools_prefix|>", "<|tools_suffix|>"],
+    "hunyuan-4": [f"<{end}{name}:6124c78e>" for end in ("", "/")
+                  for name in ("think", "tool_calls", "tool_call", "arg_key", "arg_value")],
 }
 # Families: their template among llama.cpp's.
 REAL = {
     "qwen3": "Qwen-Qwen3-0.6B", "qwen3-coder": "Qwen3-Coder", "glm-4.6": "GLM-4.6",
     "glm-4.7": "GLM-4.7-Flash", "deepseek-v3": "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
     "deepseek-v3.1": "deepseek-ai-DeepSeek-V3.1", "deepseek-v3.2": "deepseek-ai-DeepSeek-V3.2",
+    "deepseek-v4": "deepseek-ai-DeepSeek-V4",
     "kimi-k2": "Kimi-K2-Instruct", "kimi-k2-ids": "moonshotai-Kimi-K2",
     "gemma-4": "google-gemma-4-31B-it", "lfm2": "LFM2-8B-A1B", "llama-3.1": "meta-llama-Llama-3.1-8B-Instruct",
     "llama-3.1-tag": "meta-llama-Llama-3.3-70B-Instruct", "granite-3.3": "ibm-granite-granite-3.3-2B-Instruct",
@@ -89,10 +92,11 @@ def parsed(text):
         return text
 
 
-def read(server, case, tokens, stream):
+def read(server, case, tokens, stream, kwargs):
     """What the server makes of a text: content, reasoning, calls, ids, the reason of the end."""
     body = {"messages": [{"role": "user", "content": "What is new?"}], "tools": CORPUS["tools"],
-            "temperature": 0, "max_tokens": 4000, "grammar": grammar_of(case["text"], tokens)}
+            "temperature": 0, "max_tokens": 4000, "grammar": grammar_of(case["text"], tokens),
+            "chat_template_kwargs": kwargs}
     if stream:
         content, reasoning, calls, reason = streamed(server.stream("/v1/chat/completions", body))
     else:
@@ -157,7 +161,7 @@ def test_family(name, family, model_of_it, tokens):
             ids[token] = answer["tokens"][0]
         for case in family["cases"]:
             for stream in (False, True):
-                got = read(server, case, ids, stream)
+                got = read(server, case, ids, stream, family.get("kwargs", {}))
                 n += 1
                 if holds(case, got, stream):
                     right += 1

@@ -187,17 +187,18 @@ static void expect_parts(const char *written, bool keeps_markup, const char *rea
     }
     moe_tokenizer *vocabulary = hostile_vocabulary(&of);
     static const char source[] = "<|channel|>analysis<|message|>";
-    const moe_chat_marks *found = moe_chat_marks_in((moe_string_view){source, strlen(source)});
+    moe_chat_marks found;
     moe_reply_reader reader;
     moe_error err;
     int32_t *tokens;
     size_t n;
     char parts[2][256] = {"", ""};
-    assert_true(found != NULL && found->has_channels);
+    assert_true(moe_chat_marks_in((moe_string_view){source, strlen(source)}, &found));
+    assert_true(found.has_channels);
     assert_int_equal(moe_tokenizer_encode(vocabulary, written, strlen(written),
                                           MOE_ENCODE_PARSE_SPECIAL, &tokens, &n, &err),
                      MOE_OK);
-    assert_int_equal(moe_reply_open(&reader, vocabulary, found, false, &err), MOE_OK);
+    assert_int_equal(moe_reply_open(&reader, vocabulary, &found, false, &err), MOE_OK);
     reader.keeps_markup = keeps_markup;
     for (size_t i = 0; i <= n; i++) {
         if (i < n) {
@@ -333,6 +334,61 @@ static void test_origins(void **state)
                   "\"xx\"", "<a>..z.");
 }
 
+/* ---- Marks with a suffix ---- */
+
+static void expect_suffixed(const char *source, const char *open)
+{
+    moe_chat_marks found = {.open = ""};
+    const bool is_found = moe_chat_marks_in((moe_string_view){source, strlen(source)}, &found);
+    assert_int_equal(is_found, open[0] != '\0');
+    assert_string_equal(found.open, open);
+    assert_true(!is_found || (found.close[1] == '/' && strcmp(found.close + 2, open + 1) == 0));
+}
+
+/* Hunyuan's models have a suffix of their own in every mark. It is found in the template or, if the
+ * template joins its marks from pieces, in the vocabulary. */
+static void test_suffixed_marks(void **state)
+{
+    (void)state;
+    expect_suffixed("{% set end = '</think:6124c78e>' %}", "<think:6124c78e>");
+    expect_suffixed("</think: x> </think:> </think:a.b> </think:a_B-9>", "<think:a_B-9>");
+    expect_suffixed("</think:opensource", "");
+    expect_suffixed("</think:", "");
+    expect_suffixed("</think:0123456789012345678901234567890123456789>", "");
+    static const char *const marks[] = {"<think:x1>", "</think:x1>", "<arg_key:x1>", "</think>"};
+    hostile_words of = {.n = sizeof marks / sizeof marks[0]};
+    for (size_t i = 0; i < of.n; i++) {
+        strcpy(of.words[i], marks[i]);
+    }
+    static const char source[] = "{{ messages[0].content }}{{ '<think' ~ ':x1>' }}";
+    moe_tokenizer *vocabulary = hostile_vocabulary(&of);
+    const moe_chat_input input = {.chat_template = {.source = {source, sizeof source - 1}},
+                                  .messages =
+                                      "[{\"role\": \"user\", \"content\": \"</think:x1>\"}]"};
+    moe_chat_output out;
+    moe_error err = {""};
+    if (moe_chat_render_input(vocabulary, &input, &out, &err) != MOE_OK) {
+        fail_msg("%s", err.message);
+    }
+    assert_string_equal(out.marks.open, "<think:x1>");
+    assert_string_equal(out.marks.close, "</think:x1>");
+    assert_true(out.in_reasoning);
+    /* The mark of the question is text, that of the template is a token. */
+    assert_int_equal(out.n_tokens, strlen("</think:x1>") + 1);
+    moe_chat_output_free(&out);
+    moe_tokenizer_destroy(&vocabulary);
+    static const char *const yes[] = {"<think>", "</think:x>", "<tool_calls:ab>", "</arg_value>",
+                                      "[THINK]"};
+    static const char *const no[] = {"<thinkx>",     "<think",    "<think:x",
+                                     "<tool_call>>", "[THINK:x]", "<think:"};
+    for (size_t i = 0; i < sizeof yes / sizeof yes[0]; i++) {
+        assert_true(moe_chat_is_mark((moe_string_view){yes[i], strlen(yes[i])}));
+    }
+    for (size_t i = 0; i < sizeof no / sizeof no[0]; i++) {
+        assert_false(moe_chat_is_mark((moe_string_view){no[i], strlen(no[i])}));
+    }
+}
+
 static void check_refusal(const char *source, const char *expected)
 {
     moe_template_output out;
@@ -385,9 +441,10 @@ int main(int argc, char **argv)
     }
     folder = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_origins),  cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_cases),    cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_channels), cmocka_unit_test(test_kept_markup),
+        cmocka_unit_test(test_origins),        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_cases),          cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_channels),       cmocka_unit_test(test_kept_markup),
+        cmocka_unit_test(test_suffixed_marks),
     };
     return cmocka_run_group_tests(tests, open_cases, close_cases);
 }

@@ -75,8 +75,8 @@ MOE_API void moe_chat_prompt_close(moe_chat_prompt **prompt);
 MOE_API const int32_t *moe_chat_prompt_tokens(const moe_chat_prompt *prompt, size_t *n);
 /* The text that the template wrote, terminated. */
 MOE_API const char *moe_chat_prompt_text(const moe_chat_prompt *prompt, size_t *size);
-/* The marks around reasoning: *open and *close (each may be NULL), "" if there are none; constants
- * of the library. True if the prompt ends within reasoning, which the model continues. */
+/* The marks around reasoning: *open and *close (each may be NULL), "" if there are none; valid as
+ * long as the prompt. True if the prompt ends within reasoning, which the model continues. */
 MOE_API bool moe_chat_prompt_marks(const moe_chat_prompt *prompt, const char **open,
                                    const char **close);
 

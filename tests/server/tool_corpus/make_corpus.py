@@ -68,12 +68,23 @@ def deepseek31(calls):
         "<｜tool▁calls▁end｜>"
 
 
+def dsml(calls, section, space=""):
+    def argument(key, value):
+        is_text = str(isinstance(value, str)).lower()
+        return (f'<｜DSML｜{space}parameter name="{key}" string="{is_text}">{text_of(value)}'
+                f"</｜DSML｜{space}parameter>")
+
+    return f"<｜DSML｜{section}>\n" + "".join(
+        f'<｜DSML｜{space}invoke name="{n}">\n' + "\n".join(argument(k, v) for k, v in a.items()) +
+        f"\n</｜DSML｜{space}invoke>\n" for n, a in calls) + f"</｜DSML｜{section}>"
+
+
 def deepseek32(calls):
-    return "<｜DSML｜function_calls>\n" + "".join(
-        f'<｜DSML｜invoke name="{n}">\n' + "".join(
-            f'<｜DSML｜parameter name="{k}" string="{str(isinstance(v, str)).lower()}">{text_of(v)}'
-            "</｜DSML｜parameter>\n" for k, v in a.items()) + "</｜DSML｜invoke>\n"
-        for n, a in calls) + "</｜DSML｜function_calls>"
+    return dsml(calls, "function_calls")
+
+
+def deepseek4(calls):
+    return dsml(calls, "tool_calls")
 
 
 def kimi(calls):
@@ -143,6 +154,19 @@ def hunyuan3(calls):
         "</tool_call:opensource>") + "\n</tool_calls:opensource>"
 
 
+def hunyuan4(calls, line=""):
+    """As vLLM 0.33 tells it (hy_v4_tool_parser, structural_tag_registry): no separators, and a suffix that
+    is the checkpoint's. sglang's parser also takes Hy3's lines."""
+    s = ":6124c78e"
+    return f"<tool_calls{s}>{line}" + by_tags(
+        calls, f"<tool_call{s}>", line, f"<arg_key{s}>", f"</arg_key{s}>{line}<arg_value{s}>",
+        f"</arg_value{s}>{line}", f"</tool_call{s}>{line}", "") + f"</tool_calls{s}>"
+
+
+HUNYUAN4 = [f"<{end}{name}:6124c78e>" for name in ("think", "tool_calls", "tool_call", "arg_key", "arg_value")
+            for end in ("", "/")]
+
+
 def glm(calls):
     return by_tags(calls, "<tool_call>", "\n", "<arg_key>", "</arg_key>\n<arg_value>",
                    "</arg_value>\n", "</tool_call>")
@@ -152,8 +176,14 @@ def kimi_ids(calls):
     return [f"functions.{n}:{i}" for i, (n, _) in enumerate(calls)]
 
 
+def glm47(calls):
+    return by_tags(calls, "<tool_call>", "", "<arg_key>", "</arg_key><arg_value>", "</arg_value>", "</tool_call>",
+                   "")
+
+
 # Family: template; how it writes calls; more: names of further writers; thinks: the marks of its
-# reasoning; ids: those that the model writes; parser: sglang's.
+# reasoning; opens: the prompt begins it; kwargs: of the template; ids: those that the model writes; parser:
+# sglang's; vocabulary: the tokens that the parser asks for.
 FAMILIES = {
     "qwen3": dict(template="qwen3", write=hermes, thinks=("<think>\n", "\n</think>\n\n"),
                   parser=("qwen25_detector", "Qwen25Detector")),
@@ -161,15 +191,24 @@ FAMILIES = {
                         parser=("qwen3_coder_detector", "Qwen3CoderDetector")),
     "glm-4.6": dict(template="glm-4.6", write=glm, thinks=("<think>", "</think>\n"),
                     parser=("glm4_moe_detector", "Glm4MoeDetector")),
-    "glm-4.7": dict(template="glm-4.7-flash", opens=True, thinks=("", "</think>"), write=lambda c: by_tags(
-        c, "<tool_call>", "", "<arg_key>", "</arg_key><arg_value>", "</arg_value>", "</tool_call>", ""),
-        parser=("glm47_moe_detector", "Glm47MoeDetector")),
+    "glm-4.7": dict(template="glm-4.7-flash", opens=True, thinks=("", "</think>"), write=glm47,
+                    parser=("glm47_moe_detector", "Glm47MoeDetector")),
+    "glm-5.3-flash": dict(template="glm-5.3-flash", opens=True, thinks=("", "</think>"), write=glm47,
+                          parser=("glm47_moe_detector", "Glm47MoeDetector")),
     "deepseek-v3": dict(template="deepseek-v3", write=deepseek3,
                         parser=("deepseekv3_detector", "DeepSeekV3Detector")),
     "deepseek-v3.1": dict(template="deepseek-v3.1", write=deepseek31,
                           parser=("deepseekv31_detector", "DeepSeekV31Detector")),
     "deepseek-v3.2": dict(template="own/deepseek-v3.2", write=deepseek32,
                           parser=("deepseekv32_detector", "DeepSeekV32Detector")),
+    "deepseek-v4": dict(template="deepseek-v4", write=deepseek4,
+                        parser=("deepseekv4_detector", "DeepSeekV4Detector")),
+    "deepseek-v4-thinks": dict(template="deepseek-v4", opens=True, thinks=("", "</think>"), write=deepseek4,
+                               kwargs={"thinking": True},
+                               parser=("deepseekv4_detector", "DeepSeekV4Detector")),
+    "deepseek-v4.1": dict(template="own/deepseek-v4.1", opens=True, thinks=("", "</think>"),
+                          write=lambda c: dsml(c, " calls", " "),
+                          parser=("deepseekv41_detector", "DeepSeekV41Detector")),
     "kimi-k2": dict(template="own/kimi-k2", write=kimi, ids=kimi_ids,
                     parser=("kimik2_detector", "KimiK2Detector")),
     "kimi-k2-ids": dict(template="own/kimi-k2-ids", write=kimi, ids=kimi_ids),
@@ -215,6 +254,17 @@ FAMILIES = {
     "step-3.5": dict(template="step-3.5", opens=True, thinks=("", "\n</think>\n"), write=coder,
                      parser=("qwen3_coder_detector", "Qwen3CoderDetector")),
     "hunyuan-3": dict(template="own/hunyuan-3", write=hunyuan3),
+    "hunyuan-4": dict(template="own/hunyuan-4", opens=True, thinks=("", "</think:6124c78e>"), write=hunyuan4,
+                      parser=("hunyuan_detector", "HunyuanDetector"), vocabulary=HUNYUAN4),
+    "hunyuan-4-lines": dict(template="own/hunyuan-4", opens=True, thinks=("", "</think:6124c78e>"),
+                            write=lambda c: hunyuan4(c, "\n"),
+                            parser=("hunyuan_detector", "HunyuanDetector"), vocabulary=HUNYUAN4),
+    "qwen3.8": dict(template="qwen3.8", opens=True, thinks=("", "\n</think>\n\n"), write=coder,
+                    parser=("qwen3_coder_detector", "Qwen3CoderDetector")),
+    "ling-3": dict(template="own/ling-3", thinks=("<think>", "</think>"), write=glm,
+                   parser=("ling3_detector", "Ling3Detector")),
+    "ling-3-dense": dict(template="own/ling-3", thinks=("<think>", "</think>"), write=glm47,
+                         parser=("ling3_detector", "Ling3Detector")),
     "apertus": dict(template="own/apertus", write=lambda c: "<|tools_prefix|>[" + ", ".join(
         '{"%s": %s}' % (n, dump(a)) for n, a in c) + "]<|tools_suffix|>",
         parser=("apertus2509_detector", "Apertus2509Detector")),
@@ -312,11 +362,21 @@ def load_parsers(folder):
     return [Tool(**tool) for tool in tools()]
 
 
-def ask_parser(parser, known, text):
+class Vocabulary:
+    def __init__(self, tokens):
+        self.tokens = {token: i for i, token in enumerate(tokens)}
+
+    def get_vocab(self):
+        return self.tokens
+
+
+def ask_parser(family, known, text):
     import importlib
     try:
-        module = importlib.import_module("sglang.srt.function_call." + parser[0])
-        found = getattr(module, parser[1])().detect_and_parse(text, known)
+        module, name = family["parser"]
+        make = getattr(importlib.import_module("sglang.srt.function_call." + module), name)
+        parser = make(Vocabulary(family["vocabulary"])) if "vocabulary" in family else make()
+        found = parser.detect_and_parse(text, known)
         return {"text": found.normal_text or "",
                 "calls": [[c.name, json.loads(c.parameters)] for c in found.calls]}
     except Exception as error:  # what it refuses is a result, too
@@ -328,7 +388,8 @@ def written(families):
     parts = []
     for name, family in families.items():
         cases = ",\n".join(dump(case) for case in family["cases"])
-        parts.append(f'{dump(name)}: {{"template": {dump(family["template"])}, "cases": [\n{cases}]}}')
+        head = {"template": family["template"], **({"kwargs": family["kwargs"]} if "kwargs" in family else {})}
+        parts.append(f'{dump(name)}: {dump(head)[:-1]}, "cases": [\n{cases}]}}')
     return '{"tools": ' + dump(tools()) + ',\n"families": {\n' + ",\n".join(parts) + "}}\n"
 
 
@@ -341,8 +402,8 @@ def main():
             rest = case["text"].partition(family["thinks"][1])[2] if family.get("opens") else case["text"]
             if known is not None and "parser" in family and (rest != case["text"] or
                                                              not case["reasoning"]):
-                case["sglang"] = ask_parser(family["parser"], known, rest)
-        families[name] = dict(template=family["template"], cases=cases)
+                case["sglang"] = ask_parser(family, known, rest)
+        families[name] = dict(family, cases=cases)
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus.json")
     with open(path, "w", encoding="utf-8") as out:
         out.write(written(families))
