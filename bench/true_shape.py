@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Makes a sparse file of a large model's true shape: all of its tensors, hardly any of the disk.
 
-    python3 true_shape.py SHAPE OUT [--parts N] [--experts-type Q4_K] [--type Q6_K]
+    python3 true_shape.py SHAPE OUT [--parts N] [--experts-type TYPE] [--type Q6_K]
                           [--layers N] [--vocabulary N] [--table-rows N] [--random]
 
 Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2, qwen3.5-35b, qwen3-next-80b, gpt-oss-20b, hy4, glm-5.3-flash, qwen3.8-flash-next, deepseek-v4-flash. The header is whole (metadata, a vocabulary of the
@@ -89,7 +89,7 @@ SHAPES = {
     "gpt-oss-20b": dict(
         arch="gpt-oss", layers=24, embd=2880, vocab=201088, context=131072, pre="gpt-4o",
         ff=2880, dense=0, experts=32, used=4, ff_exp=2880, shared=0, heads=64, kv_heads=8,
-        head=64, rot=64, qkv_bias=True, ffn_norm="post_attention_norm", sinks=True,
+        head=64, rot=64, qkv_bias=True, ffn_norm="post_attention_norm", sinks=True, experts_type="MXFP4",
         keys={"rope.freq_base": 150000.0, "rope.scaling.type": "yarn", "rope.scaling.factor": 32.0,
               "rope.scaling.original_context_length": 4096, "attention.sliding_window": 128}),
     "qwen3-next-80b": dict(
@@ -196,8 +196,10 @@ class Shape:
         self.__dict__.update(dict(kv_heads=1, q_rank=0, kv_rank=0, qk_norm=False, qk_norm_full=False,
                                   qkv_bias=False, bias=False, ffn_norm="ffn_norm", shared_gate=False,
                                   delta=None, sinks=False, streams=0, mixed=False, gated=False, index=None,
-                                  kda=0, rank=0, table=None, head_streams=False, tables=0, rates=None) | SHAPES[name])
-        self.name, self.experts_type, self.type = name, options.experts_type, options.type
+                                  kda=0, rank=0, table=None, head_streams=False, tables=0, rates=None,
+                                  experts_type="Q4_K") | SHAPES[name])
+        self.name, self.type = name, options.type
+        self.experts_type = options.experts_type or self.experts_type
         self.layers = options.layers or self.layers
         self.vocab = options.vocabulary or self.vocab
         if self.table:
@@ -540,7 +542,7 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--vocabulary", type=int, help="fewer tokens than the model has, 257 or more")
     parser.add_argument("--table-rows", type=int, help="fewer rows of a table that stays on disk, 2000 or more")
-    parser.add_argument("--experts-type", choices=TYPES, default="Q4_K")
+    parser.add_argument("--experts-type", choices=TYPES, help="default: Q4_K; of gpt-oss-20b MXFP4, which is its own")
     parser.add_argument("--type", choices=TYPES, default="Q6_K", help="of the other matrices")
     parser.add_argument("--random", action="store_true", help="random weights in place of holes")
     options = parser.parse_args()

@@ -66,6 +66,14 @@ def check_run(command, script, work):
     check("the context is" in done.stderr, f"the context is told: {done.stderr[-400:]}")
 
 
+def check_types(command, script, work):
+    """gpt-oss-20b has experts in MXFP4: its rows are no whole blocks of 256."""
+    model = os.path.join(work, "gpt-oss.gguf")
+    run(sys.executable, script, "gpt-oss-20b", model, "--layers", "1", "--vocabulary", "2048")
+    told = run(command, "inspect", "-m", model).stdout.splitlines()
+    check(any(line.split()[:3] == ["expert", "MXFP4", "3"] for line in told), told)
+
+
 def main():
     command, script = sys.argv[1:]
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as work:
@@ -73,6 +81,7 @@ def main():
         check_shape(command, script, work, "minimax-m2", 9, 120)
         check_shape(command, script, work, "glm-5.3-flash", 1, 170)
         check_shape(command, script, work, "qwen3.8-flash-next", 3, 105)
+        check_types(command, script, work)
         check_run(command, script, work)
 
 
