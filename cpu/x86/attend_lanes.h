@@ -135,10 +135,11 @@ MOE_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint32_
         memcpy(scores + h * MOE_KV_PAGE, tile + h * n_positions, n_positions * sizeof(float));
 }
 
+/* Into the first level: the second one's latency shows in tiles that walk down many rows. */
 MOE_INLINE void prefetch_bytes(const uint8_t *from, size_t n)
 {
     for (size_t at = 0; at < n; at += 64)
-        _mm_prefetch((const char *)from + at, _MM_HINT_T1);
+        _mm_prefetch((const char *)from + at, _MM_HINT_T0);
 }
 
 MOE_INLINE void prefetch_rows(const uint8_t *const *rows, uint32_t n, size_t row_bytes)
@@ -211,7 +212,7 @@ static void weigh_scores(float *scores, uint32_t n_valid, float unit, float *max
  * blocks. */
 MOE_INLINE void value_tile(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
                            const float *weights, uint32_t b, uint32_t half, uint32_t n_chunks,
-                           uint32_t n_q, float *out, uint32_t v_dim, rows_ahead next)
+                           uint32_t n_q, float *out, uint32_t v_dim, bool fetches, rows_ahead next)
 {
     l16 acc[L16_TILE];
     UNROLL
@@ -220,7 +221,8 @@ MOE_INLINE void value_tile(moe_kv_type type, const uint8_t *const *rows, uint32_
     for (uint32_t j = 0; j < n_valid; j++) {
         l16 value[8];
         float scales[SCALES];
-        prefetch_bytes(next.from + j * next.row_bytes, next.row_bytes);
+        if (fetches)
+            prefetch_bytes(next.from + j * next.row_bytes, next.row_bytes);
         if (n_chunks == 1)
             value[0] = load_chunk(type, rows[j], b, half);
         else if (has_scales(type))
@@ -261,6 +263,20 @@ static void value_rest(moe_kv_type type, const uint8_t *const *rows, uint32_t n_
     memcpy(out + b * BLOCK, padded, n * sizeof(float));
 }
 
+/* Some queries' first tile fetches. The other tiles have no check for it in their loops: with AVX2
+ * it cost many queries of F16 a tenth. */
+MOE_INLINE void value_tiles(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
+                            const float *weights, uint32_t c, uint32_t n_chunks, uint32_t n_q,
+                            float *out, uint32_t v_dim, rows_ahead next)
+{
+    if (c == 0 && next.row_bytes > 0)
+        value_tile(type, rows, n_valid, weights, c / 2, c % 2, n_chunks, n_q, out, v_dim, true,
+                   next);
+    else
+        value_tile(type, rows, n_valid, weights, c / 2, c % 2, n_chunks, n_q, out, v_dim, false,
+                   next);
+}
+
 MOE_INLINE void value_queries(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
                               const float *weights, uint32_t n_q, uint32_t v_dim, float *out,
                               rows_ahead next)
@@ -269,17 +285,13 @@ MOE_INLINE void value_queries(moe_kv_type type, const uint8_t *const *rows, uint
     const uint32_t all = v_dim / BLOCK * 2;
     uint32_t c = 0;
     for (; fitting >= 8 && c + 8 <= all; c += 8)
-        value_tile(type, rows, n_valid, weights, c / 2, 0, 8, n_q, out, v_dim,
-                   only_if(c == 0, next));
+        value_tiles(type, rows, n_valid, weights, c, 8, n_q, out, v_dim, next);
     for (; fitting >= 4 && c + 4 <= all; c += 4)
-        value_tile(type, rows, n_valid, weights, c / 2, 0, 4, n_q, out, v_dim,
-                   only_if(c == 0, next));
+        value_tiles(type, rows, n_valid, weights, c, 4, n_q, out, v_dim, next);
     for (; fitting >= 2 && c < all; c += 2)
-        value_tile(type, rows, n_valid, weights, c / 2, 0, 2, n_q, out, v_dim,
-                   only_if(c == 0, next));
+        value_tiles(type, rows, n_valid, weights, c, 2, n_q, out, v_dim, next);
     for (; c < all; c++)
-        value_tile(type, rows, n_valid, weights, c / 2, c % 2, 1, n_q, out, v_dim,
-                   only_if(c == 0, next));
+        value_tiles(type, rows, n_valid, weights, c, 1, n_q, out, v_dim, next);
     for (uint32_t h = 0; v_dim % BLOCK > 0 && h < n_q; h++)
         value_rest(type, rows, n_valid, weights + h * MOE_KV_PAGE, v_dim, out + (size_t)h * v_dim);
 }
@@ -303,33 +315,17 @@ MOE_INLINE void value_group(moe_kv_type type, const page_rows *rows, uint32_t n_
                       out + (size_t)h * v_dim, only_if(h == 0, next));
 }
 
-/* How many bytes of a position's value, and of the next page's keys, are prefetched for n queries.
- * Codes take longer to convert than to read, so the processor's own prefetcher does not run far
- * enough ahead. It follows short rows of floats, and single queries, but not into the next page;
- * with AVX2, prefetching those gained nothing. */
-MOE_INLINE size_t value_bytes_ahead(moe_kv_type type, uint32_t n, size_t row_bytes)
-{
-    bool floats = type == MOE_KV_F16 || type == MOE_KV_F32;
-    return floats && (n < 4 || row_bytes < 256) ? 0 : row_bytes;
-}
-
-MOE_INLINE size_t next_bytes_ahead(moe_kv_type type, size_t row_bytes)
-{
-    bool floats = type == MOE_KV_F16 || type == MOE_KV_F32;
-    return floats && L16_TILE < 16 ? 0 : row_bytes;
-}
-
 MOE_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, const page_rows *rows)
 {
     float scores[GROUP * MOE_KV_PAGE]; /* then weights */
     for (uint32_t first = 0; first < args->n_q; first += GROUP) {
         uint32_t n = args->n_q - first < GROUP ? args->n_q - first : GROUP;
-        size_t v_bytes = first == 0 ? value_bytes_ahead(type, n, args->v_row_bytes) : 0;
+        size_t v_bytes = first == 0 ? args->v_row_bytes : 0;
         rows_ahead next = {rows->k[0], 0};
         if (rows->v[0] == rows->k[0])
             v_bytes = 0;
         if (first == 0 && args->next_k != NULL)
-            next = (rows_ahead){args->next_k, next_bytes_ahead(type, args->k_row_bytes)};
+            next = (rows_ahead){args->next_k, args->k_row_bytes};
         score_group(type, rows, args->n_valid, v_bytes, args->q + (size_t)first * args->k_dim,
                     args->k_dim, n, args->scale, scores);
         for (uint32_t h = 0; args->cap != 0.0f && h < n; h++)
