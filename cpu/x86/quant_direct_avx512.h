@@ -15,7 +15,7 @@
 #include "cpu/x86/quant_unpack_avx512.h"
 #include "cpu/x86/reduce_avx512.h"
 
-enum { DIRECT_OUT = 4, DIRECT_ROWS = 4, PREFETCH_BYTES = 4096 };
+enum { DIRECT_OUT = 4, MAX_DIRECT_ROWS = 4, PREFETCH_BYTES = 4096 };
 
 /* A group of two weight rows. */
 typedef struct pair_group {
@@ -26,8 +26,8 @@ typedef struct pair_group {
 
 typedef struct direct_tile {
     const uint8_t *weights[DIRECT_OUT];
-    x_row x[DIRECT_ROWS];
-    __m512 acc[DIRECT_OUT / 2][2][DIRECT_ROWS]; /* runs of 32: [.][0] has both rows of a pair */
+    x_row x[MAX_DIRECT_ROWS];
+    __m512 acc[DIRECT_OUT / 2][2][MAX_DIRECT_ROWS]; /* runs of 32: [.][0] has both rows of a pair */
 } direct_tile;
 
 MOE_INLINE __m512 both_halves(__m512 low, __m512 high)
@@ -50,7 +50,7 @@ MOE_INLINE pair_group unpack_pair(moe_dtype type, const uint8_t *const *weights,
         pair.mins[i] = state.mins;
 #pragma GCC unroll 4
         for (int c = 0; c < 4; c++) {
-            pair.codes[i][c] = codes_of_chunk(type, group, &state, c);
+            pair.codes[i][c] = codes_of_chunk(type, group, &state.points, c);
         }
     }
     if (t.run == 32) {
@@ -207,7 +207,7 @@ MOE_INLINE void direct_rows(moe_dtype type, const moe_matmul_args *args, uint32_
 
 MOE_INLINE void direct_tiles(moe_dtype type, const moe_matmul_args *args, uint32_t o)
 {
-    for (uint32_t r = 0; r < args->n_rows; r += DIRECT_ROWS) {
+    for (uint32_t r = 0; r < args->n_rows; r += MAX_DIRECT_ROWS) {
         switch (args->n_rows - r) {
         case 1:
             direct_rows(type, args, o, r, 1);

@@ -50,7 +50,7 @@ MOE_INLINE void unpack_group(moe_dtype type, weight_panel *panel, size_t g,
         mins[i] = _mm512_castps_si512(state.mins);
 #pragma GCC unroll 4
         for (int c = 0; c < 4; c++) {
-            codes[c][i] = codes_of_chunk(type, groups[i], &state, c);
+            codes[c][i] = codes_of_chunk(type, groups[i], &state.points, c);
         }
     }
     store_columns(panel->scales[g * (size_t)lanes], scales, lanes);

@@ -27,7 +27,7 @@ MOE_INLINE void unpack_tiles(moe_dtype type, const moe_matmul_args *args, uint32
             }
 #pragma GCC unroll 4
             for (int c = 0; c < 4; c++) {
-                const __m512i codes = codes_of_chunk(type, group, &state, c);
+                const __m512i codes = codes_of_chunk(type, group, &state.points, c);
                 _mm512_store_si512(tiles->codes[c][g][i],
                                    t.offset_shift < 0 ? codes : _mm512_sub_epi8(codes, offset));
             }

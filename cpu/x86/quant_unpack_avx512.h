@@ -113,13 +113,14 @@ MOE_INLINE group_state begin_q2_k(const moe_block_q2_k *block)
     return state;
 }
 
-MOE_INLINE group_state begin_q3_k(const moe_block_q3_k *block)
+/* Sixteen, signed. */
+MOE_INLINE __m128i scales_q3_k(const moe_block_q3_k *block)
 {
     __m128i pairs;
     const __m128i low = packed_scales_q3_k(block, &pairs);
     const __m128i top =
         _mm_and_si128(_mm_rolv_epi32(pairs, _mm_setr_epi32(4, 2, 0, 30)), _mm_set1_epi8(0x30));
-    return without_mins(scaled_epi8(&block->d, join_scales_q3_k(low, top)));
+    return join_scales_q3_k(low, top);
 }
 
 MOE_INLINE group_state begin_iq4_xs(const moe_block_iq4_xs *block)
@@ -157,6 +158,22 @@ MOE_INLINE group_state begin_points(moe_dtype type, const uint8_t *group)
     return state;
 }
 
+MOE_INLINE int type_has_points(moe_dtype type)
+{
+    switch (type_of_file(type)) {
+    case MOE_DTYPE_IQ2_XXS:
+    case MOE_DTYPE_IQ2_XS:
+    case MOE_DTYPE_IQ2_S:
+    case MOE_DTYPE_IQ3_XXS:
+    case MOE_DTYPE_IQ3_S:
+    case MOE_DTYPE_IQ1_S:
+    case MOE_DTYPE_IQ1_M:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
 /* group: the first of its blocks. */
 MOE_INLINE group_state begin_group(moe_dtype type, const uint8_t *group)
 {
@@ -165,7 +182,8 @@ MOE_INLINE group_state begin_group(moe_dtype type, const uint8_t *group)
     case MOE_DTYPE_Q2_K:
         return begin_q2_k((const moe_block_q2_k *)group);
     case MOE_DTYPE_Q3_K:
-        return begin_q3_k((const moe_block_q3_k *)group);
+        return without_mins(scaled_epi8(&((const moe_block_q3_k *)group)->d,
+                                        scales_q3_k((const moe_block_q3_k *)group)));
     case MOE_DTYPE_Q4_K:
     case MOE_DTYPE_Q5_K:
         return begin_scales_k(group);
@@ -305,13 +323,13 @@ MOE_INLINE __m512i codes_of_pair(moe_dtype type, const uint8_t *block0, const ui
     }
 }
 
-/* Chunk c of a group that begin_group() began. */
-MOE_INLINE __m512i codes_of_chunk(moe_dtype type, const uint8_t *group, const group_state *state,
+/* Chunk c of a group; points: what begin_group() gave for it. */
+MOE_INLINE __m512i codes_of_chunk(moe_dtype type, const uint8_t *group, const group_points *points,
                                   int c)
 {
     const quant_type t = quant_type_of(type);
     if (t.block_elems == MOE_GROUP) {
-        return codes_of_256(type, group, &state->points, c);
+        return codes_of_256(type, group, points, c);
     }
     if (type == MOE_DTYPE_NVFP4) {
         return _mm512_shuffle_epi8(mxfp4_table(),

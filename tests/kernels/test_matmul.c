@@ -133,7 +133,7 @@ static void check_shape(const matmul_case *c, const moe_matmul_kernels *kernels,
 
 static void check_case(const matmul_case *c, const moe_matmul_kernels *kernels, const char *level)
 {
-    static const uint32_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 33};
+    static const uint32_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 33};
     static const uint32_t outs[] = {1,  2,  3,  4,  5,  7,  8,  9,      13,
                                     15, 16, 17, 21, 31, 32, 33, MAX_OUT};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
