@@ -452,6 +452,29 @@ void moe_memory_border_give_back(moe_memory_border *b)
     b->ram_taken -= taken;
 }
 
+uint64_t moe_memory_border_yield(moe_memory_border *b, uint64_t bytes, int *status, moe_error *err)
+{
+    moe_expert_store *store = *b->experts;
+    uint64_t freed = 0;
+    *status = MOE_OK;
+    if (moe_slot_arena_shrinks(store->ram.arena)) {
+        *status = make_closable(store, &store->ram, bytes, err);
+        for (uint64_t one = *status == MOE_OK; freed < bytes && one > 0; freed += one) {
+            one = close_slot(store);
+        }
+    }
+    b->ram_yielded += freed;
+    MOE_ASSERT(moe_expert_store_is_sane(store));
+    return freed;
+}
+
+uint64_t moe_memory_border_regain(moe_memory_border *b, uint64_t bytes)
+{
+    uint64_t opened = open_slots(*b->experts, min_u64(bytes, b->ram_yielded));
+    b->ram_yielded -= opened;
+    return opened;
+}
+
 /* ---- Pages of the KV cache ---- */
 
 static int take_device_page(moe_memory_border *b, size_t bytes, void **memory, bool *lent,
@@ -512,5 +535,6 @@ bool moe_memory_border_check(const moe_memory_border *b)
 {
     return b->ram_free + b->ram_granted == b->ram_at_open + b->ram_taken &&
            b->device_free + b->device_granted == b->device_at_open &&
-           moe_expert_store_is_sane(*b->experts) && closed_bytes(*b->experts) == b->ram_taken;
+           moe_expert_store_is_sane(*b->experts) &&
+           closed_bytes(*b->experts) == b->ram_taken + b->ram_yielded;
 }

@@ -27,7 +27,8 @@ typedef struct moe_memory_border {
     uint64_t device_at_open; /* likewise, on a device with its own memory; else 0 */
     /* Bytes. */
     uint64_t ram_free, ram_granted;
-    uint64_t ram_taken; /* pages of closed slots, which are now free or granted */
+    uint64_t ram_taken;   /* pages of closed slots, which are now free or granted */
+    uint64_t ram_yielded; /* pages of further closed slots, which other programs may have */
     uint64_t device_free, device_granted;
     uint64_t device_lent; /* pages of the KV cache that are in closed slots */
 } moe_memory_border;
@@ -55,6 +56,13 @@ int moe_memory_border_take_page(moe_memory_border *border, size_t bytes, void **
 void moe_memory_border_give_page(moe_memory_border *border, size_t bytes, void *memory, bool lent);
 /* Gives free memory back to expert slots. */
 void moe_memory_border_give_back(moe_memory_border *border);
+/* Closes slots for other programs, with pages of `bytes` or a little more, or all that may be
+ * closed. Returns their bytes. Call between layers or passes. *status: an error of a wait. */
+uint64_t moe_memory_border_yield(moe_memory_border *border, uint64_t bytes, int *status,
+                                 moe_error *err);
+/* Opens slots again that were closed for other programs, with pages of at most `bytes`. Returns
+ * their bytes. */
+uint64_t moe_memory_border_regain(moe_memory_border *border, uint64_t bytes);
 /* Checks for tests that grants, free memory and slots add up. */
 bool moe_memory_border_check(const moe_memory_border *border);
 

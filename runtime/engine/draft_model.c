@@ -50,6 +50,7 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o,
         free(model);
         return moe_fail(err, status, "draft model: %.480s", reason.message);
     }
+    model->engine->follow.border = NULL; /* the engine that drafts are for follows the memory */
     /* If the options limit memory, the draft model's sessions take memory from its own slots,
      * because the rest is for the main model. Otherwise they take the machine's memory. */
     if (o->host_memory != 0) {

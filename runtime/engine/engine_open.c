@@ -387,6 +387,8 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
     input.session_bytes = moe_engine_session_state(engine, engine->context);
     if (status == MOE_OK) {
         status = moe_memory_plan_make(&input, &engine->plan, err);
+        const uint64_t had = input.process_bytes + input.available_bytes;
+        engine->memory_reserve = had > engine->plan.budget ? had - engine->plan.budget : 0;
         engine->plan.context_most = most;
     }
     if (status == MOE_OK) {

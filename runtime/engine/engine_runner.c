@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Gives the runner what it needs besides memory and weights: rotary frequencies and hooks. */
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine_parts.h"
 #include "runtime/recorded/recorded_pass.h"
@@ -27,10 +28,40 @@ int moe_engine_open_frequencies(moe_engine *engine, moe_error *err)
     return MOE_OK;
 }
 
+/* Called when a layer's experts have been used, and the next layer has asked for none. */
+static int follow_memory(void *follow, moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                         moe_error *err)
+{
+    (void)runner;
+    (void)layer;
+    return pass->panel == NULL ? moe_memory_follow_look(follow, moe_now_ns(), err) : MOE_OK;
+}
+
+/* Slots follow the machine's memory if nothing states how many there are to be. A device with a
+ * link may still compute between two layers, so there the slots only change between steps. */
+static int open_follow(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    if (o->host_memory != 0 || o->expert_cache != 0 || o->expert_cache_share != 0.0 ||
+        moe_speculation_by_bytes(o) || !moe_engine_keeps_experts(engine)) {
+        return MOE_OK;
+    }
+    moe_memory_follow_open(&engine->follow, &engine->border, &engine->plan, engine->memory_reserve,
+                           engine->log, engine->user);
+    engine->follow_hook = (moe_pass_hook){.order = MOE_HOOK_WATCH,
+                                          .passes = MOE_HOOK_ON_TARGET,
+                                          .takes_panels = true,
+                                          .context = &engine->follow,
+                                          .after_experts = follow_memory};
+    return engine->device->link == NULL
+               ? moe_runner_add_hook(&engine->runner, &engine->follow_hook, err)
+               : MOE_OK;
+}
+
 int moe_engine_attach_hooks(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     moe_runner *runner = &engine->runner;
     MOE_TRY(moe_pass_watch_set(&engine->watch, runner, o->pass_progress, o->user, err));
+    MOE_TRY(open_follow(engine, o, err));
     if (engine->speculation != NULL || engine->lossy != NULL) {
         MOE_TRY(moe_route_rules_open(&engine->rules, runner, err));
     }

@@ -33,6 +33,7 @@
 #include "runtime/model/chat_template.h"
 #include "runtime/model/tokenizer.h"
 #include "offload/memory_border.h"
+#include "offload/memory_follow.h"
 #include "runtime/pass/panel_block.h"
 #include "runtime/pass/pass_progress.h"
 #include "runtime/pass/route_observer.h"
@@ -99,6 +100,7 @@ struct moe_engine {
     uint64_t session_bytes; /* for a session's logits, sampler and drafts */
     uint64_t token_bytes;   /* ... for each token of its timeline, without KV pages */
     moe_memory_plan plan;
+    uint64_t memory_reserve; /* what a default budget leaves available to others */
     moe_team *team;
     moe_device *device;
     moe_weights weights;
@@ -112,6 +114,8 @@ struct moe_engine {
     moe_runner runner;
     moe_pass_watch watch; /* tells the program how far passes are */
     moe_memory_border border;
+    moe_memory_follow follow;  /* does nothing if the options state a budget */
+    moe_pass_hook follow_hook; /* lets it look between layers */
     moe_file_watch files;
     moe_gguf *copies[MOE_RANGE_COPIES]; /* of the model, on other drives */
     moe_file_watch copy_files[MOE_RANGE_COPIES];

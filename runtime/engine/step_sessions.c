@@ -139,6 +139,7 @@ int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_err
         return moe_fail_null(err, "moe_step", "engine or sessions");
     }
     MOE_TRY(check_sessions(engine, sessions, n, err));
+    MOE_TRY(moe_memory_follow_look(&engine->follow, moe_now_ns(), err));
     moe_session *few[8] = {NULL};
     moe_session **list = n <= sizeof few / sizeof few[0] ? few : moe_calloc(n, sizeof *list);
     if (list == NULL) {

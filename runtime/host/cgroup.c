@@ -6,6 +6,7 @@
  *                         see a subtree as the root of the mount) */
 #include "runtime/host/cgroup.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -125,12 +126,19 @@ static bool parent_group(char *group)
     return true;
 }
 
-/* Version 1 writes "no limit" as a number near 2^63, version 2 as "max". */
+/* Version 1 writes "no limit" as a number near 2^63, version 2 as "max". Beyond memory.high a group
+ * is slowed down, beyond memory.max it is killed. */
 static bool read_memory_limit(const hierarchy *at, const char *group, uint64_t *limit)
 {
+    uint64_t high;
     const char *file = at->version == 2 ? "memory.max" : "memory.limit_in_bytes";
-    return moe_sysfs_read_u64(limit, "%s%s/%s", at->mount, group, file) &&
-           *limit < (UINT64_C(1) << 62);
+    bool limited = moe_sysfs_read_u64(limit, "%s%s/%s", at->mount, group, file) &&
+                   *limit < (UINT64_C(1) << 62);
+    if (at->version == 2 && moe_sysfs_read_u64(&high, "%s%s/memory.high", at->mount, group)) {
+        *limit = limited && *limit < high ? *limit : high;
+        limited = true;
+    }
+    return limited;
 }
 
 static uint64_t read_memory_used(const hierarchy *at, const char *group)
@@ -149,6 +157,13 @@ static uint64_t read_memory_used(const hierarchy *at, const char *group)
     return used > inactive ? used - inactive : 0;
 }
 
+uint64_t moe_stall_us(const char *pressure)
+{
+    uint64_t us = 0;
+    const char *total = strncmp(pressure, "some ", 5) == 0 ? strstr(pressure, " total=") : NULL;
+    return total != NULL && sscanf(total, " total=%" SCNu64, &us) == 1 ? us : 0;
+}
+
 static bool read_memory(moe_cgroup_limits *limits, const char *root, int version)
 {
     hierarchy at;
@@ -164,6 +179,9 @@ static bool read_memory(moe_cgroup_limits *limits, const char *root, int version
     limits->memory_version = version;
     snprintf(limits->memory_group, sizeof limits->memory_group, "%.255s",
              at.group[0] == '\0' ? "/" : at.group);
+    char pressure[256];
+    (void)moe_sysfs_read(pressure, sizeof pressure, "%s%s/memory.pressure", at.mount, at.group);
+    const uint64_t stall_us = moe_stall_us(pressure);
     char group[sizeof at.group];
     memcpy(group, at.group, sizeof group);
     do {
@@ -179,6 +197,7 @@ static bool read_memory(moe_cgroup_limits *limits, const char *root, int version
                      group[0] == '\0' ? "/" : group);
         }
     } while (parent_group(group));
+    limits->memory_stall_us = stall_us;
     return true;
 }
 

@@ -13,11 +13,14 @@
 typedef struct moe_cgroup_limits {
     int memory_version;     /* 1 or 2: where the memory controller was found; 0: nowhere */
     bool memory_limited;    /* false: no group on the way has a limit */
-    uint64_t memory_limit;  /* bytes, when memory_limited */
+    uint64_t memory_limit;  /* bytes, when memory_limited; of version 2 the lower of max and high */
     uint64_t memory_used;   /* bytes charged to the limiting group that cannot be freed at once: its
                              * usage without inactive page cache */
     char memory_group[256]; /* the limiting group (else the process's own), in its hierarchy */
-    double cpu_quota;       /* CPU time as a number of CPUs; 0: no quota */
+    /* Microseconds so far in which a task of the process's own group waited for memory; 0: not
+     * known, as in version 1. */
+    uint64_t memory_stall_us;
+    double cpu_quota; /* CPU time as a number of CPUs; 0: no quota */
 } moe_cgroup_limits;
 
 /* Bytes that the limiting group leaves; only when memory_limited. */
@@ -26,6 +29,9 @@ static inline uint64_t moe_cgroup_memory_left(const moe_cgroup_limits *limits)
     return limits->memory_limit > limits->memory_used ? limits->memory_limit - limits->memory_used
                                                       : 0;
 }
+
+/* The microseconds of the line "some ... total=" of a file of pressure (PSI); 0: it has none. */
+uint64_t moe_stall_us(const char *pressure);
 
 /* root: prefix of /proc and of the mount points, "" except in tests. Absent files mean no limit. */
 void moe_cgroup_read(moe_cgroup_limits *limits, const char *root);

@@ -8,28 +8,42 @@
 
 /* Asks the kernel if /proc is hidden or no descriptor is left to open it. This figure does not
  * include pages that the kernel could reclaim. */
-static uint64_t machine_available(void)
+static uint64_t machine_available(const char *root)
 {
     char meminfo[8192];
     uint64_t kib;
     struct sysinfo info;
-    if (moe_sysfs_read(meminfo, sizeof meminfo, "/proc/meminfo") &&
+    if (moe_sysfs_read(meminfo, sizeof meminfo, "%s/proc/meminfo", root) &&
         moe_sysfs_find_u64(meminfo, "MemAvailable:", &kib)) {
         return kib * 1024;
     }
     return sysinfo(&info) == 0 ? (uint64_t)(info.freeram + info.bufferram) * info.mem_unit : 0;
 }
 
+void moe_memory_room_read(moe_memory_room *room, const char *root)
+{
+    char text[8192];
+    uint64_t kib = 0;
+    moe_cgroup_limits limits;
+    *room = (moe_memory_room){.available = (int64_t)machine_available(root)};
+    if (moe_sysfs_read(text, sizeof text, "%s/proc/self/status", root)) {
+        moe_sysfs_find_u64(text, "VmRSS:", &kib);
+    }
+    room->process = kib * 1024;
+    (void)moe_sysfs_read(text, sizeof text, "%s/proc/pressure/memory", root);
+    moe_cgroup_read(&limits, root);
+    room->stall_us = moe_stall_us(text) + limits.memory_stall_us;
+    if (limits.memory_limited) {
+        const int64_t left = (int64_t)limits.memory_limit - (int64_t)limits.memory_used;
+        room->available = left < room->available ? left : room->available;
+    }
+}
+
 uint64_t moe_memory_available(void)
 {
-    moe_cgroup_limits limits;
-    uint64_t machine = machine_available();
-    moe_cgroup_read(&limits, "");
-    if (!limits.memory_limited) {
-        return machine;
-    }
-    uint64_t left = moe_cgroup_memory_left(&limits);
-    return left < machine ? left : machine;
+    moe_memory_room room;
+    moe_memory_room_read(&room, "");
+    return room.available > 0 ? (uint64_t)room.available : 0;
 }
 
 uint64_t moe_memory_limit(void)
@@ -51,10 +65,7 @@ uint64_t moe_memory_limit(void)
 
 uint64_t moe_memory_process(void)
 {
-    char status[8192];
-    uint64_t kib = 0;
-    if (moe_sysfs_read(status, sizeof status, "/proc/self/status")) {
-        moe_sysfs_find_u64(status, "VmRSS:", &kib);
-    }
-    return kib * 1024;
+    moe_memory_room room;
+    moe_memory_room_read(&room, "");
+    return room.process;
 }

@@ -7,13 +7,30 @@
 
 #include "server_clock.h"
 
+#define IDLE_MS 250
+
+/* The monotonic clock in so many milliseconds. */
+static struct timespec in_ms(unsigned milliseconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)milliseconds * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return until;
+}
+
 void server_queue_init(server_queue *q, size_t most_waiting, server_memory_account *memory)
 {
     memset(q, 0, sizeof *q);
     q->memory = memory;
     q->most_waiting = most_waiting;
     pthread_mutex_init(&q->lock, NULL);
-    pthread_cond_init(&q->work, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&q->work, &attributes);
+    pthread_condattr_destroy(&attributes);
 }
 
 void server_queue_free(server_queue *q)
@@ -112,11 +129,7 @@ static void take_news(server_job *job, server_news *news)
 uint32_t server_wait(server_queue *q, server_job *const *jobs, const server_job_state *states,
                      uint32_t n, uint32_t first, unsigned milliseconds, server_news *news)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)milliseconds * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const struct timespec until = in_ms(milliseconds);
     memset(news, 0, sizeof *news);
     pthread_mutex_lock(&q->lock);
     uint32_t found = n;
@@ -235,10 +248,12 @@ void server_get_counts(server_queue *q, server_counts *counts)
 bool server_queue_await(server_queue *q, bool is_active)
 {
     pthread_mutex_lock(&q->lock);
-    while (!is_active && q->first == NULL && !q->ending && !q->poked) {
-        pthread_cond_wait(&q->work, &q->lock);
+    const struct timespec until = in_ms(IDLE_MS);
+    int waited = 0;
+    while (!is_active && q->first == NULL && !q->ending && !q->poked && waited == 0) {
+        waited = pthread_cond_timedwait(&q->work, &q->lock, &until);
     }
-    bool goes_on = is_active || q->first != NULL || (q->poked && !q->ending);
+    bool goes_on = is_active || q->first != NULL || !q->ending;
     q->poked = false;
     pthread_mutex_unlock(&q->lock);
     return goes_on;

@@ -96,7 +96,8 @@ void server_get_counts(server_queue *queue, server_counts *counts);
 
 /* ---- Called by the engine's thread ---- */
 
-/* Waits for a job, unless jobs are active. Returns false if the queue is shut down and empty. */
+/* Waits for a job, for a quarter of a second at most, unless jobs are active. Returns false if the
+ * queue is shut down and empty. */
 bool server_queue_await(server_queue *queue, bool is_active);
 /* Removes the next job that can begin from the queue and returns it; NULL if there is none. Sets
  * *left if its client has left. */

@@ -288,6 +288,7 @@ static void *engine_thread(void *user)
             step(s);
         } else {
             (void)server_sessions_save_one(&s->sessions); /* while nobody waits */
+            (void)moe_step(s->engine, NULL, 0, NULL); /* lets slots follow the machine's memory */
         }
         count(s, steps);
     }

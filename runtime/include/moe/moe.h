@@ -112,7 +112,10 @@ struct moe_engine_options {
     uint32_t sessions;
 
     /* Memory. Budgets are limits on what the process takes, not hints. */
-    uint64_t host_memory;      /* bytes of RAM; 0: what machine and cgroup leave, minus headroom */
+    /* Bytes of RAM; 0: what machine and cgroup leave, minus headroom, and if no expert cache is
+     * stated either, the expert slots follow: steps close slots when other programs need memory or
+     * a control group's limit is lowered, and open them again later. The text is the same. */
+    uint64_t host_memory;
     uint64_t device_memory;    /* bytes on a device with memory of its own (on each GPU); 0: all */
     uint64_t expert_cache;     /* bytes of the device's expert slots; 0: what the budget leaves */
     double expert_cache_share; /* as a share of all experts' bytes, (0, 1]; 0: not given */
@@ -360,7 +363,9 @@ MOE_API int moe_session_feed(moe_session *session, const int32_t *tokens, size_t
  * damaged weights give them, are MOE_ERR_FORMAT, which names the first layer where they appeared. A
  * session that is cancelled before or while the step runs is left out, and its timeline is
  * unchanged: the step is made with the others (again, where it had begun), and succeeds or fails
- * with them; moe_session_was_cancelled() tells which. MOE_ERR_CANCELLED: all were cancelled. */
+ * with them; moe_session_was_cancelled() tells which. MOE_ERR_CANCELLED: all were cancelled. A step
+ * without sessions (n = 0) only lets expert slots follow the machine's memory (host_memory); a
+ * program that waits for its next request makes one now and then, four times a second at most. */
 MOE_API int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
 
 /* Tokens sampled since the last call, at most capacity; returns how many. */

@@ -137,8 +137,8 @@ typedef struct moe_engine_stats {
     uint64_t passes_missed;
     /* The current memory of sessions: their KV caches, logits, samplers, tokens. */
     uint64_t session_bytes;
-    /* Slots of the device and of the host whose memory sessions currently have; expert_slots and
-     * host_slots do not count them. */
+    /* Slots of the device and of the host whose memory sessions currently have, or that are given
+     * back to the machine; expert_slots and host_slots do not count them. */
     uint64_t expert_slots_lent;
     uint64_t host_slots_lent;
     /* Victims that the cache policy nominated and that could not be evicted (a plug-in that breaks
