@@ -302,6 +302,83 @@ static uint32_t two_queue_access(model *m, uint32_t key)
     return evicted;
 }
 
+/* count: when it was used the time before the last. */
+static uint32_t lru_k_access(model *m, uint32_t key)
+{
+    uint32_t index;
+    uint32_t evicted = MOE_KEY_NONE;
+    if (!array_find(m->order, m->n, key, &index)) {
+        evicted = insert_after_eviction(m, key, least_by(m, m->count));
+    }
+    m->count[key] = m->last_use[key];
+    m->last_use[key] = ++m->now;
+    return evicted;
+}
+
+/* count: what it is worth; mark: uses since it came; share: the clock. */
+static uint32_t gdsf_access(model *m, uint32_t key)
+{
+    uint32_t index;
+    uint32_t evicted = MOE_KEY_NONE;
+    const uint64_t clock = (uint64_t)m->share;
+    if (!array_find(m->order, m->n, key, &index)) {
+        evicted = insert_after_eviction(m, key, least_by(m, m->count));
+        m->share = evicted != MOE_KEY_NONE ? (double)m->count[evicted] : m->share;
+        m->mark[key] = 0;
+    }
+    m->mark[key]++;
+    m->count[key] = clock + m->mark[key];
+    m->last_use[key] = ++m->now;
+    return evicted;
+}
+
+/* The paper's stack S (once, the top at its end) and queue Q (small); mark: LIR; n_often: how many
+ * are. */
+static void lirs_touch(model *m, uint32_t key)
+{
+    uint32_t index;
+    if (array_find(m->once, m->n_once, key, &index)) {
+        array_remove(m->once, &m->n_once, index);
+    }
+    m->once[m->n_once++] = key;
+}
+
+static void lirs_prune(model *m)
+{
+    while (m->n_once > 0 && m->mark[m->once[0]] == 0) {
+        array_remove(m->once, &m->n_once, 0);
+    }
+}
+
+static uint32_t lirs_access(model *m, uint32_t key)
+{
+    uint32_t index;
+    uint32_t evicted = MOE_KEY_NONE;
+    const uint32_t n_lir = m->n_slots - 1; /* of fewer than 200 slots 1 is for HIR */
+    const bool is_queued = array_find(m->small, m->n_small, key, &index);
+    const bool is_new = m->mark[key] == 0 && !is_queued;
+    if (is_queued) {
+        array_remove(m->small, &m->n_small, index);
+    } else if (is_new && m->n_often + m->n_small == m->n_slots) {
+        evicted = m->small[0];
+        array_remove(m->small, &m->n_small, 0);
+    }
+    const bool is_stacked = array_find(m->once, m->n_once, key, &index);
+    lirs_touch(m, key);
+    if (m->mark[key] == 0 && n_lir > 0 && (is_stacked || m->n_often < n_lir)) {
+        m->mark[key] = 1;
+        if (++m->n_often > n_lir) {
+            m->mark[m->once[0]] = 0;
+            m->small[m->n_small++] = m->once[0];
+            m->n_often--;
+        }
+    } else if (m->mark[key] == 0) {
+        m->small[m->n_small++] = key;
+    }
+    lirs_prune(m);
+    return evicted;
+}
+
 /* ---- Streams ---- */
 
 /* Some keys are much more frequent than others, and which ones changes slowly. */
@@ -342,8 +419,9 @@ static void test_models(void **state)
     const struct {
         const char *name;
         model_access_fn access;
-    } models[] = {{"lru", lru_access},         {"lfu", lfu_access}, {"sieve", sieve_access},
-                  {"s3-fifo", s3_fifo_access}, {"arc", arc_access}, {"2q", two_queue_access}};
+    } models[] = {{"lru", lru_access},         {"lfu", lfu_access},   {"sieve", sieve_access},
+                  {"s3-fifo", s3_fifo_access}, {"arc", arc_access},   {"2q", two_queue_access},
+                  {"lirs", lirs_access},       {"gdsf", gdsf_access}, {"lru-k", lru_k_access}};
     const uint32_t sizes[] = {1, 2, 9, 20, 47};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
@@ -510,6 +588,17 @@ static void test_choices(void **state)
         /* Costs are 4 and 7: three uses of the cheap one are worth more than one of the other. */
         {"cost-aware", {{4, 0, 1, 0, 0}, {7, 0, 1, 0, 0}}, 2, 4},
         {"cost-aware", {{4, 0, 1, 0, 0}, {4, 1, 1, 0, 0}, {7, 1, 1, 0, 0}, {4, 2, 1, 0, 0}}, 4, 7},
+        /* Used twice, though longer ago than the other. */
+        {"lru-k", {{4, 0, 1, 0, 0}, {4, 1, 1, 0, 0}, {5, 2, 1, 0, 0}}, 3, 5},
+        /* Costs are 4 and 7: two uses of the cheap one are worth more. */
+        {"gdsf", {{4, 0, 1, 0, 0}, {7, 0, 1, 0, 0}, {4, 1, 1, 0, 0}}, 3, 7},
+        /* Three of four slots are for hot keys, so the fourth key to come is cold. */
+        {"lirs", {{4, 0, 1, 0, 0}, {5, 0, 1, 0, 0}, {6, 0, 1, 0, 0}, {7, 1, 1, 0, 0}}, 4, 7},
+        /* It becomes hot when it is used again, and the last used of the others cold. */
+        {"lirs",
+         {{4, 0, 1, 0, 0}, {5, 0, 1, 0, 0}, {6, 0, 1, 0, 0}, {7, 1, 1, 0, 0}, {7, 2, 1, 0, 0}},
+         5,
+         4},
         {"belady", {{4, 0, 1, 0, 77}, {5, 0, 1, 0, 78}}, 2, 5},
         {"belady", {{4, 0, 1, 0, UINT64_MAX}, {5, 0, 1, 0, 78}}, 2, 4},
         /* Alike in use, the layer just passed waits longest. */
