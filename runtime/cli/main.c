@@ -84,6 +84,7 @@ static const struct {
     {CLI_BENCH_SPECULATE, cmd_bench_speculate},
     {CLI_PLAN, cmd_plan},
     {CLI_CALIBRATE, cmd_calibrate},
+    {CLI_REPORT, cmd_report},
     {CLI_VERIFY, cmd_verify},
     {CLI_INSPECT, cmd_inspect},
     {CLI_DEVICES, cmd_devices},

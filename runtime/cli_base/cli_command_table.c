@@ -62,6 +62,13 @@ const cli_command cli_commands[] = {
      "similar they are, and checksums of all weights. Later commands find and use it. A few\n"
      "thousand tokens of the kind of text you will run are enough. Called again, the command\n"
      "continues an interrupted calibration."},
+    {"report", NULL, CLI_REPORT, true,
+     "how fast a model runs here, and what would help, as one page",
+     "Decodes a text with several numbers of experts in memory, on the CPU; measures drive and\n"
+     "memory; simulates other sizes, cache policies and machines on the routing that was "
+     "recorded;\n"
+     "and writes one HTML file with words, tables and pictures, which needs no other file.\n"
+     "Nothing is written beside the model."},
     {"verify", NULL, CLI_VERIFY, false, "check a model's files, copies and kept prompts for damage",
      "Reads all weights and compares them with their checksums: those of 'calibrate', or those "
      "that\n"

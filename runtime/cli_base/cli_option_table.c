@@ -8,7 +8,7 @@
 #define ENGINE    (RUNS | CLI_PLAN | CLI_CALIBRATE | CLI_CONFIG | CLI_SERVE)
 #define MODEL                                                                                      \
     ((ENGINE & ~CLI_CONFIG) | SWEEPS | CLI_VERIFY | CLI_TOKENIZE | CLI_INSPECT | CLI_DEVICES |     \
-     CLI_BENCH_SPECULATE)
+     CLI_BENCH_SPECULATE | CLI_REPORT)
 #define TAKES_TEXT   (CLI_RUN | CLI_TOKENIZE | CLI_LOGITS)
 #define SWEEPS       (CLI_BENCH_IO | CLI_BENCH_CACHE | CLI_BENCH_OFFLOAD)
 #define SWEEPS_MODEL (CLI_BENCH_CACHE | CLI_BENCH_OFFLOAD)
@@ -46,6 +46,9 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(prompt_file), .kind = OPTION_TEXT,
      .commands = TAKES_TEXT | CLI_PERPLEXITY | CLI_CALIBRATE | CLI_BENCH_SPECULATE,
      .subject = SUBJECT_INPUT, .everyday = true},
+    {{"-f", "--file"}, "FILE", "the text to decode (default: what the model writes itself)",
+     .offset = AT(prompt_file), .kind = OPTION_TEXT, .commands = CLI_REPORT,
+     .subject = SUBJECT_INPUT, .everyday = true},
     {{"--tokens"}, "IDS", "token ids instead of a text: \"1 2 3\"", .offset = AT(tokens),
      .kind = OPTION_TEXT, .commands = CLI_LOGITS, .subject = SUBJECT_INPUT, .everyday = true},
     {{"-o", "--output"}, "FILE.npy", "write float32 [n_tokens][n_vocab] here",
@@ -54,6 +57,8 @@ const cli_option_row cli_option_rows[] = {
     {{"-o", "--output"}, "FILE", "the sidecar (default: MODEL.moe-cal.gguf beside MODEL.gguf)",
      .offset = AT(output), .kind = OPTION_TEXT, .commands = CLI_CALIBRATE,
      .subject = SUBJECT_RESULTS, .everyday = true},
+    {{"-o", "--output"}, "FILE.html", "write the page here", .offset = AT(output),
+     .kind = OPTION_TEXT, .commands = CLI_REPORT, .subject = SUBJECT_RESULTS, .everyday = true},
     {{"--gram"}, NULL, "also write Gram matrices of the routers' inputs: n_embd^2 floats a layer",
      .offset = AT(gram), .kind = OPTION_FLAG, .commands = CLI_CALIBRATE,
      .subject = SUBJECT_INPUT, .everyday = true},
@@ -62,6 +67,9 @@ const cli_option_row cli_option_rows[] = {
      .commands = CLI_CALIBRATE, .subject = SUBJECT_INPUT, .everyday = true},
     {{"-n", "--predict"}, "N", "tokens of the text to take (default all)", .offset = AT(predict),
      .kind = OPTION_SIGNED, .min = 1, .max = INT32_MAX, .commands = CLI_CALIBRATE,
+     .subject = SUBJECT_INPUT, .everyday = true},
+    {{"-n", "--predict"}, "N", "tokens to decode in each run (default 256)", .offset = AT(predict),
+     .kind = OPTION_SIGNED, .min = 16, .max = INT32_MAX, .commands = CLI_REPORT,
      .subject = SUBJECT_INPUT, .everyday = true},
     {{"--raw"}, NULL, "use the prompt unchanged (default, except in a conversation on a terminal)",
      .offset = AT(raw), .kind = OPTION_FLAG, .commands = TAKES_TEXT, .subject = SUBJECT_INPUT},
@@ -161,7 +169,7 @@ const cli_option_row cli_option_rows[] = {
     {{"-c", "--ctx-size"}, "N",
      "context: most tokens of the timeline; 0: the model's, or as many as fit (default 0)",
      .offset = AT(context), .kind = OPTION_COUNT, .min = 0, .max = INT32_MAX,
-     .commands = CLI_RUN | CLI_LOGITS | CLI_PLAN | CLI_SERVE,
+     .commands = CLI_RUN | CLI_LOGITS | CLI_PLAN | CLI_SERVE | CLI_REPORT,
      .subject = SUBJECT_INPUT, .everyday = true},
     {{"-c", "--ctx-size"}, "N", "context; 0: what the prompt and -n need (default 0)",
      .offset = AT(context), .kind = OPTION_COUNT, .min = 0, .max = INT32_MAX,
@@ -185,7 +193,7 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_LIST, .commands = CLI_BENCH_IO, .subject = SUBJECT_READING, .everyday = true},
     {{"-t", "--threads"}, "N", "worker threads (default: the physical cores available)",
      .offset = AT(threads), .kind = OPTION_COUNT, .min = 1, .max = 1024,
-     .commands = ENGINE | CLI_BENCH_CACHE | CLI_BENCH_SPECULATE,
+     .commands = ENGINE | CLI_BENCH_CACHE | CLI_BENCH_SPECULATE | CLI_REPORT,
      .subject = SUBJECT_COMPUTING, .everyday = true},
     {{"-t", "--threads"}, "LIST", "numbers of worker threads (default: the physical cores "
      "available)",
@@ -262,7 +270,7 @@ const cli_option_row cli_option_rows[] = {
      .subject = SUBJECT_COMPUTING},
     {{"--host-memory"}, "SIZE", "limit of the memory taken: 6G, 800M, or 40% of the model's file "
      "(default: what the machine and its control group leave)", .offset = AT(host_memory),
-     .kind = OPTION_SIZE, .commands = ENGINE | CLI_BENCH_SPECULATE,
+     .kind = OPTION_SIZE, .commands = ENGINE | CLI_BENCH_SPECULATE | CLI_REPORT,
      .subject = SUBJECT_MEMORY, .everyday = true},
     {{"--overcommit-memory"}, NULL, "take a --host-memory above what the machine or its control "
      "group has; the kernel may then swap, or kill the process", .offset = AT(overcommit_memory),
@@ -422,7 +430,8 @@ const cli_option_row cli_option_rows[] = {
                  CLI_SHOW, .subject = SUBJECT_RESULTS, .everyday = true},
     {{"--quiet"}, NULL, "no statistics, notes or progress on stderr", .offset = AT(quiet),
      .kind = OPTION_FLAG,
-     .commands = RUNS | CLI_CALIBRATE | CLI_VERIFY | CLI_SERVE | CLI_PULL | CLI_REMOVE,
+     .commands = RUNS | CLI_CALIBRATE | CLI_VERIFY | CLI_SERVE | CLI_PULL | CLI_REMOVE |
+                 CLI_REPORT,
      .subject = SUBJECT_RESULTS, .everyday = true},
     {{"--trace"}, "FILE", "routing trace: JSON lines, or NAME.oracleGeneral of libCacheSim",
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = TRACES,

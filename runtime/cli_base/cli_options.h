@@ -36,7 +36,8 @@ enum {
     CLI_PULL = 1 << 21,
     CLI_LIST = 1 << 22,
     CLI_REMOVE = 1 << 23,
-    CLI_SHOW = 1 << 24
+    CLI_SHOW = 1 << 24,
+    CLI_REPORT = 1 << 25
 };
 
 enum { CLI_MOST_OPTION_ROWS = 192 };

@@ -26,6 +26,7 @@ static const struct {
     {"--output", ~0u, "out"},
     {"--program", ~0u, "all|0"},
     {"--predict", CLI_CALIBRATE | TRACES, "40"},
+    {"--predict", CLI_REPORT, "16"},
     {"--predict", SWEEPS | CLI_BENCH_SPECULATE, "3"},
     {"--predict", ~0u, "0|3"},
     {"--system", ~0u, "Be brief."},

@@ -7,6 +7,7 @@
 
 int cmd_bench_decode(const cli_options *options);
 int cmd_calibrate(const cli_options *options);
+int cmd_report(const cli_options *options);
 int cmd_bench_io(const cli_options *options);
 int cmd_bench_cache(const cli_options *options);
 int cmd_bench_offload(const cli_options *options);
