@@ -229,7 +229,7 @@ def run_in(group: Group, command: list[str], given) -> tuple[dict, str]:
     if done.returncode != 0:
         return {"failed": f"{done.returncode}: {done.stderr[-300:]}", "disk_bytes": read,
                 "others": others}, ""
-    return {"disk_bytes": read, "others": others}, done.stdout
+    return {"disk_bytes": read, "others": others, "cpu_s": own}, done.stdout
 
 
 def run_ours(given, limit, ids) -> dict:
@@ -247,7 +247,8 @@ def run_ours(given, limit, ids) -> dict:
                 "prompt": results["prompt"], "decode": results.get("decode", []),
                 "choices": found["tokens_xxh128"], "peak_rss": found["peak_rss_bytes"],
                 "hits": found["expert_hits"], "misses": found["expert_misses"],
-                "read": found["bytes_read_disk"], "kernels": found["kernels"]}
+                "read": found["bytes_read_disk"], "kernels": found["kernels"],
+                "share": found.get("decode_share_of_bound")}
     return row
 
 

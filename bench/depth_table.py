@@ -46,7 +46,8 @@ def ours(given, length: int, n: int) -> dict:
     found = timed([given.command, "bench", "decode", "-m", given.model, "-p", str(length), "-n", str(n),
                    "-t", str(given.threads), "--kv", given.kv, "--repeat", str(repeats(length)),
                    "--tokens-from", "random", "--calibration", "none", "--json"])
-    return {r["test"]: r["tokens_per_s_runs"][-1] for r in found["results"]}
+    speeds = {r["test"]: r["tokens_per_s_runs"][-1] for r in found["results"]}
+    return speeds | {"share": found.get("decode_share_of_bound")}
 
 
 def theirs(given, arguments: list[str], n_runs: int) -> float:
