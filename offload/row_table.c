@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -33,23 +34,27 @@ typedef struct row_slot {
     uint32_t next;   /* of the same bucket */
     uint32_t buffer; /* while it is read */
     slot_state state;
-    bool used;   /* since the hand last passed */
-    bool wanted; /* again, while it is read: if that fails, it is read once more */
+    uint32_t source; /* that it is read from: 0 the model's file, then its copies */
+    bool used;       /* since the hand last passed */
+    bool wanted;     /* again, while it is read: if that fails, it is read once more */
 } row_slot;
 
 struct moe_row_table {
     moe_tensor_ref tensor;
     const char *name;
     uint64_t row_bytes, io_timeout_ns;
+    moe_log_fn log; /* is told once that copies are read */
+    void *user;
     moe_range_reader *reader;
     uint8_t *buffers; /* [N_BUFFERS][buffer_bytes] */
     size_t buffer_bytes;
     pthread_t thread;
     pthread_mutex_t lock; /* of all that follows */
     pthread_cond_t requested, changed;
-    row_slot *slots; /* [n_slots] */
-    uint8_t *bytes;  /* [n_slots][row_bytes] */
-    uint32_t n_slots, hand;
+    bool uses_copies; /* and its reason is `error` */
+    row_slot *slots;  /* [n_slots] */
+    uint8_t *bytes;   /* [n_slots][row_bytes] */
+    uint32_t n_slots, hand, n_copies;
     uint32_t *buckets; /* [n_buckets], a power of two */
     uint32_t n_buckets;
     uint32_t *queue; /* ring, [n_slots] */
@@ -128,6 +133,7 @@ static uint32_t request(moe_row_table *t, uint64_t row)
         *bucket = i;
         enqueue(t, i);
     } else if (t->slots[i].state == SLOT_FAILED) {
+        t->slots[i].source = 0;
         enqueue(t, i);
     } else if (t->slots[i].state == SLOT_READING) {
         t->slots[i].wanted = true;
@@ -145,7 +151,8 @@ static void begin_read(moe_row_table *t, uint32_t index)
                              .offset = t->tensor.offset + slot->row * t->row_bytes,
                              .size = t->row_bytes,
                              .buffer = t->buffers + slot->buffer * t->buffer_bytes,
-                             .tag = index};
+                             .tag = index,
+                             .source = 1 + slot->source};
     const bool submitted = moe_range_reader_submit(t->reader, &range);
     MOE_ASSERT(submitted); /* it takes as many as there are buffers */
     (void)submitted;
@@ -189,12 +196,27 @@ static void end_read(moe_row_table *t, const moe_range_done *done)
     if (done->status == MOE_OK) {
         memcpy(t->bytes + done->tag * t->row_bytes, done->data, t->row_bytes);
         t->stats.n_read++;
+    } else if (slot->source < t->n_copies) {
+        t->error = t->uses_copies ? t->error : done->error;
+        t->uses_copies = true;
+        slot->source++;
+        enqueue(t, (uint32_t)done->tag);
     } else {
         t->error = done->error;
         t->stats.n_failed++;
         if (slot->wanted) {
+            slot->source = 0;
             enqueue(t, (uint32_t)done->tag);
         }
+    }
+}
+
+static void tell_of_copies(moe_row_table *t, const char *reason)
+{
+    char line[MOE_ERROR_MESSAGE_SIZE + 128];
+    snprintf(line, sizeof line, "rows of tensor '%s' are read from a copy: %s", t->name, reason);
+    if (t->log != NULL) {
+        t->log(line, t->user);
     }
 }
 
@@ -202,6 +224,7 @@ static void *run(void *arg)
 {
     moe_row_table *t = arg;
     moe_range_done done[N_BUFFERS];
+    bool told = false;
     while (begin_reads(t)) {
         const uint32_t n = moe_range_reader_wait(t->reader, done, N_BUFFERS, LOOK_NS);
         moe_range_reader_stats reads;
@@ -210,9 +233,15 @@ static void *run(void *arg)
         for (uint32_t i = 0; i < n; i++) {
             end_read(t, &done[i]);
         }
+        const bool tells = t->uses_copies && !told;
+        const moe_error reason = t->error;
         t->stats.bytes_read = reads.bytes_read;
         pthread_cond_broadcast(&t->changed);
         pthread_mutex_unlock(&t->lock);
+        if (tells) {
+            tell_of_copies(t, reason.message);
+            told = true;
+        }
     }
     moe_range_reader_hurry(t->reader, t->io_timeout_ns);
     const bool read = moe_range_reader_close(&t->reader);
@@ -258,19 +287,21 @@ static void free_table(moe_row_table *t)
 
 static int open_reader(moe_row_table *t, const moe_row_table_options *o, moe_error *err)
 {
-    const size_t n_files = moe_gguf_n_files(o->gguf);
-    moe_byte_source **files = moe_calloc(n_files, sizeof *files);
+    const size_t n_files = moe_gguf_n_files(o->gguf), n_all = (1 + (size_t)o->n_copies) * n_files;
+    moe_byte_source **files = moe_calloc(n_all, sizeof *files);
     if (files == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory to read rows of '%s'", o->name);
     }
-    for (size_t i = 0; i < n_files; i++) {
-        files[i] = moe_gguf_file_at(o->gguf, i)->source;
+    for (size_t i = 0; i < n_all; i++) {
+        const moe_gguf *gguf = i < n_files ? o->gguf : o->copies[i / n_files - 1];
+        files[i] = moe_gguf_file_at(gguf, i % n_files)->source;
     }
     const moe_range_reader_options options = {.kind = o->io,
                                               .engine = o->io_engine,
                                               .engine_context = o->io_context,
                                               .files = files,
                                               .n_files = (uint32_t)n_files,
+                                              .n_copies = o->n_copies,
                                               .buffered = o->buffered_io,
                                               .block_bytes = BLOCK_BYTES,
                                               .depth = N_BUFFERS,
@@ -339,6 +370,9 @@ int moe_row_table_open(moe_row_table **out, const moe_row_table_options *o, moe_
     t->row_bytes = moe_dtype_row_bytes(o->tensor->type, o->tensor->n_in);
     t->io_timeout_ns = o->io_timeout_ns != 0 ? o->io_timeout_ns : DEFAULT_TIMEOUT;
     t->n_slots = o->n_slots;
+    t->n_copies = o->n_copies;
+    t->log = o->log;
+    t->user = o->user;
     t->n_buckets = buckets_for(o->n_slots);
     t->buffers = MAP_FAILED;
     int status = open_reader(t, o, err);

@@ -4,11 +4,15 @@
  * requested then (want()) and usually are there when the pass comes to them (take()).
  *
  *    want() -> QUEUED -> READING -> READY -> overwritten by another row
+ *                 ^---------|  of the next copy of the model, if there is one
  *                           |-> FAILED, until a take() has reported it
  *
  * A thread of its own owns the range reader. Rows that were read stay in slots of a fixed number;
  * a hand that goes around (CLOCK) takes a slot whose row was not used since it last passed. One
- * thread calls want() and take(). */
+ * thread calls want() and take().
+ *
+ * A row has no checksum of its own. So it is read from the model's own file, and from a copy only
+ * if that fails: damage in a copy then changes nothing as long as the file can be read. */
 #ifndef MOE_OFFLOAD_ROW_TABLE_H
 #define MOE_OFFLOAD_ROW_TABLE_H
 
@@ -19,6 +23,8 @@ typedef struct moe_row_table moe_row_table;
 
 typedef struct moe_row_table_options {
     const moe_gguf *gguf;
+    const moe_gguf *const *copies; /* [n_copies] of the model's files, on other drives */
+    uint32_t n_copies;             /* at most MOE_RANGE_COPIES */
     const moe_tensor_ref *tensor;
     const char *name; /* of the tensor, for messages; constant */
     uint32_t n_slots; /* at least 1 */
@@ -37,7 +43,7 @@ typedef struct moe_row_table_stats {
     uint64_t n_read;   /* rows that were read from the disk, some in vain */
     uint64_t wait_ns;
     uint64_t bytes_read; /* from the disk: aligned supersets, retries */
-    uint64_t n_failed;   /* rows that could not be read */
+    uint64_t n_failed;   /* rows that could not be read, neither from a copy */
 } moe_row_table_stats;
 
 /* Host memory of a table with so many slots. */

@@ -40,6 +40,8 @@ int moe_engine_open_ngrams(moe_engine *engine, const moe_engine_options *o, moe_
 {
     const moe_tensor_ref *tensor = &engine->map.ngrams;
     const moe_row_table_options options = {.gguf = engine->gguf,
+                                           .copies = (const moe_gguf *const *)engine->copies,
+                                           .n_copies = engine->n_copies,
                                            .tensor = tensor,
                                            .name = MOE_NGRAM_TENSOR,
                                            .n_slots = n_slots(engine, o),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows of a table on disk: their bytes are the file's whatever the number of slots, the engine that
  * reads and the faults that it meets; a row that cannot be read fails with its number and the
- * reason, and is read again when it is next wanted; a disk that is silent ends a wait. */
+ * reason, and is read again when it is next wanted; a disk that is silent ends a wait; copies of
+ * the model are read if the file before fails, and only then. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,15 +34,30 @@ typedef struct fixture {
     uint64_t row_bytes;
     moe_io_fault fault;
     moe_row_table *table;
+    moe_gguf *copies[2];
+    uint32_t n_copies;
+    _Atomic uint32_t broken; /* bits: the file, the copies; set while the thread reads */
+    _Atomic uint32_t n_of_copies, n_notes;
 } fixture;
+
+/* Counts the notes that copies are read; others are of the reader. */
+static void count_note(const char *line, void *user)
+{
+    fixture *f = user;
+    f->n_notes += strstr(line, "rows of tensor '" TENSOR "' are read from a copy: ") != NULL;
+}
 
 static void open_table(fixture *f, uint32_t n_slots, moe_io_kind io,
                        moe_fault (*choose)(void *user, const moe_io_read *read, uint64_t n),
                        uint64_t timeout_ns)
 {
     moe_model_reader_options reading = {.io = MOE_IO_THREADS};
-    *f = (fixture){.fault = {.inner = &moe_io_threads_ops, .choose = choose, .user = f}};
+    *f = (fixture){.fault = {.inner = &moe_io_threads_ops, .choose = choose, .user = f},
+                   .n_copies = f->n_copies};
     assert_int_equal(moe_model_open(&f->gguf, model_path, &reading, NULL), MOE_OK);
+    for (uint32_t i = 0; i < f->n_copies; i++) {
+        assert_int_equal(moe_model_open(&f->copies[i], model_path, &reading, NULL), MOE_OK);
+    }
     const moe_gguf_tensor *t = moe_gguf_find_tensor(f->gguf, TENSOR);
     assert_non_null(t);
     f->tensor = (moe_tensor_ref){.type = (moe_dtype)t->type,
@@ -58,6 +74,10 @@ static void open_table(fixture *f, uint32_t n_slots, moe_io_kind io,
     assert_int_equal(fread(f->expected, 1, t->size, file), t->size);
     fclose(file);
     const moe_row_table_options options = {.gguf = f->gguf,
+                                           .copies = (const moe_gguf *const *)f->copies,
+                                           .n_copies = f->n_copies,
+                                           .log = count_note,
+                                           .user = f,
                                            .tensor = &f->tensor,
                                            .name = TENSOR,
                                            .n_slots = n_slots,
@@ -72,6 +92,9 @@ static void close_table(fixture *f)
 {
     moe_row_table_close(&f->table);
     moe_gguf_close(&f->gguf);
+    for (uint32_t i = 0; i < f->n_copies; i++) {
+        moe_gguf_close(&f->copies[i]);
+    }
     free(f->expected);
 }
 
@@ -112,7 +135,7 @@ static void test_rows(void **state)
     static const moe_io_kind kinds[] = {MOE_IO_AUTO, MOE_IO_THREADS, MOE_IO_SYNC};
     for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++) {
         for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-            fixture f;
+            fixture f = {.n_copies = 0};
             moe_row_table_stats stats;
             open_table(&f, slots[i], kinds[k], NULL, 0);
             check_rows(&f);
@@ -142,7 +165,7 @@ static moe_fault short_and_late(void *user, const moe_io_read *read, uint64_t n)
 static void test_mended_faults(void **state)
 {
     (void)state;
-    fixture f;
+    fixture f = {.n_copies = 0};
     open_table(&f, 64, MOE_IO_THREADS, short_and_late, 0);
     check_rows(&f);
     assert_true(f.fault.n_faults[MOE_FAULT_SHORT] > 0 && f.fault.n_faults[MOE_FAULT_DELAY] > 0);
@@ -162,7 +185,7 @@ static moe_fault broken_disk(void *user, const moe_io_read *read, uint64_t n)
 static void test_failed_rows(void **state)
 {
     (void)state;
-    fixture f;
+    fixture f = {.n_copies = 0};
     moe_error err = {""};
     const uint64_t row = 5;
     broken = true;
@@ -197,7 +220,7 @@ static bool is_cancelled(void *user)
 static void test_silent_disk(void **state)
 {
     (void)state;
-    fixture f;
+    fixture f = {.n_copies = 0};
     moe_error err = {""};
     const uint8_t *bytes;
     bool cancelled = true;
@@ -244,7 +267,7 @@ static bool heals(void *user)
 static void test_wanted_again(void **state)
 {
     (void)state;
-    fixture f;
+    fixture f = {.n_copies = 0};
     const uint8_t *bytes;
     broken = true;
     open_table(&f, 8, MOE_IO_THREADS, late_error, 0);
@@ -253,12 +276,64 @@ static void test_wanted_again(void **state)
     close_table(&f);
 }
 
+/* ---- Copies ---- */
+
+static moe_fault broken_files(void *user, const moe_io_read *read, uint64_t n)
+{
+    fixture *f = user;
+    (void)n;
+    f->n_of_copies += read->file > 0;
+    return f->broken >> read->file & 1 ? (moe_fault){MOE_FAULT_ERROR, EIO} : (moe_fault){0};
+}
+
+static void test_copies(void **state)
+{
+    static const uint32_t cases[] = {0, 1, 3, 2, 5}; /* what is broken: at most two of three */
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fixture f = {.n_copies = 2};
+        moe_row_table_stats stats;
+        open_table(&f, 64, MOE_IO_THREADS, broken_files, 0);
+        f.broken = cases[i];
+        check_rows(&f);
+        moe_row_table_get_stats(f.table, &stats);
+        assert_int_equal(stats.n_failed, 0);
+        const bool uses_copies = (cases[i] & 1) != 0;
+        assert_int_equal(f.n_of_copies > 0, uses_copies);
+        assert_int_equal(f.n_notes, uses_copies);
+        close_table(&f);
+    }
+}
+
+/* If nothing can be read, the row fails once; then it is sought in the model's own file again. */
+static void test_broken_copies(void **state)
+{
+    (void)state;
+    fixture f = {.n_copies = 1};
+    moe_error err = {""};
+    moe_row_table_stats stats;
+    open_table(&f, 8, MOE_IO_THREADS, broken_files, 0);
+    f.broken = 3;
+    assert_int_equal(take(&f, 7, &err), MOE_ERR_IO);
+    assert_non_null(strstr(err.message, "row 7 of tensor '" TENSOR "': "));
+    moe_row_table_get_stats(f.table, &stats);
+    assert_int_equal(stats.n_failed, 1);
+    f.broken = 2;
+    const uint32_t n_of_copies = f.n_of_copies;
+    const uint64_t row = 7;
+    moe_row_table_want(f.table, &row, 1);
+    assert_int_equal(take(&f, row, &err), MOE_OK);
+    assert_int_equal(f.n_of_copies, n_of_copies);
+    close_table(&f);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),        cmocka_unit_test(test_mended_faults),
-        cmocka_unit_test(test_failed_rows), cmocka_unit_test(test_wanted_again),
-        cmocka_unit_test(test_silent_disk),
+        cmocka_unit_test(test_rows),          cmocka_unit_test(test_mended_faults),
+        cmocka_unit_test(test_failed_rows),   cmocka_unit_test(test_wanted_again),
+        cmocka_unit_test(test_silent_disk),   cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_broken_copies),
     };
     if (argc != 2) {
         return 2;

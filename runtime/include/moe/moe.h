@@ -149,7 +149,8 @@ struct moe_engine_options {
      * queue and the speed measured so far. If a drive cannot read a block, or its bytes are
      * damaged, the engine reads another copy and logs it. Opening fails if a file is not a copy: it
      * compares files, sizes, headers and samples of the weights. At most 7; NULL: none. The text is
-     * the same. */
+     * the same. Rows of a table that stays on disk have no checksums: they are read from a copy
+     * only if the model's own file fails. */
     const char *const *model_copies;
     size_t n_model_copies;
     /* The file that keeps checksums of the weights. The engine makes a checksum when it first reads
