@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The server through its sockets: the text of `run`, streams, refusals, hostile input, clients that
-leave, keys, the end. Arguments: the command, a model with a chat template."""
+leave, keys, the end; and tiny models of families whose sessions keep more than keys and values.
+Arguments: the command, a model with a chat template, the folder of the tiny models."""
 import json
+import os
 import select
 import signal
 import socket
@@ -13,7 +15,7 @@ import time
 
 from serving import SMALL, Server, run, wait_until
 
-command, model = sys.argv[1:3]
+command, model, families = sys.argv[1:4]
 failed = 0
 n_checks = 0
 
@@ -391,6 +393,72 @@ def test_drain():
     check("exit status", server.wait() == 0, server.log)
 
 
+# Residual streams, chosen pools and blocks of positions, rows from disk, compressed keys, delta rules.
+FAMILIES = ["qwen4exp", "deepseek4-long"] if SMALL else \
+    ["hy_v4-long", "glm5-next-long", "qwen4exp", "deepseek4-long", "bailingmoe3-long"]
+BEGINNING = "the cat and the dog went out, and the day was good; a red ball was there. " * 4
+
+
+def leave_early(server, body):
+    connection = server.connect()
+    connection.request("POST", "/v1/completions", json.dumps(dict(body, stream=True, max_tokens=900)))
+    connection.getresponse().readline()
+    connection.close()
+
+
+def test_family(name, cache):
+    """Four sessions in each pass, answers that go on from one session, prompts that begin alike, a
+    client that leaves, and a session from the disk: always the text of `run`."""
+    path = os.path.join(families, name, "model.gguf")
+    prompts = [BEGINNING + end for end in ("Tom", "Anna has", "Why?")] + ["abcabcabcdabc"]
+    wanted = [run(command, path, p, "--temp", "0", "-n", "24", "--ignore-eos").decode() for p in prompts]
+    check(f"{name}, texts of run", len(set(wanted)) > 1 and all(wanted), wanted)
+    bodies = [{"prompt": p, "temperature": 0, "max_tokens": 24, "ignore_eos": True} for p in prompts]
+
+    def client(server, i):
+        if i % 2 == 0:
+            got = streamed_text(server.stream("/v1/completions", bodies[i]))
+        else:
+            status, answer = server.post("/v1/completions", bodies[i])
+            got = text_of(answer) if status == 200 else answer
+        check(f"{name}, prompt {i} of four", got == wanted[i], (got, wanted[i]))
+
+    server = Server(command, path, "--parallel", "4", "--cache-dir", cache)
+    try:
+        for _ in range(2):  # the second time their sessions are there
+            threads = [threading.Thread(target=client, args=(server, i)) for i in range(len(prompts))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            leave_early(server, bodies[0])
+        status, answer = server.post("/v1/completions", dict(bodies[1], n=3))
+        texts = [choice["text"] for choice in answer["choices"]] if status == 200 else answer
+        check(f"{name}, three answers", texts == [wanted[1]] * 3, (texts, wanted[1]))
+        status, answer = server.post("/v1/completions", bodies[2])
+        check(f"{name}, a prompt again", text_of(answer) == wanted[2] and
+              answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0, answer)
+        metrics = server.metrics()
+        rows = {key: metrics[f"rows_{key}total"] for key in ("", "waited_", "failed_")}
+        check(f"{name}, rows", rows["failed_"] == 0 and rows["waited_"] <= rows[""] and
+              (rows[""] > 0) == (name == "qwen4exp"), rows)
+    finally:
+        check(f"{name}, exit status", server.close() == 0, server.log[-5:])
+    server = Server(command, path, "--parallel", "4", "--cache-dir", cache)
+    try:
+        status, answer = server.post("/v1/completions", bodies[0])
+        check(f"{name}, after a restart", text_of(answer) == wanted[0] and
+              answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0, answer)
+    finally:
+        server.close()
+
+
+def test_families():
+    with tempfile.TemporaryDirectory() as folder:
+        for name in FAMILIES:
+            test_family(name, os.path.join(folder, name))
+
+
 def main():
     server = Server(command, model)
     try:
@@ -414,6 +482,7 @@ def main():
     test_keys()
     test_start()
     test_drain()
+    test_families()
     print(f"{n_checks} checks, {failed} failed")
     return failed != 0 or n_checks < 200
 
