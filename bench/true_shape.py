@@ -5,7 +5,8 @@
     python3 true_shape.py SHAPE OUT [--parts N] [--experts-type TYPE] [--type Q6_K]
                           [--layers N] [--vocabulary N] [--table-rows N] [--random]
 
-Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2, qwen3.5-35b, qwen3-next-80b, gpt-oss-20b, hy4, glm-5.3-flash, qwen3.8-flash-next, deepseek-v4-flash. The header is whole (metadata, a vocabulary of the
+Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2, qwen3.5-35b, qwen3-next-80b, gpt-oss-20b, hy4, glm-5.3-flash, qwen3.8-flash-next, deepseek-v4-flash,
+minimax-m3, dots.3-note. The header is whole (metadata, a vocabulary of the
 model's size with as many merges, every tensor), and the file has the size of the real one, but its
 weights are holes, which read as zeros and take no disk: 580 GB of Kimi-K2 take 110 MB of it.
 
@@ -55,6 +56,9 @@ INDEX_KEYS = {"attention.indexer.key_length": 128, "attention.indexer.top_k": 20
 
 # Of DeepSeek-V4-Flash's layers: two with a window alone, then compressed keys of 4 and of 128 in turn.
 RATES = [0, 0] + [(4, 128)[i % 2] for i in range(41)]
+
+# Of dots.3's layers: which have a window.
+INSIDE = [int(i > 1 and i % 4 != 1) for i in range(46)]
 
 SHAPES = {
     "kimi-k2": dict(
@@ -140,6 +144,24 @@ SHAPES = {
                            "hash_layer_count": 3, "swiglu_clamp_exp": 10.0, "swiglu_clamp_shexp": 10.0,
                            "hyper_connection.count": 4, "hyper_connection.sinkhorn_iterations": 20,
                            "hyper_connection.epsilon": 1e-6}),
+    "minimax-m3": dict(
+        arch="minimax-m3", layers=60, embd=6144, vocab=200064, context=524288, pre="minimax-m2",
+        ff=12288, dense=3, experts=128, used=4, ff_exp=3072, shared=3072, heads=64, kv_heads=4, head=128, rot=64,
+        qk_norm=True, bias=True, index=dict(heads=4, dim=128, pool=1),
+        keys={"rope.freq_base": 5e6, "expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 2.0,
+              "expert_shared_count": 1, "attention.indexer.head_count": 4, "attention.indexer.key_length": 128,
+              "attention.indexer.top_k": 16, "attention.indexer.block_size": 128,
+              "attention.indexer.local_blocks": 1}),
+    "dots.3-note": dict(
+        arch="dots3note", layers=46, embd=5120, vocab=152064, context=524288, pre="qwen2",
+        ff=13824, dense=1, experts=256, used=8, ff_exp=1536, shared=1536, heads=128,
+        q_rank=1024, kv_rank=512, nope=128, rot=64, v_dim=128, bias=True, gates=True, inside=INSIDE,
+        wide=dict(heads=64, kv_rank=1024, nope=192, v_dim=128), index=dict(heads=64, dim=128, pool=1),
+        keys=INDEX_KEYS | {"rope.freq_base": 8e7, "rope.freq_base_swa": 5e4, "attention.indexer.head_count": 64,
+                           "attention.head_count": [64 if inside else 128 for inside in INSIDE],
+                           "attention.sliding_window": 513, "attention.sliding_window_pattern": INSIDE,
+                           "attention.kv_lora_rank_swa": 1024, "attention.key_length_mla_swa": 256,
+                           "attention.value_length_mla_swa": 128}),
 }
 
 
@@ -197,7 +219,7 @@ class Shape:
                                   qkv_bias=False, bias=False, ffn_norm="ffn_norm", shared_gate=False,
                                   delta=None, sinks=False, streams=0, mixed=False, gated=False, index=None,
                                   kda=0, rank=0, table=None, head_streams=False, tables=0, rates=None,
-                                  experts_type="Q4_K") | SHAPES[name])
+                                  gates=False, wide=None, experts_type="Q4_K") | SHAPES[name])
         self.name, self.type = name, options.type
         self.experts_type = options.experts_type or self.experts_type
         self.layers = options.layers or self.layers
@@ -269,19 +291,28 @@ class Shape:
             self.add(at + "indexer.attn_q_b.weight", self.q_rank, self.index["heads"] * self.index["dim"])
             self.add(at + "indexer.proj.weight", self.embd, self.index["heads"])
 
-    def list_attention(self, at: str) -> None:
+    def list_latent(self, at: str, heads: int, kv_rank: int, nope: int, v_dim: int) -> None:
+        self.add(at + "attn_q_a.weight", self.embd, self.q_rank)
+        self.add(at + "attn_q_a_norm.weight", self.q_rank)
+        self.add(at + "attn_q_b.weight", self.q_rank, heads * (nope + self.rot))
+        self.add(at + "attn_kv_a_mqa.weight", self.embd, kv_rank + self.rot)
+        self.add(at + "attn_kv_a_norm.weight", kv_rank)
+        self.add(at + "attn_k_b.weight", nope, kv_rank, heads)
+        self.add(at + "attn_v_b.weight", kv_rank, v_dim, heads)
+        self.add(at + "attn_output.weight", heads * v_dim, self.embd)
+        if self.gates:
+            self.add(at + "attn_gate.weight", self.embd, heads)
+            self.add(at + "attn_k_norm.weight", self.rot)
+        if self.gated:
+            self.add(at + "attn_gate.weight", self.embd, heads * v_dim)
+            self.add(at + "attn_sinks.weight", heads)
+
+    def list_attention(self, at: str, layer: int) -> None:
+        if self.wide and self.inside[layer]:
+            self.list_latent(at, **self.wide)
+            return
         if self.kv_rank:
-            self.add(at + "attn_q_a.weight", self.embd, self.q_rank)
-            self.add(at + "attn_q_a_norm.weight", self.q_rank)
-            self.add(at + "attn_q_b.weight", self.q_rank, self.heads * (self.nope + self.rot))
-            self.add(at + "attn_kv_a_mqa.weight", self.embd, self.kv_rank + self.rot)
-            self.add(at + "attn_kv_a_norm.weight", self.kv_rank)
-            self.add(at + "attn_k_b.weight", self.nope, self.kv_rank, self.heads)
-            self.add(at + "attn_v_b.weight", self.kv_rank, self.v_dim, self.heads)
-            self.add(at + "attn_output.weight", self.heads * self.v_dim, self.embd)
-            if self.gated:
-                self.add(at + "attn_gate.weight", self.embd, self.heads * self.v_dim)
-                self.add(at + "attn_sinks.weight", self.heads)
+            self.list_latent(at, self.heads, self.kv_rank, self.nope, self.v_dim)
             if self.index:
                 self.list_index(at + "indexer.", **self.index)
             return
@@ -293,7 +324,7 @@ class Shape:
             if part != "v" and (self.qk_norm or self.qk_norm_full):
                 self.add(f"{at}attn_{part}_norm.weight", self.head * (heads if self.qk_norm_full else 1))
         self.add(at + "attn_output.weight", self.heads * self.head, self.embd)
-        if self.index:
+        if self.index and layer >= self.dense:
             self.list_means(at + "indexer.", **self.index)
         if self.sinks:
             self.add(at + "attn_output.bias", self.embd)
@@ -399,7 +430,7 @@ class Shape:
             elif self.kda and i % 4 != 3:
                 self.list_channels(at)
             else:
-                self.list_attention(at)
+                self.list_attention(at, i)
             if not self.rank:
                 self.add(at + self.ffn_norm + ".weight", self.embd)
             if i < self.dense:
