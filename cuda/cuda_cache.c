@@ -201,7 +201,7 @@ int moe_cuda_op_choose(moe_device *device, const moe_position_choice *choice, ui
     for (uint32_t r = 0; r < n_rows; r++) {
         n_positions = max_u32(n_positions, choice->rows[r].position + 1);
     }
-    MOE_ASSERT(n_positions <= choice->n_scores);
+    MOE_ASSERT(choice->block > 0 || n_positions <= choice->n_scores);
     int status = moe_cuda_begin(cuda, err);
     if (status == MOE_OK) {
         status = stage_rows(cuda, &choice->layout, choice->rows, n_rows, &staged, &n_runs, err);
@@ -235,7 +235,7 @@ static int stage_choosing_rows(moe_cuda_device *cuda, const moe_attention *atten
         if (is_choosing(attention, r)) {
             staged[r].path = attention->chosen + (size_t)r * attention->n_chosen;
             staged[r].path_first = 0;
-            staged[r].position = attention->n_chosen - 1;
+            staged[r].position = moe_chosen_positions(attention, rows[r].position) - 1;
         }
     }
     return moe_cuda_parcel_send(cuda, &parcel, err);

@@ -6,7 +6,10 @@
  * that of linear() with a matrix of floats: sixteen lanes in the order of cpu/kernels/matmul.h. In
  * the second launch a block takes a row. It finds the lowest chosen score byte by byte, from the
  * highest byte down, by counting; then each warp writes the chosen positions of its stretch, in
- * order. */
+ * order.
+ *
+ * Where blocks of positions are chosen, a block of the first launch takes one of them, 64 positions
+ * at a time, and in the second a block takes one head of a row. */
 #include "cuda/kernels/kv_cells.cuh"
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
@@ -27,8 +30,9 @@ typedef struct score_job {
     size_t key_offset;
     uint32_t n_head, dim;
     uint32_t n_chosen;
-    uint32_t n_positions; /* of a row of scores */
-    float *scores;        /* [n_rows][n_positions] */
+    uint32_t n_positions;    /* of a row of scores, or blocks */
+    uint32_t block, n_local; /* of moe_position_choice */
+    float *scores;           /* [n_rows][n_positions], with blocks [n_rows][n_head][n_positions] */
 } score_job;
 
 __device__ static inline bool is_choosing(const moe_cuda_kv_row &row, uint32_t n_chosen)
@@ -121,6 +125,68 @@ __global__ __launch_bounds__(SCORE_THREADS) void moe_score_positions(score_job j
     }
     if (valid)
         job.scores[(size_t)blockIdx.y * job.n_positions + first + threadIdx.x] = score;
+}
+
+/* The higher of two, a NaN if one is. */
+__device__ static inline float higher(float a, float b)
+{
+    return b > a || b != b ? b : a;
+}
+
+/* The highest of the threads' values, in scratch[0]. scratch: [SCORE_THREADS] */
+__device__ static inline void reduce_highest(float value, float *scratch)
+{
+    __syncthreads();
+    scratch[threadIdx.x] = value;
+    for (uint32_t half = SCORE_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half)
+            scratch[threadIdx.x] = higher(scratch[threadIdx.x], scratch[threadIdx.x + half]);
+    }
+    __syncthreads();
+}
+
+/* Blocks: (block of positions, row). */
+template <int TYPE> __global__ __launch_bounds__(SCORE_THREADS) void moe_score_blocks(score_job job)
+{
+    MOE_DYNAMIC_SHARED(float, score_memory);
+    __shared__ float scratch[SCORE_THREADS];
+    const moe_cuda_kv_row &row = job.rows[blockIdx.y];
+    const uint32_t begin = blockIdx.x * job.block;
+    if (!is_choosing(row, job.n_chosen) || begin > row.position)
+        return;
+    const bool local = row.position / job.block - blockIdx.x < job.n_local;
+    const uint32_t after =
+        row.position + 1 - begin < job.block ? row.position + 1 - begin : job.block;
+    const uint32_t stride = job.dim | 1;
+    float *keys = score_memory;
+    float *queries = keys + SCORE_THREADS * stride;
+    const float *from = job.queries + (size_t)blockIdx.y * job.n_head * job.dim;
+    float *scores = job.scores + (size_t)blockIdx.y * job.n_head * job.n_positions + blockIdx.x;
+    for (uint32_t head = 0; head < job.n_head; head += SCORE_HEADS) {
+        const uint32_t heads = job.n_head - head < SCORE_HEADS ? job.n_head - head : SCORE_HEADS;
+        float highest[SCORE_HEADS] = {-MOE_INFINITY, -MOE_INFINITY, -MOE_INFINITY, -MOE_INFINITY};
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < SCORE_HEADS * job.dim; i += SCORE_THREADS)
+            queries[i] = i < heads * job.dim ? from[head * job.dim + i] : 0.0f;
+        for (uint32_t first = 0; first < after; first += SCORE_THREADS) {
+            float products[SCORE_HEADS];
+            __syncthreads();
+            load_keys<TYPE>(job, row, begin + first, stride, keys);
+            __syncthreads();
+            if (first + threadIdx.x >= after)
+                continue;
+            multiply(keys + threadIdx.x * stride, queries, job.dim, products);
+#pragma unroll
+            for (uint32_t h = 0; h < SCORE_HEADS; h++)
+                highest[h] = higher(highest[h], products[h]);
+        }
+        for (uint32_t h = 0; h < heads; h++) {
+            reduce_highest(highest[h], scratch);
+            if (threadIdx.x == 0)
+                scores[(size_t)(head + h) * job.n_positions] = local ? MOE_INFINITY : scratch[0];
+        }
+    }
 }
 
 /* ---- Choice: moe_choose_positions() of runtime/pass/position_index.h ---- */
@@ -223,7 +289,7 @@ __device__ static inline void count_stretch(const float *scores, uint32_t begin,
 
 /* Writes the stretch's chosen positions; of equal scores the first n_left of the row. */
 __device__ static inline void write_stretch(const moe_cuda_kv_row &row, const float *scores,
-                                            uint32_t begin, uint32_t end,
+                                            uint32_t begin, uint32_t end, uint32_t block,
                                             const choose_shared *shared, uint32_t *chosen)
 {
     uint32_t warp = threadIdx.x / MOE_WARP;
@@ -238,30 +304,32 @@ __device__ static inline void write_stretch(const moe_cuda_kv_row &row, const fl
         uint32_t all; /* both counts of a warp in one word */
         uint32_t before = sum_before((is_above ? 1u : 0u) | (is_equal ? 1u << 16 : 0u), &all);
         uint32_t n_equal = equal + (before >> 16);
-        if (is_above || (is_equal && n_equal < n_left))
-            chosen[above + (before & 0xffff) + (n_equal < n_left ? n_equal : n_left)] =
-                stored_at(row, p);
+        if (is_above || (is_equal && n_equal < n_left)) {
+            const uint32_t at = above + (before & 0xffff) + (n_equal < n_left ? n_equal : n_left);
+            for (uint32_t i = 0; i < block && p * block + i <= row.position; i++)
+                chosen[(size_t)at * block + i] = stored_at(row, p * block + i);
+        }
         above += all & 0xffff;
         equal += all >> 16;
     }
 }
 
-/* Block: a row. */
-__global__ __launch_bounds__(CHOOSE_THREADS) void moe_choose_highest(const moe_cuda_kv_row *rows,
-                                                                     const float *scores,
-                                                                     uint32_t n_positions,
-                                                                     uint32_t n_chosen,
-                                                                     uint32_t *chosen)
+/* Blocks: (row, head of those that choose). n_positions: of a row of scores, of positions or of
+ * blocks of them; head_stride: of `chosen`. */
+__global__ __launch_bounds__(CHOOSE_THREADS) void moe_choose_highest(
+    const moe_cuda_kv_row *rows, const float *scores, uint32_t n_positions, uint32_t n_chosen,
+    uint32_t block, size_t head_stride, uint32_t *chosen)
 {
     __shared__ choose_shared shared;
     const moe_cuda_kv_row &row = rows[blockIdx.x];
     if (!is_choosing(row, n_chosen))
         return;
-    uint32_t n = row.position + 1;
-    scores += (size_t)blockIdx.x * n_positions;
+    uint32_t n = row.position / block + 1;
+    scores += ((size_t)blockIdx.x * gridDim.y + blockIdx.y) * n_positions;
+    chosen += blockIdx.y * head_stride + (size_t)blockIdx.x * n_chosen;
     if (threadIdx.x == 0) {
         shared.lowest = 0;
-        shared.n_left = n_chosen;
+        shared.n_left = n_chosen / block;
     }
     __syncthreads();
     for (int shift = 24; shift >= 0; shift -= 8)
@@ -271,41 +339,59 @@ __global__ __launch_bounds__(CHOOSE_THREADS) void moe_choose_highest(const moe_c
     begin = begin < n ? begin : n;
     uint32_t end = n - begin < stretch ? n : begin + stretch;
     count_stretch(scores, begin, end, &shared);
-    write_stretch(row, scores, begin, end, &shared, chosen + (size_t)blockIdx.x * n_chosen);
+    write_stretch(row, scores, begin, end, block, &shared, chosen);
+}
+
+template <int TYPE>
+static void launch_typed(moe_cuda_stream stream, const score_job &job, uint32_t n_rows)
+{
+    size_t bytes = (SCORE_THREADS * (job.dim | 1) + SCORE_HEADS * job.dim) * sizeof(float);
+    if (job.block > 0) {
+        dim3 grid(job.n_positions, n_rows);
+        MOE_LAUNCH_LARGE(moe_score_blocks<TYPE>, grid, SCORE_THREADS, bytes, stream, job);
+    } else {
+        dim3 grid((job.n_positions + SCORE_THREADS - 1) / SCORE_THREADS, n_rows);
+        MOE_LAUNCH_LARGE(moe_score_positions<TYPE>, grid, SCORE_THREADS, bytes, stream, job);
+    }
 }
 
 static void launch_scores(moe_cuda_stream stream, const score_job &job, uint32_t n_rows)
 {
-    dim3 grid((job.n_positions + SCORE_THREADS - 1) / SCORE_THREADS, n_rows);
-    size_t bytes = (SCORE_THREADS * (job.dim | 1) + SCORE_HEADS * job.dim) * sizeof(float);
     if (job.layout.type == MOE_KV_F16)
-        MOE_LAUNCH_LARGE(moe_score_positions<MOE_KV_F16>, grid, SCORE_THREADS, bytes, stream, job);
+        launch_typed<MOE_KV_F16>(stream, job, n_rows);
     else if (job.layout.type == MOE_KV_F32)
-        MOE_LAUNCH_LARGE(moe_score_positions<MOE_KV_F32>, grid, SCORE_THREADS, bytes, stream, job);
+        launch_typed<MOE_KV_F32>(stream, job, n_rows);
     else
-        MOE_LAUNCH_LARGE(moe_score_positions<MOE_KV_Q8_0>, grid, SCORE_THREADS, bytes, stream, job);
+        launch_typed<MOE_KV_Q8_0>(stream, job, n_rows);
 }
 
 void moe_cuda_choose(moe_cuda_stream stream, const moe_position_choice *choice,
                      const moe_cuda_kv_row *rows, uint32_t n_rows, uint32_t n_positions)
 {
     size_t width = (size_t)choice->n_head * choice->dim;
-    size_t room = choice->n_scores / n_positions;
+    const uint32_t block = choice->block > 0 ? choice->block : 1;
+    const uint32_t heads = choice->block > 0 ? choice->n_head : 1; /* that choose for themselves */
+    const uint32_t n_scored = (n_positions + block - 1) / block;
+    size_t room = choice->n_scores / ((size_t)n_scored * heads);
     uint32_t most = room < n_rows ? (uint32_t)room : n_rows;
     for (uint32_t r = 0; r < n_rows; r += most) {
         uint32_t n = n_rows - r < most ? n_rows - r : most;
         score_job job = {choice->layout,
                          rows + r,
                          choice->queries + r * width,
-                         choice->weights + (size_t)r * choice->n_head,
+                         block > 1 ? NULL : choice->weights + (size_t)r * choice->n_head,
                          choice->key_offset,
                          choice->n_head,
                          choice->dim,
                          choice->n_chosen,
-                         n_positions,
+                         n_scored,
+                         choice->block,
+                         choice->n_local,
                          choice->scores};
         launch_scores(stream, job, n);
-        MOE_LAUNCH(moe_choose_highest, n, CHOOSE_THREADS, 0, stream, rows + r, choice->scores,
-                   n_positions, choice->n_chosen, choice->chosen + (size_t)r * choice->n_chosen);
+        dim3 grid(n, heads);
+        MOE_LAUNCH(moe_choose_highest, grid, CHOOSE_THREADS, 0, stream, rows + r, choice->scores,
+                   n_scored, choice->n_chosen, block, (size_t)n_rows * choice->n_chosen,
+                   choice->chosen + (size_t)r * choice->n_chosen);
     }
 }

@@ -121,27 +121,42 @@ typedef struct moe_attention {
      * chunks. */
     const uint32_t *chosen;
     uint32_t n_chosen;
-    float *out; /* device, [n_rows][n_head][v_dim] */
+    uint32_t
+        chosen_block; /* 0, or: they are so large blocks, the last of which ends with the row */
+    float *out;       /* device, [n_rows][n_head][v_dim] */
 } moe_attention;
 
 /* The positions that an indexer chooses for each row that sees more than n_chosen: those with the
  * highest scores, of equal ones the lowest positions. The score of a position is fmaf(weight, p > 0
  * ? p : 0, score) from +0 over the heads, p being the product of linear() of the head's query and
  * the position's index key, which is stored behind its key. */
+/* With blocks, each head chooses for itself n_chosen / block of the blocks of so many positions up
+ * to the row's: the last n_local, and of the others those with the highest scores, of equal ones
+ * the lowest. A block's score is the highest product of its positions, NaN if one is. */
 #define MOE_CHOICE_MAX_DIM 256u
 typedef struct moe_position_choice {
     moe_kv_layout layout;
     size_t key_offset;      /* bytes from a position's key to its index key */
     const moe_kv_row *rows; /* host, [n_rows] */
     const float *queries;   /* device, [n_rows][n_head][dim] */
-    const float *weights;   /* device, [n_rows][n_head] */
+    const float *weights;   /* device, [n_rows][n_head]; not with blocks */
     uint32_t n_head, dim;
     uint32_t n_chosen;
-    float *scores;    /* device, scratch: [n_scores] */
-    size_t n_scores;  /* at least as many as any row sees positions; more take more rows at once */
+    uint32_t block, n_local; /* 0: positions are chosen */
+    float *scores;           /* device, scratch: [n_scores] */
+    size_t n_scores;  /* at least as many as any row sees positions, or as the heads have blocks of
+                       * them; more take more rows at once */
     uint32_t *chosen; /* device, out: [n_rows][n_chosen] where they are stored, ascending by logical
-                       * position; nothing is written for rows that see no more */
+                       * position; nothing is written for rows that see no more. With blocks
+                       * [n_head][n_rows][n_chosen]; the last block may end before. */
 } moe_position_choice;
+
+/* How many chosen positions a row attends to, which is at `position`. */
+static inline uint32_t moe_chosen_positions(const moe_attention *attention, uint32_t position)
+{
+    const uint32_t block = attention->chosen_block > 0 ? attention->chosen_block : 1;
+    return attention->n_chosen - block + position % block + 1;
+}
 
 /* The first position that a row sees. The sums over its page begin with it. */
 static inline uint32_t moe_attention_first(const moe_attention *a, uint32_t position)

@@ -39,7 +39,7 @@ static int attend_by_groups(const moe_run *run, const moe_op *op, const moe_atte
             whole->layout.k_offset + rows_before * whole->layout.k_row_bytes;
         attention.layout.v_offset =
             whole->layout.v_offset + rows_before * whole->layout.v_row_bytes;
-        attention.rows = moe_index_group_rows(runner, run->pass, g);
+        moe_index_chosen(runner, run->pass, g, &attention);
         MOE_TRY(ops->copy_rows(runner->device, whole->q + g * n_q, n_groups * n_q,
                                values[MOE_VALUE_GROUP_Q], n_q, (uint32_t)n_q, run->n_rows, err));
         MOE_TRY(ops->attention(runner->device, &attention, run->n_rows, err));
@@ -56,7 +56,6 @@ int moe_op_attend(const moe_run *run, const moe_op *op, moe_error *err)
     const moe_pass_buffers *b = &runner->buffers;
     moe_attention attention = {.layout = runner->kv->layers[run->layer],
                                .rows = run->pass->kv_rows,
-                               .n_chosen = runner->config->index_top_k,
                                .q = b->values[op->x.value],
                                .n_head = op->each,
                                .scale = op->factor,
@@ -71,12 +70,11 @@ int moe_op_attend(const moe_run *run, const moe_op *op, moe_error *err)
         attention.beside = &runner->kv->beside[run->layer];
         attention.window = 0; /* which is in the rows' paths */
         MOE_TRY(moe_compressed_rows(run, op, &attention.rows, err));
-    } else if (op->u.attend.indexer != MOE_INDEXER_NONE && runner->config->index_block > 0) {
-        if (moe_pass_chooses(runner->config, run->pass)) {
+    } else if (op->u.attend.indexer != MOE_INDEXER_NONE) {
+        moe_index_chosen(runner, run->pass, 0, &attention);
+        if (runner->config->index_block > 0 && moe_pass_chooses(runner->config, run->pass)) {
             return attend_by_groups(run, op, &attention, err);
         }
-    } else if (op->u.attend.indexer != MOE_INDEXER_NONE) {
-        moe_index_chosen(runner, run->pass, &attention.rows, &attention.chosen);
     }
     return runner->device->ops->attention(runner->device, &attention, run->n_rows, err);
 }

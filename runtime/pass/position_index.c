@@ -247,12 +247,12 @@ static uint32_t n_chosen_of(const moe_model_config *c, const moe_kv_row *row)
                               : c->index_top_k + (row->position + 1) % c->index_pool;
 }
 
-/* Where a row's choice stands, for a group of heads. */
-static uint32_t *choice_of(const moe_runner *runner, uint32_t row, uint32_t group)
+/* Where a row's choice stands, for a group of heads: [groups][rows][moe_most_chosen()]. */
+static uint32_t *choice_of(const moe_runner *runner, const moe_pass *pass, uint32_t row,
+                           uint32_t group)
 {
-    const moe_model_config *c = runner->config;
     uint32_t *chosen = (uint32_t *)runner->buffers.values[MOE_VALUE_INDEX_CHOSEN];
-    return chosen + ((size_t)row * moe_choosing_groups(c) + group) * moe_most_chosen(c);
+    return chosen + ((size_t)group * pass->n_rows + row) * moe_most_chosen(runner->config);
 }
 
 /* From blocks to positions, where they stand; the last block ends with the row. */
@@ -278,11 +278,11 @@ static void choose_for_row(moe_runner *runner, const moe_pass *pass, uint32_t ro
     const moe_kv_row *at = &pass->kv_rows[row];
     const uint32_t pool = c->index_pool, n_pools = c->index_top_k / pool;
     const uint32_t n_keys = (at->position + 1) / pool, n = n_chosen_of(c, at);
-    uint32_t *path = choice_of(runner, row, 0);
+    uint32_t *path = choice_of(runner, pass, row, 0);
     float *scores = b->index_scores + (size_t)(row - group->first) * group->n_scores;
     for (uint32_t h = 0; c->index_block > 0 && h < c->index_heads; h++) {
         choose_blocks(runner, at, scores + (size_t)h * n_blocks_of(c, group->n_keys),
-                      choice_of(runner, row, h));
+                      choice_of(runner, pass, row, h));
     }
     if (c->index_block > 0) {
         return;
@@ -317,7 +317,7 @@ static void refer_to_choice(moe_runner *runner, const moe_pass *pass)
             *refers = (moe_kv_row){.pages = at->pages,
                                    .position = n_chosen_of(c, at) - 1,
                                    .stored = at->stored,
-                                   .path = choice_of(runner, r, i / pass->n_rows)};
+                                   .path = choice_of(runner, pass, r, i / pass->n_rows)};
         }
     }
 }
@@ -390,9 +390,11 @@ uint64_t moe_index_most_positions(const moe_device *device, const moe_model_conf
     if ((device->features & MOE_DEVICE_READABLE) != 0) {
         return UINT64_MAX;
     }
-    bool chooses = (device->features & MOE_DEVICE_CHOICE) != 0 && config->index_block == 0 &&
-                   config->index_dim <= MOE_CHOICE_MAX_DIM;
-    return chooses ? scores_room(config) : config->index_top_k;
+    bool chooses =
+        (device->features & MOE_DEVICE_CHOICE) != 0 && config->index_dim <= MOE_CHOICE_MAX_DIM;
+    uint64_t scored = scores_room(config); /* of each head, by blocks */
+    scored = config->index_block > 0 ? scored / config->index_heads * config->index_block : scored;
+    return chooses ? scored : config->index_top_k;
 }
 
 static int choose_on_device(moe_runner *runner, const moe_pass *pass, uint32_t layer,
@@ -400,16 +402,17 @@ static int choose_on_device(moe_runner *runner, const moe_pass *pass, uint32_t l
 {
     const moe_model_config *c = runner->config;
     const moe_pass_buffers *b = &runner->buffers;
-    const moe_kv_layout *layout = &runner->kv->layers[layer];
-    moe_position_choice choice = {.layout = *layout,
-                                  .key_offset =
-                                      moe_kv_row_bytes((moe_kv_type)layout->type, c->head_dim_k),
+    const index_place at = index_place_of(runner, layer);
+    moe_position_choice choice = {.layout = at.layout,
+                                  .key_offset = at.key,
                                   .rows = pass->kv_rows,
                                   .queries = b->values[MOE_VALUE_INDEX_Q],
                                   .weights = b->values[MOE_VALUE_INDEX_WEIGHTS],
                                   .n_head = c->index_heads,
                                   .dim = c->index_dim,
                                   .n_chosen = c->index_top_k,
+                                  .block = c->index_block,
+                                  .n_local = c->index_local,
                                   .scores = b->values[MOE_VALUE_INDEX_PRODUCTS],
                                   .n_scores = scores_room(c),
                                   .chosen = (uint32_t *)b->values[MOE_VALUE_INDEX_CHOSEN]};
@@ -446,19 +449,21 @@ int moe_op_choose(const moe_run *run, const moe_op *op, moe_error *err)
                : choose_on_host(runner, run->pass, run->layer, err);
 }
 
-void moe_index_chosen(const moe_runner *runner, const moe_pass *pass, const moe_kv_row **rows,
-                      const uint32_t **chosen)
+void moe_index_chosen(const moe_runner *runner, const moe_pass *pass, uint32_t group,
+                      moe_attention *attention)
 {
     const moe_pass_buffers *b = &runner->buffers;
-    *rows = pass->kv_rows;
-    *chosen = NULL;
+    attention->rows = pass->kv_rows;
+    attention->chosen = NULL;
+    attention->n_chosen = runner->config->index_top_k;
+    attention->chosen_block = runner->config->index_block;
     if (!moe_pass_chooses(runner->config, pass)) {
         return;
     }
     if ((runner->device->features & MOE_DEVICE_CHOICE) != 0) {
-        *chosen = (const uint32_t *)b->values[MOE_VALUE_INDEX_CHOSEN];
+        attention->chosen = choice_of(runner, pass, 0, group);
     } else {
-        *rows = b->index_rows;
+        attention->rows = b->index_rows + (size_t)group * pass->n_rows;
     }
 }
 

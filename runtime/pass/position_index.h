@@ -23,19 +23,12 @@
 #define MOE_PASS_POSITION_INDEX_H
 
 #include "runtime/pass/pass.h"
-#include "runtime/pass/runner.h"
 
-/* The arguments *rows and *chosen of attention() in a layer with an indexer, its own or that of an
- * earlier layer. They are valid until the pass ends. *chosen is NULL unless the device chooses by
- * itself (MOE_DEVICE_CHOICE). */
-void moe_index_chosen(const moe_runner *runner, const moe_pass *pass, const moe_kv_row **rows,
-                      const uint32_t **chosen);
-/* The rows of a group of heads, where groups choose each for itself and the pass chooses. */
-static inline const moe_kv_row *moe_index_group_rows(const moe_runner *runner, const moe_pass *pass,
-                                                     uint32_t group)
-{
-    return runner->buffers.index_rows + (size_t)group * pass->n_rows;
-}
+/* Sets rows and chosen positions of attention in a layer with an indexer, its own or that of an
+ * earlier layer, for a group of its heads (moe_choosing_groups()). They are valid until the pass
+ * ends. */
+void moe_index_chosen(const moe_runner *runner, const moe_pass *pass, uint32_t group,
+                      moe_attention *attention);
 /* [rows][moe_most_chosen()] The positions that the last layer with an indexer chose for the rows of
  * a pass. fetch() copies them from the buffers to `chosen`; bring() copies them back, for the
  * layers behind. */

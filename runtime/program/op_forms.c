@@ -99,10 +99,8 @@ uint64_t moe_op_forms(const moe_program *program, const moe_op *op)
     case MOE_OP_POOL:
         return MOE_FORM_BIT(MOE_FORM_CHOOSE_POOLS);
     case MOE_OP_CHOOSE:
-        /* Only the host chooses blocks; moe_index_most_positions() bounds contexts of others. */
-        return program->config->index_block > 0  ? 0
-               : program->config->index_pool > 1 ? MOE_FORM_BIT(MOE_FORM_CHOOSE_POOLS)
-                                                 : MOE_FORM_BIT(MOE_FORM_CHOOSE);
+        return MOE_FORM_BIT(program->config->index_pool > 1 ? MOE_FORM_CHOOSE_POOLS
+                                                            : MOE_FORM_CHOOSE);
     case MOE_OP_ATTEND:
         return attend_forms(op);
     case MOE_OP_NETWORK:

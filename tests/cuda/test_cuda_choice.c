@@ -2,7 +2,7 @@
 /* Positions that indexers choose, on the device: against products in the order of
  * cpu/kernels/matmul.h and the choice of the host, for every type of the cache; with ties, zeros,
  * infinities and NaNs; rows of plain timelines and nodes of a tree; scores in one launch or in
- * several. */
+ * several. And blocks of positions, which each head chooses for itself. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,6 +29,7 @@ typedef struct choice_case {
     moe_kv_type type;
     uint32_t dim, n_chosen;
     bool few_values; /* many scores are equal, and some are not finite */
+    uint32_t block, n_local;
 } choice_case;
 
 typedef struct choice_data {
@@ -37,8 +38,8 @@ typedef struct choice_data {
     float queries[ROWS][HEADS * MOST], weights[ROWS][HEADS];
     uint32_t path[40];
     moe_cuda_kv_row rows[ROWS];
-    float scores[2 * STORED];
-    uint32_t chosen[ROWS * STORED];
+    float scores[HEADS * STORED];
+    uint32_t chosen[HEADS * ROWS * STORED];
 } choice_data;
 
 static uint32_t dice;
@@ -155,6 +156,37 @@ static void check_row(const choice_case *c, const choice_data *d, uint32_t r)
     }
 }
 
+/* Blocks by the highest product, NaN if one is; the last ones are always chosen. */
+static void check_head(const choice_case *c, const choice_data *d, uint32_t r, uint32_t h)
+{
+    static float scores[STORED];
+    static uint32_t scratch[STORED], expected[STORED];
+    const moe_cuda_kv_row *row = &d->rows[r];
+    const uint32_t *got = d->chosen + ((size_t)h * ROWS + r) * c->n_chosen;
+    const uint32_t n_blocks = row->position / c->block + 1;
+    if (row->position < c->n_chosen) {
+        assert_int_equal(got[0], UINT32_MAX);
+        return;
+    }
+    for (uint32_t p = 0; p <= row->position; p++) {
+        float *score = &scores[p / c->block];
+        float x = product(d->keys[stored_at(row, p)], d->queries[r] + (size_t)h * c->dim, c->dim);
+        *score = p % c->block == 0 || x > *score || isnan(x) ? x : *score;
+    }
+    for (uint32_t b = n_blocks - c->n_local; b < n_blocks; b++) {
+        scores[b] = INFINITY;
+    }
+    moe_choose_positions(scores, n_blocks, c->n_chosen / c->block, scratch, expected);
+    for (uint32_t i = 0; i < c->n_chosen; i++) {
+        uint32_t position = expected[i / c->block] * c->block + i % c->block;
+        uint32_t stored = position <= row->position ? stored_at(row, position) : UINT32_MAX;
+        if (got[i] != stored) {
+            fail_msg("type %d, blocks of %u, row %u, head %u: choice %u is %u, not %u",
+                     (int)c->type, c->block, r, h, i, got[i], stored);
+        }
+    }
+}
+
 static void check_case(const choice_case *c, choice_data *d, size_t n_scores)
 {
     /* The rows of queries are as wide as the case's keys. */
@@ -171,12 +203,19 @@ static void check_case(const choice_case *c, choice_data *d, size_t n_scores)
                                   .n_head = HEADS,
                                   .dim = c->dim,
                                   .n_chosen = c->n_chosen,
+                                  .block = c->block,
+                                  .n_local = c->n_local,
                                   .scores = d->scores,
                                   .n_scores = n_scores,
                                   .chosen = d->chosen};
     moe_cuda_choose(NULL, &choice, d->rows, ROWS, STORED);
     for (uint32_t r = 0; r < ROWS; r++) {
-        check_row(c, d, r);
+        for (uint32_t h = 0; c->block > 0 && h < HEADS; h++) {
+            check_head(c, d, r, h);
+        }
+        if (c->block == 0) {
+            check_row(c, d, r);
+        }
     }
 }
 
@@ -184,8 +223,12 @@ static void as_the_host_chooses(void **state)
 {
     (void)state;
     static const choice_case cases[] = {
-        {MOE_KV_F16, 64, 100, false}, {MOE_KV_F16, 24, 1, true},    {MOE_KV_F32, 40, 333, true},
-        {MOE_KV_F32, 16, 64, false},  {MOE_KV_Q8_0, 32, 70, false}, {MOE_KV_Q8_0, 64, 500, true},
+        {MOE_KV_F16, 64, 100, false, 0, 0},   {MOE_KV_F16, 24, 1, true, 0, 0},
+        {MOE_KV_F32, 40, 333, true, 0, 0},    {MOE_KV_F32, 16, 64, false, 0, 0},
+        {MOE_KV_Q8_0, 32, 70, false, 0, 0},   {MOE_KV_Q8_0, 64, 500, true, 0, 0},
+        {MOE_KV_F16, 64, 256, false, 128, 1}, {MOE_KV_F16, 24, 8, true, 2, 1},
+        {MOE_KV_F32, 40, 335, true, 67, 2},   {MOE_KV_F32, 16, 60, false, 5, 3},
+        {MOE_KV_Q8_0, 32, 64, false, 16, 4},  {MOE_KV_Q8_0, 64, 390, true, 130, 2},
     };
     choice_data *d = calloc(1, sizeof *d);
     for (uint32_t i = 0; i < PAGES; i++) {
@@ -195,7 +238,9 @@ static void as_the_host_chooses(void **state)
         dice = (uint32_t)i + 1;
         fill(&cases[i], d);
         make_rows(&cases[i], d);
-        check_case(&cases[i], d, i % 2 == 0 ? 2 * STORED : STORED);
+        const uint32_t block = cases[i].block;
+        const size_t of_row = block > 0 ? HEADS * ((STORED + block - 1) / block) : STORED;
+        check_case(&cases[i], d, i % 2 == 0 ? 2 * of_row : of_row);
     }
     for (uint32_t i = 0; i < PAGES; i++) {
         free(d->pages[i]);
