@@ -123,8 +123,9 @@ bool moe_expert_cache_domain(const moe_expert_cache *cache, uint32_t d,
                              moe_cache_domain_size *size);
 /* Closes n_run neighbouring slots of a domain: they hold no expert until they are opened again.
  * Takes an empty run if there is one, otherwise the run that holds the expert that the policy
- * nominates; all experts of that run are evicted. Runs begin at multiples of n_run from the
- * domain's first slot. False when every run has a pinned expert or a closed slot. */
+ * nominates (during a scan, among those that it needs least); all experts of that run are evicted.
+ * Runs begin at multiples of n_run from the domain's first slot. False when every run has a pinned
+ * expert or a closed slot. */
 bool moe_expert_cache_close(moe_expert_cache *cache, uint32_t d, uint32_t n_run, uint32_t *first);
 /* Opens a run of slots that moe_expert_cache_close() returned. */
 void moe_expert_cache_open_again(moe_expert_cache *cache, uint32_t first, uint32_t n_run);

@@ -464,7 +464,8 @@ static bool in_closable_run(void *context, uint32_t seen_key)
 {
     const run_search *s = context;
     uint64_t key = (uint64_t)seen_key + s->domain->first_key;
-    if (key >= s->cache->n_keys || s->cache->slot_of_key[key] == MOE_SLOT_NONE) {
+    if (key >= s->cache->n_keys || s->cache->slot_of_key[key] == MOE_SLOT_NONE ||
+        !may_come_from(s->cache, (uint32_t)key)) {
         return false;
     }
     uint32_t slot = s->cache->slot_of_key[key];
@@ -484,16 +485,26 @@ static uint32_t first_seen_key(const moe_expert_cache *cache, const moe_cache_do
     return 0;
 }
 
-/* Asks the policy for a victim, and returns the run of slots that the victim is in. */
+/* Asks the policy for a victim, and returns the run of slots that the victim is in. During a scan
+ * the victim is one that the scan needs least. */
 static uint32_t coldest_run(moe_expert_cache *cache, const moe_cache_domain *domain, run_search *s)
 {
     if (find_run(s, false) == MOE_SLOT_NONE) {
         return MOE_SLOT_NONE;
     }
-    uint32_t seen =
-        cache->policy->victim(domain->state, first_seen_key(cache, domain), in_closable_run, s);
-    if (seen != MOE_KEY_NONE && in_closable_run(s, seen)) {
-        return run_of_slot(s, cache->slot_of_key[seen + domain->first_key]);
+    static const moe_victim_keys order[] = {MOE_FROM_BEHIND, MOE_FROM_AHEAD, MOE_FROM_ALL};
+    const uint32_t first = first_seen_key(cache, domain);
+    uint32_t run = MOE_SLOT_NONE;
+    for (uint32_t i = cache->scanned != MOE_NO_SCAN ? 0 : 2; i < 3 && run == MOE_SLOT_NONE; i++) {
+        cache->from = order[i];
+        const uint32_t seen = cache->policy->victim(domain->state, first, in_closable_run, s);
+        if (seen != MOE_KEY_NONE && in_closable_run(s, seen)) {
+            run = run_of_slot(s, cache->slot_of_key[seen + domain->first_key]);
+        }
+    }
+    cache->from = MOE_FROM_ALL;
+    if (run != MOE_SLOT_NONE) {
+        return run;
     }
     cache->stats.policy_faults++;
     return find_run(s, false);

@@ -307,6 +307,8 @@ void moe_expert_store_end_pass(moe_expert_store *store, uint64_t pass);
 void moe_expert_store_scan(moe_expert_store *store, uint32_t layer, uint32_t expert);
 /* moe_expert_cache_scan_room() of the device's slots. */
 uint32_t moe_expert_store_scan_room(const moe_expert_store *store, uint32_t layer);
+/* The same of the slots that files are read into: the device's, or the host tier's. */
+uint32_t moe_expert_store_scan_spare(const moe_expert_store *store, uint32_t layer);
 void moe_expert_store_get_stats(moe_expert_store *store, moe_expert_store_stats *stats);
 /* Expert bytes that were moved to the device's slots, for any cause. */
 uint64_t moe_expert_store_bytes_moved(const moe_expert_store *store);

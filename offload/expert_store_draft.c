@@ -41,6 +41,11 @@ uint32_t moe_expert_store_scan_room(const moe_expert_store *store, uint32_t laye
     return moe_expert_cache_scan_room(store->cache, layer);
 }
 
+uint32_t moe_expert_store_scan_spare(const moe_expert_store *store, uint32_t layer)
+{
+    return store->ram.cache != NULL ? moe_expert_cache_scan_room(store->ram.cache, layer) : 0;
+}
+
 void moe_expert_store_lookahead(moe_expert_store *store, uint64_t first_pass,
                                 const moe_policy_forecast *uses, size_t n)
 {
