@@ -109,6 +109,7 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     engine_options->program_memory = options->server_memory;
     engine_options->prefill_chunk = (uint32_t)options->prefill_chunk;
     engine_options->panel = (uint32_t)options->panel;
+    engine_options->panel_others = (uint32_t)options->panel_others;
     engine_options->kv_cache = (moe_kv_cache_type)options->kv;
     engine_options->float_gemm = (moe_float_gemm)options->float_gemm;
     engine_options->expert_cache = options->expert_cache.bytes;

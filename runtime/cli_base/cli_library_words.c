@@ -61,6 +61,7 @@ static const struct {
     {"model_path", "-m", false},
     {"n_threads", "-t", false},
     {"panel", "--panel", false},
+    {"panel_others", "--panel-others", false},
     {"policy", "--policy", false},
     {"prefill_chunk", "-b", false},
     {"quality_limit", "--quality-limit", false},

@@ -207,6 +207,10 @@ const cli_option_row cli_option_rows[] = {
      "the memory for experts holds)",
      .offset = AT(panel), .kind = OPTION_COUNT, .min = 1, .max = UINT32_MAX,
      .commands = ENGINE & ~CLI_CALIBRATE, .subject = SUBJECT_COMPUTING},
+    {{"--panel-others"}, "PERCENT", "of the time that other clients have while a long prompt goes "
+     "through the layers, 1..99 (default 50)",
+     .offset = AT(panel_others), .kind = OPTION_COUNT, .min = 1, .max = 99,
+     .commands = CLI_SERVE, .subject = SUBJECT_COMPUTING},
     {{"-s", "--seed"}, "SEED", "of the sampler; -1: a random one, shown in the statistics "
      "(default -1)", .offset = AT(seed), .kind = OPTION_SIGNED, .min = -1, .max = LARGEST_INT,
      .commands = CLI_RUN, .subject = SUBJECT_SAMPLING, .everyday = true},

@@ -131,6 +131,7 @@ typedef struct cli_options {
     uint64_t threads;        /* 0: the cores */
     uint64_t prefill_chunk;  /* 0: the library's default */
     uint64_t panel;          /* likewise */
+    uint64_t panel_others;   /* likewise */
     int64_t predict;         /* tokens to write; -1: until the end of the text or a full context */
     int64_t seed;            /* -1: a random one */
     const char *tokens_from; /* bench decode: a word or a file; NULL: greedy */

@@ -33,6 +33,7 @@
 /* The baseline `caching` keeps one of so many experts of each layer, but at least one. */
 #define CACHING_DIVISOR       10u
 #define DEFAULT_PREFILL_CHUNK 512u
+#define DEFAULT_PANEL_OTHERS  50u
 #define MAX_PREFILL_CHUNK     4096u
 /* Bytes reserved for memory that no other account counts: staging buffers of weights, the
  * reader's tables, thread stacks, and a session's sampler. */
@@ -99,6 +100,7 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     engine->context = o->context != 0 ? o->context : engine->config.n_context_train;
     engine->offload = o->lab->offload;
     engine->prefill_chunk = o->prefill_chunk != 0 ? o->prefill_chunk : DEFAULT_PREFILL_CHUNK;
+    engine->panel_others = o->panel_others != 0 ? o->panel_others : DEFAULT_PANEL_OTHERS;
     status = moe_model_identify(&engine->reading, &engine->identity, err);
     engine->fingerprint = engine->identity.fingerprint;
     return status == MOE_OK ? moe_engine_open_copies(engine, o, err) : status;

@@ -79,6 +79,12 @@ int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features
         return moe_fail(err, MOE_ERR_ARGUMENT, "prefill chunk must be 1 to %u, not %u",
                         MAX_PREFILL_CHUNK, o->prefill_chunk);
     }
+    if (o->panel_others > 99) {
+        return moe_fail(
+            err, MOE_ERR_ARGUMENT,
+            "options.panel_others must be 1 to 99 hundredths of the time, not %u; 0: 50",
+            o->panel_others);
+    }
     MOE_TRY(moe_device_choice_check(o, err));
     MOE_TRY(check_offload_options(o, err));
     MOE_TRY(moe_speculation_check(o, err));

@@ -43,22 +43,30 @@
 typedef struct moe_draft_model moe_draft_model; /* draft_model.h */
 typedef struct moe_draft_head moe_draft_head;   /* runtime/draft/draft_head.h */
 
-/* A long prompt that goes through the model layer by layer (session_panel.h). */
+/* A session's rows in a panel. */
+typedef struct moe_panel_prompt {
+    moe_session *session;   /* NULL: it has left the panel, and its rows are passed over */
+    uint32_t first, n_rows; /* of the panel: its tokens from n_evaluated on */
+    moe_state *state; /* of recurrent layers: its chunks go on from `next` and from this by turns */
+} moe_panel_prompt;
+
+/* Long prompts that go through the model layer by layer (session_panel.h). */
 typedef struct moe_panel {
-    moe_session *session; /* NULL: there is none */
-    uint32_t n_rows;      /* its tokens from n_evaluated on */
-    uint32_t layer, at;   /* of the next chunk: its layer, and the rows before it */
+    moe_panel_prompt *prompts;
+    uint32_t n_prompts; /* 0: there is no panel */
+    uint32_t n_rows;    /* of all prompts */
+    uint32_t layer, at; /* of the next chunk: its layer, and the rows before it */
     /* [n_rows][floats of x] The stream before that layer, of rows < at behind it. Behind all of
      * them, if a layer takes them over, the positions that were chosen for each row. */
     float *x;
     uint64_t bytes;
-    uint64_t others_ns; /* what the last pass of other sessions took, between its chunks */
+    /* What the panel may still use before it is the other sessions' turn; < 0: it has used more. */
+    int64_t left_ns;
     /* Chunks that go through the layer as a block: which part of it is next. MOE_PANEL_LAYER: each
      * takes the layer at once. */
     moe_panel_part part;
     moe_panel_block block; /* while layers have need of it */
     uint64_t block_bytes;
-    moe_state *state; /* of recurrent layers: its chunks go on from `next` and from this by turns */
 } moe_panel;
 
 struct moe_engine {
@@ -79,6 +87,8 @@ struct moe_engine {
     moe_token_keys *token_keys; /* for grammars; NULL until a session has one */
     uint32_t context;
     uint32_t prefill_chunk;
+    uint32_t panel_rows;   /* most rows of a panel; 0: no panels */
+    uint32_t panel_others; /* hundredths of the time beside a panel, 1..99 */
     uint64_t fingerprint;
     moe_model_identity identity;
     moe_sidecar sidecar;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/engine/session_panel.h"
 
+#include <stdlib.h>
+
+#include "cache/expert_cache.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
@@ -9,9 +12,8 @@
 
 /* A panel may take 1 / PANEL_SHARE of the memory for experts; slots lend it. */
 #define PANEL_SHARE 8u
-/* Of a cache that is smaller than a layer, whose experts pass through a few slots anyway, a block
- * may take this part. */
-#define BLOCK_SHARE 2u
+/* A block leaves a 1 / BLOCK_REST of the slots for the experts that pass through. */
+#define BLOCK_REST 4u
 
 /* Positions that a row carries from layer to layer. */
 static uint32_t n_carried(const moe_engine *engine)
@@ -46,8 +48,10 @@ int moe_panel_plan(moe_engine *engine, uint32_t asked, moe_error *err)
                         "leave it out",
                         engine->model_path);
     }
+    rows = can && rows > engine->prefill_chunk ? rows : 0;
+    engine->panel_rows = (uint32_t)(rows < UINT32_MAX ? rows : UINT32_MAX);
     rows = rows < engine->context ? rows : engine->context;
-    plan->panel_rows = can && rows > engine->prefill_chunk ? rows : 0;
+    plan->panel_rows = rows > engine->prefill_chunk ? rows : 0;
     return MOE_OK;
 }
 
@@ -58,10 +62,36 @@ static bool is_long(const moe_session *session)
            (d == NULL || d->head == NULL);
 }
 
+bool moe_panel_has(const moe_engine *engine, const moe_session *session)
+{
+    const moe_panel *p = &engine->panel;
+    uint32_t i = 0;
+    while (i < p->n_prompts && p->prompts[i].session != session) {
+        i++;
+    }
+    return i < p->n_prompts;
+}
+
 bool moe_panel_is_awaited(const moe_session *session)
 {
     const moe_engine *engine = session->engine;
-    return engine->panel.session != NULL && engine->panel.session != session && is_long(session);
+    return engine->panel.n_prompts > 0 && !moe_panel_has(engine, session) && is_long(session);
+}
+
+/* The prompt that a row of the panel belongs to. */
+static moe_panel_prompt *prompt_of_row(const moe_panel *p, uint32_t row)
+{
+    moe_panel_prompt *prompt = p->prompts;
+    MOE_ASSERT(row < p->n_rows);
+    while (row >= prompt->first + prompt->n_rows) {
+        prompt++;
+    }
+    return prompt;
+}
+
+moe_panel_prompt *moe_panel_at_work(const moe_engine *engine)
+{
+    return prompt_of_row(&engine->panel, engine->panel.at);
 }
 
 /* ---- Blocks ---- */
@@ -82,123 +112,211 @@ static bool layer_fits(const moe_engine *engine)
     return engine->plan.expert_slots >= engine->config.n_expert;
 }
 
-/* Memory that a block may take: what is free, or a part of the memory for experts. */
+static uint64_t expert_bytes(const moe_engine *engine)
+{
+    return engine->plan.expert_bytes / engine->plan.experts;
+}
+
+/* Memory that slots of the layers behind can lend, and empty ones: nothing of it is read again. */
+static uint64_t memory_behind(const moe_engine *engine)
+{
+    const moe_panel_slots slots = moe_panel_count_slots(&engine->runner, engine->panel.layer);
+    return slots.spare * expert_bytes(engine) / BLOCK_REST * (BLOCK_REST - 1);
+}
+
+/* The most memory that a block may take. */
 static uint64_t memory_for_block(const moe_engine *engine)
 {
     const moe_memory_plan *plan = &engine->plan;
-    uint64_t share = plan->has_device_memory ? plan->host_cache : plan->expert_cache;
-    share /= layer_fits(engine) ? PANEL_SHARE : BLOCK_SHARE;
-    return engine->border.ram_free > share ? engine->border.ram_free : share;
+    const uint64_t slots = plan->has_device_memory ? plan->host_cache : plan->expert_cache;
+    return engine->border.ram_free + slots / BLOCK_REST * (BLOCK_REST - 1);
 }
 
-/* As many rows of a panel as a block may have. */
-static uint32_t most_block_rows(const moe_engine *engine)
-{
-    const uint64_t memory = memory_for_block(engine);
-    const uint32_t chunk = engine->prefill_chunk;
-    uint32_t n = engine->panel.n_rows;
-    while (n > chunk && moe_panel_block_bytes(&engine->config, n, chunk) > memory) {
-        n = (n / 2 + chunk - 1) / chunk * chunk;
-    }
-    return n;
-}
-
-/* Whether a block of so many rows reads less of the layer than chunks that take it at once. These
- * read the experts that lack slots once more, since others give up slots for them that are needed
- * later; or for each chunk, where the layer alone is too large. A block costs the slots whose
- * memory it takes, and reads what is missing for each of the layer's blocks. */
-static bool block_pays(const moe_engine *engine, uint32_t n_rows)
+/* What the layer reads in blocks of so many rows beyond what it has to: the slots whose memory a
+ * block takes, but for those that hold nothing that is still needed, and what lacks slots once more
+ * for each further block. */
+static uint64_t cost_of_blocks(const moe_engine *engine, uint32_t n_rows, uint64_t lacks)
 {
     const moe_panel *p = &engine->panel;
-    const moe_model_config *c = &engine->config;
-    const uint64_t expert = engine->plan.expert_bytes / engine->plan.experts;
-    const uint64_t lacks = moe_panel_lacks_slots(&engine->runner, p->layer);
-    const uint64_t bytes = moe_panel_block_bytes(c, n_rows, engine->prefill_chunk);
-    const uint64_t n_chunks = (p->n_rows + engine->prefill_chunk - 1) / engine->prefill_chunk;
+    const uint64_t bytes = moe_panel_block_bytes(&engine->program, n_rows, engine->prefill_chunk);
     const uint64_t n_blocks = (p->n_rows + n_rows - 1) / n_rows;
-    const uint64_t free = p->block_bytes + engine->border.ram_free;
-    const uint64_t taken = bytes > free ? bytes - free : 0;
-    return lacks > 0 && n_rows > engine->prefill_chunk &&
-           taken + (n_blocks - 1) * lacks * expert <
-               lacks * expert * (layer_fits(engine) ? 1 : n_chunks - 1);
+    const uint64_t free = p->block_bytes + engine->border.ram_free + memory_behind(engine);
+    return (bytes > free ? bytes - free : 0) + (n_blocks - 1) * lacks * expert_bytes(engine);
 }
 
-/* The rows from `at` on begin a layer: decides whether they do so as a block. */
-static void begin_block(moe_engine *engine)
+/* About half as many rows; 0: that would be no more than a chunk. */
+static uint32_t fewer_rows(const moe_engine *engine, uint32_t n_rows)
 {
-    moe_panel *p = &engine->panel;
-    const uint32_t n_rows = p->block_bytes > 0 ? p->block.max_rows : most_block_rows(engine);
+    const uint32_t chunk = engine->prefill_chunk;
+    const uint32_t fewer = (n_rows / 2 + chunk - 1) / chunk * chunk;
+    return fewer > chunk ? fewer : 0;
+}
+
+/* Chooses how many rows a block has; 0: chunks that take the layer at once read no more. These read
+ * the experts that lack slots once more, since others give up slots for them that are needed later;
+ * or for each chunk, where the layer alone is too large. */
+static uint32_t choose_rows(const moe_engine *engine)
+{
+    const moe_panel *p = &engine->panel;
+    const uint32_t chunk = engine->prefill_chunk;
+    const uint64_t lacks = moe_panel_count_slots(&engine->runner, p->layer).lacks;
+    const uint64_t n_chunks = (p->n_rows + chunk - 1) / chunk;
+    const uint64_t most = memory_for_block(engine);
+    uint64_t least = lacks * expert_bytes(engine) * (layer_fits(engine) ? 1 : n_chunks - 1);
+    uint32_t best = 0;
+    for (uint32_t n = p->n_rows; n > chunk && least > 0; n = fewer_rows(engine, n)) {
+        const uint64_t cost = cost_of_blocks(engine, n, lacks);
+        if (cost < least && moe_panel_block_bytes(&engine->program, n, chunk) <= most) {
+            best = n;
+            least = cost;
+        }
+    }
+    return best;
+}
+
+/* Takes memory while the scan is in a layer: of what the scan needs least. */
+static int take_memory(moe_engine *engine, uint32_t layer, uint64_t bytes)
+{
+    moe_expert_store *experts = engine->runner.experts;
+    moe_expert_store_scan(experts, layer, 0);
+    int status = moe_memory_border_take(&engine->border, bytes, NULL);
+    moe_expert_store_scan(experts, MOE_NO_SCAN, 0);
+    return status;
+}
+
+/* Rows of a block that begins at p->at: at most n_rows; it ends where a chunk of a prompt does. */
+static uint32_t rows_of_block(const moe_engine *engine, uint32_t n_rows)
+{
+    const moe_panel *p = &engine->panel;
+    if (p->n_rows - p->at <= n_rows) {
+        return p->n_rows - p->at;
+    }
+    const uint32_t end = p->at + n_rows;
+    const uint32_t rows = n_rows - (end - prompt_of_row(p, end)->first) % engine->prefill_chunk;
+    MOE_ASSERT(rows > 0 && rows <= n_rows);
+    return rows;
+}
+
+/* How many rows the blocks of a layer have, which is about to begin; 0: it takes chunks at once. */
+static uint32_t rows_of_layer(const moe_engine *engine)
+{
+    const moe_panel *p = &engine->panel;
     const bool can = moe_layer_has_experts(&engine->config, p->layer) &&
                      moe_program_resumes_by_stream(&engine->program, p->layer);
-    p->part = MOE_PANEL_LAYER;
-    if (!can || !block_pays(engine, n_rows)) {
-        drop_block(engine);
-        return;
+    if (p->block_bytes == 0) {
+        return can ? choose_rows(engine) : 0;
     }
-    const uint64_t bytes = moe_panel_block_bytes(&engine->config, n_rows, engine->prefill_chunk);
-    if (p->block_bytes == 0 && moe_memory_border_take(&engine->border, bytes, NULL) == MOE_OK) {
+    const bool lacks = moe_panel_count_slots(&engine->runner, p->layer).lacks > 0;
+    return can && lacks ? p->block.max_rows : 0;
+}
+
+static bool open_block(moe_engine *engine, uint32_t n_rows)
+{
+    moe_panel *p = &engine->panel;
+    const uint32_t chunk = engine->prefill_chunk;
+    const uint64_t bytes = moe_panel_block_bytes(&engine->program, n_rows, chunk);
+    if (take_memory(engine, p->layer, bytes) == MOE_OK) {
         p->block_bytes = bytes;
-        if (moe_panel_block_open(&p->block, &engine->config, n_rows, engine->prefill_chunk, NULL) !=
-            MOE_OK) {
+        if (moe_panel_block_open(&p->block, &engine->program, n_rows, chunk, NULL) != MOE_OK) {
             drop_block(engine);
         }
     }
-    if (p->block_bytes > 0) {
-        const uint32_t left = p->n_rows - p->at;
-        moe_panel_block_begin(&p->block, p->at, left < n_rows ? left : n_rows);
+    return p->block_bytes > 0;
+}
+
+/* The rows from `at` on begin a layer: decides whether they do so as a block. If slots lend less
+ * memory than they seem to, it is a smaller one. */
+static void begin_block(moe_engine *engine)
+{
+    moe_panel *p = &engine->panel;
+    uint32_t n_rows = rows_of_layer(engine);
+    p->part = MOE_PANEL_LAYER;
+    if (n_rows == 0) {
+        drop_block(engine);
+    }
+    while (n_rows > 0 && p->block_bytes == 0 && !open_block(engine, n_rows)) {
+        n_rows = fewer_rows(engine, n_rows);
+    }
+    if (n_rows > 0) {
+        moe_panel_block_begin(&p->block, p->at, rows_of_block(engine, n_rows));
         p->part = MOE_PANEL_MIX;
     }
 }
 
 /* ---- Panels ---- */
 
-/* Takes the memory for a panel of n_rows rows: their stream, their pages, a state. */
-static bool take(moe_engine *engine, moe_session *session, uint32_t n_rows)
+/* Lists the prompts of a panel of at most n_rows rows: each whole, or cut to the rest if that is at
+ * least a chunk. Without memory for the list there is no panel. */
+static void list_prompts(moe_panel *p, moe_session *const *sessions, size_t n, uint32_t n_rows)
 {
-    moe_panel p = {.session = session, .n_rows = n_rows};
-    uint32_t first = session->n_evaluated;
-    p.bytes = moe_memory_border_cost(n_rows * row_bytes(engine));
-    if (moe_memory_border_take(&engine->border, p.bytes, NULL) != MOE_OK) {
+    p->prompts = moe_calloc(n, sizeof *p->prompts);
+    for (size_t i = 0; i < n && p->prompts != NULL; i++) {
+        const uint32_t left = n_rows - p->n_rows;
+        const uint32_t rows = is_long(sessions[i]) ? moe_session_n_unevaluated(sessions[i]) : 0;
+        if (rows > 0 && (rows <= left || left >= sessions[i]->engine->prefill_chunk)) {
+            const uint32_t taken = rows < left ? rows : left;
+            p->prompts[p->n_prompts++] =
+                (moe_panel_prompt){.session = sessions[i], .first = p->n_rows, .n_rows = taken};
+            p->n_rows += taken;
+        }
+    }
+}
+
+/* Takes the memory for a panel of at most n_rows rows: their stream, their pages, states. Puts the
+ * number of its rows into n_rows. */
+static bool take(moe_engine *engine, moe_session *const *sessions, size_t n, uint32_t *n_rows)
+{
+    moe_panel p = {.n_rows = 0};
+    list_prompts(&p, sessions, n, *n_rows);
+    *n_rows = p.n_rows;
+    p.bytes = moe_memory_border_cost(p.n_rows * row_bytes(engine));
+    if (p.n_prompts == 0 || take_memory(engine, 0, p.bytes) != MOE_OK) {
+        free(p.prompts);
         return false;
     }
     p.x = moe_map_pages(p.bytes);
     engine->panel = p;
-    if (p.x != NULL && moe_state_take(&engine->states, &engine->panel.state, NULL) == MOE_OK &&
-        moe_kv_table_reserve(&engine->kv, &session->kv, first, first + n_rows, NULL) == MOE_OK) {
-        return true;
+    bool taken = p.x != NULL;
+    for (uint32_t i = 0; i < p.n_prompts && taken; i++) {
+        moe_panel_prompt *prompt = &p.prompts[i];
+        const uint32_t first = prompt->session->n_evaluated;
+        taken = moe_state_take(&engine->states, &prompt->state, NULL) == MOE_OK &&
+                moe_kv_table_reserve(&engine->kv, &prompt->session->kv, first,
+                                     first + prompt->n_rows, NULL) == MOE_OK;
     }
-    moe_panel_drop(engine);
-    return false;
+    if (!taken) {
+        moe_panel_drop(engine);
+    }
+    return taken;
 }
 
-/* Begins a panel for as many of the session's rows as there is memory for. If there is none, that
+/* Begins a panel for as many of the sessions' rows as there is memory for. If there is none, that
  * is not an error. */
-static bool begin(moe_engine *engine, moe_session *session)
+static bool begin(moe_engine *engine, moe_session *const *sessions, size_t n)
 {
-    uint32_t rows = moe_session_n_unevaluated(session);
-    rows = rows < engine->plan.panel_rows ? rows : (uint32_t)engine->plan.panel_rows;
-    while (rows > engine->prefill_chunk && !take(engine, session, rows)) {
+    uint32_t rows = engine->panel_rows;
+    while (rows > engine->prefill_chunk && !take(engine, sessions, n, &rows)) {
         rows /= 2;
     }
-    return rows > engine->prefill_chunk;
+    return engine->panel.n_prompts > 0;
 }
 
-moe_session *moe_panel_find(moe_engine *engine, moe_session *const *sessions, size_t n)
+bool moe_panel_find(moe_engine *engine, moe_session *const *sessions, size_t n)
 {
-    moe_session *first = NULL;
+    bool any_long = false;
     for (size_t i = 0; i < n; i++) {
-        if (engine->panel.session == sessions[i]) {
-            return sessions[i];
+        if (moe_panel_has(engine, sessions[i])) {
+            return true;
         }
-        first = first == NULL && is_long(sessions[i]) ? sessions[i] : first;
+        any_long |= is_long(sessions[i]);
     }
-    bool may = engine->plan.panel_rows > 0 && engine->panel.session == NULL && first != NULL &&
+    bool may = engine->panel_rows > 0 && engine->panel.n_prompts == 0 && any_long &&
                moe_panel_is_possible(&engine->runner);
-    if (!may || !begin(engine, first)) {
-        return NULL;
+    if (!may || !begin(engine, sessions, n)) {
+        return false;
     }
     begin_block(engine);
-    return first;
+    return true;
 }
 
 bool moe_panel_is_done(const moe_engine *engine)
@@ -209,9 +327,11 @@ bool moe_panel_is_done(const moe_engine *engine)
 moe_panel_chunk moe_panel_next_chunk(moe_engine *engine)
 {
     moe_panel *p = &engine->panel;
+    MOE_ASSERT(p->n_prompts > 0 && !moe_panel_is_done(engine));
     const size_t at = p->at, n_x = engine->program.n_floats[MOE_VALUE_X];
+    const moe_panel_prompt *prompt = moe_panel_at_work(engine);
     uint32_t *chosen = (uint32_t *)(p->x + (size_t)p->n_rows * n_x);
-    MOE_ASSERT(p->session != NULL && p->at < p->n_rows && !moe_panel_is_done(engine));
+    MOE_ASSERT(prompt->session != NULL);
     return (moe_panel_chunk){.layer = p->layer,
                              .part = p->part,
                              .block = p->part != MOE_PANEL_LAYER ? &p->block : NULL,
@@ -226,43 +346,66 @@ moe_panel_chunk moe_panel_next_chunk(moe_engine *engine)
 static void end_block(moe_engine *engine)
 {
     moe_panel *p = &engine->panel;
+    p->part = MOE_PANEL_LAYER;
     p->layer += p->at == p->n_rows;
     p->at = p->at == p->n_rows ? 0 : p->at;
-    if (p->part == MOE_PANEL_REST || p->at == 0) {
-        p->part = MOE_PANEL_LAYER;
-        if (!moe_panel_is_done(engine)) {
-            begin_block(engine);
+    if (!moe_panel_is_done(engine)) {
+        begin_block(engine);
+    }
+}
+
+/* Passes over rows of sessions that have left, up to `end`. */
+static void pass_over(moe_panel *p, uint32_t end)
+{
+    while (p->at < end && prompt_of_row(p, p->at)->session == NULL) {
+        const moe_panel_prompt *prompt = prompt_of_row(p, p->at);
+        const uint32_t next = prompt->first + prompt->n_rows;
+        p->at = next < end ? next : end;
+    }
+}
+
+/* Finds the next chunk, from p->at on: in this part of the layer, or in the next one. */
+static void find_chunk(moe_engine *engine)
+{
+    moe_panel *p = &engine->panel;
+    while (!moe_panel_is_done(engine)) {
+        const uint32_t end =
+            p->part == MOE_PANEL_LAYER ? p->n_rows : p->block.first + p->block.n_rows;
+        pass_over(p, end);
+        MOE_ASSERT(p->at <= end);
+        const bool experts = p->part == MOE_PANEL_EXPERTS;
+        if (p->at < end && !(experts && moe_panel_block_is_served(&p->block))) {
+            return;
+        }
+        if (p->part == MOE_PANEL_MIX || experts) {
+            p->part = experts ? MOE_PANEL_REST : MOE_PANEL_EXPERTS;
+            p->at = p->block.first;
+        } else {
+            end_block(engine);
         }
     }
 }
 
 void moe_panel_go_on(moe_engine *engine, uint32_t n_rows)
 {
-    moe_panel *p = &engine->panel;
-    const uint32_t end = p->part == MOE_PANEL_LAYER ? p->n_rows : p->block.first + p->block.n_rows;
-    p->at += p->part != MOE_PANEL_EXPERTS ? n_rows : 0;
-    MOE_ASSERT(p->at <= end);
-    if (p->part == MOE_PANEL_MIX && p->at == end) {
-        p->part = MOE_PANEL_EXPERTS;
-        p->at = p->block.first;
-    } else if (p->part == MOE_PANEL_EXPERTS && moe_panel_block_is_served(&p->block)) {
-        p->part = MOE_PANEL_REST;
-    } else if (p->part == MOE_PANEL_LAYER || (p->part == MOE_PANEL_REST && p->at == end)) {
-        end_block(engine);
-    }
+    engine->panel.at += engine->panel.part != MOE_PANEL_EXPERTS ? n_rows : 0;
+    find_chunk(engine);
 }
 
 void moe_panel_drop(moe_engine *engine)
 {
     moe_panel *p = &engine->panel;
-    if (p->session != NULL) {
+    if (p->n_prompts > 0) {
         if (p->x != NULL) {
             moe_unmap_pages(p->x, p->bytes);
         }
         drop_block(engine);
-        moe_state_give(&engine->states, &p->state);
+        for (uint32_t i = 0; i < p->n_prompts; i++) {
+            moe_state_give(&engine->states, &p->prompts[i].state);
+        }
+        free(p->prompts);
         moe_memory_border_give(&engine->border, p->bytes);
-        *p = (moe_panel){.session = NULL};
+        *p = (moe_panel){.n_prompts = 0};
         moe_pass_watch_end_panel(&engine->watch);
         moe_memory_border_give_back(&engine->border);
     }
@@ -270,7 +413,22 @@ void moe_panel_drop(moe_engine *engine)
 
 void moe_panel_leave(moe_session *session)
 {
-    if (session->engine->panel.session == session) {
-        moe_panel_drop(session->engine);
+    moe_engine *engine = session->engine;
+    moe_panel *p = &engine->panel;
+    uint32_t n_left = 0;
+    bool leaves = false;
+    for (uint32_t i = 0; i < p->n_prompts; i++) {
+        moe_panel_prompt *prompt = &p->prompts[i];
+        if (prompt->session == session) {
+            prompt->session = NULL;
+            moe_state_give(&engine->states, &prompt->state);
+            leaves = true;
+        }
+        n_left += prompt->session != NULL;
+    }
+    if (leaves && n_left == 0) {
+        moe_panel_drop(engine);
+    } else if (leaves) {
+        find_chunk(engine);
     }
 }

@@ -30,7 +30,7 @@ static int score_rows(moe_session *session, scoring *scores, moe_error *err)
     moe_engine *engine = session->engine;
     moe_step_work s = {.engine = engine, .sessions = &session, .n_sessions = 1};
     moe_panel_chunk chunk;
-    if (!moe_lossy_acts(engine->lossy) && moe_panel_find(engine, &session, 1) != NULL) {
+    if (!moe_lossy_acts(engine->lossy) && moe_panel_find(engine, &session, 1)) {
         chunk = moe_panel_next_chunk(engine);
         s.panel = &chunk;
     }

@@ -15,15 +15,28 @@
 #include "runtime/pass/op_ngrams.h"
 #include "runtime/engine/session_timeline.h"
 
+/* Whether all of its sessions are: experts are computed for the rows of all of them. */
+static bool panel_is_cancelled(const moe_panel *p)
+{
+    bool cancelled = true;
+    for (uint32_t i = 0; i < p->n_prompts; i++) {
+        const moe_session *session = p->prompts[i].session;
+        cancelled &=
+            session == NULL || atomic_load_explicit(&session->cancelled, memory_order_relaxed);
+    }
+    return cancelled;
+}
+
 static bool step_is_cancelled(void *user)
 {
     const moe_step_work *s = user;
     const moe_wait_cancel *engine = &s->engine->cancel;
-    bool cancelled = engine->is_cancelled != NULL && engine->is_cancelled(engine->user);
-    for (size_t i = 0; i < s->n_sessions; i++) {
+    const bool serves = s->panel != NULL && s->panel->part == MOE_PANEL_EXPERTS;
+    bool cancelled = serves && panel_is_cancelled(&s->engine->panel);
+    for (size_t i = 0; i < s->n_sessions && !serves; i++) {
         cancelled |= atomic_load_explicit(&s->sessions[i]->cancelled, memory_order_relaxed);
     }
-    return cancelled;
+    return cancelled || (engine->is_cancelled != NULL && engine->is_cancelled(engine->user));
 }
 
 static int allocate_logits(const moe_step_work *s, moe_error *err)
@@ -425,15 +438,24 @@ int moe_step_pass(moe_engine *engine, moe_session *const *sessions, size_t n, mo
 
 int moe_step_take_panel(moe_engine *engine, uint32_t n_rows, moe_error *err)
 {
-    moe_session *session = engine->panel.session;
-    uint32_t first = 0;
-    moe_step_work s = {.engine = engine,
-                       .sessions = &session,
-                       .n_sessions = 1,
-                       .n_rows_of = &n_rows,
-                       .first_row = &first,
-                       .n_rows = n_rows};
+    moe_panel *p = &engine->panel;
+    int status = MOE_OK;
+    for (uint32_t i = 0; i < p->n_prompts && status == MOE_OK; i++) {
+        const moe_panel_prompt *prompt = &p->prompts[i];
+        uint32_t left = n_rows > prompt->first ? n_rows - prompt->first : 0;
+        uint32_t n = left < prompt->n_rows ? left : prompt->n_rows;
+        uint32_t first = 0;
+        moe_step_work s = {.engine = engine,
+                           .sessions = &prompt->session,
+                           .n_sessions = 1,
+                           .n_rows_of = &n,
+                           .first_row = &first,
+                           .n_rows = n};
+        if (prompt->session != NULL) {
+            mark_rows(&s, false);
+            status = advance(&s, err);
+        }
+    }
     moe_panel_drop(engine);
-    mark_rows(&s, false);
-    return advance(&s, err);
+    return status;
 }

@@ -5,6 +5,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/metadata_notes.h"
+#include "runtime/engine/session_panel.h"
 #include "runtime/engine/session_timeline.h"
 #include "runtime/engine/step_rows.h"
 
@@ -18,14 +19,20 @@ static uint32_t n_due(const moe_session *session)
 /* Where the step's rows of a session begin. */
 static uint32_t first_position(const moe_step_work *s, const moe_session *session)
 {
-    return session->n_evaluated + (s->panel != NULL ? s->panel->first : 0);
+    const moe_panel_chunk *panel = s->panel;
+    return session->n_evaluated +
+           (panel != NULL ? panel->first - moe_panel_at_work(s->engine)->first : 0);
 }
 
-/* The one session's rows in this chunk of its panel. */
+/* The one session's rows in this chunk of the panel. */
 static void share_chunk(moe_step_work *s)
 {
     const moe_panel_block *block = s->panel->block;
-    uint32_t end = block != NULL ? block->first + block->n_rows : s->panel->n_rows;
+    const moe_panel_prompt *prompt = moe_panel_at_work(s->engine);
+    uint32_t end = prompt->first + prompt->n_rows;
+    if (block != NULL && block->first + block->n_rows < end) {
+        end = block->first + block->n_rows;
+    }
     uint32_t left = end - s->panel->first;
     uint32_t chunk = s->engine->prefill_chunk;
     s->n_rows = left < chunk ? left : chunk;
@@ -125,10 +132,11 @@ static void fill_tree_rows(moe_step_work *s, size_t i)
 
 static moe_state_run chunk_states(const moe_step_work *s)
 {
+    const moe_panel_prompt *prompt = moe_panel_at_work(s->engine);
     uint32_t chunk = s->engine->prefill_chunk;
-    uint32_t n = (s->panel->n_rows + chunk - 1) / chunk;
-    return moe_state_table_chunk(&s->sessions[0]->states, s->engine->panel.state,
-                                 s->panel->first / chunk, n, s->n_rows);
+    uint32_t n = (prompt->n_rows + chunk - 1) / chunk;
+    return moe_state_table_chunk(&s->sessions[0]->states, prompt->state,
+                                 (s->panel->first - prompt->first) / chunk, n, s->n_rows);
 }
 
 static void fill_rows(moe_step_work *s, bool all_logits)

@@ -44,46 +44,63 @@ size_t moe_step_leave_out_cancelled(moe_session **sessions, size_t n)
     return n_left;
 }
 
-/* Ends the panel: its rows count as evaluated. */
-static int end_panel(moe_engine *engine, moe_error *err)
+/* After a chunk that failed. If its session was cancelled and others have rows in the panel, only
+ * that session leaves it; the chunk has changed nothing of theirs. Otherwise there is no panel any
+ * more. No timeline has changed. Whether the step goes on: it is not one of this session. */
+static bool leave_or_drop(moe_engine *engine, moe_session *const *sessions, size_t n, int status)
 {
-    moe_session *session = engine->panel.session;
-    const moe_step_work s = {.engine = engine, .sessions = &session, .n_sessions = 1};
-    MOE_TRY(moe_step_take_panel(engine, engine->panel.n_rows, err));
-    moe_step_sample(&s);
-    return MOE_OK;
+    moe_session *session = moe_panel_at_work(engine)->session;
+    if (status != MOE_ERR_CANCELLED || engine->panel.part == MOE_PANEL_EXPERTS ||
+        !atomic_load_explicit(&session->cancelled, memory_order_relaxed)) {
+        moe_panel_drop(engine);
+        return false;
+    }
+    moe_panel_leave(session);
+    size_t i = 0;
+    while (i < n && sessions[i] != session) {
+        i++;
+    }
+    return i == n && engine->panel.n_prompts > 0;
 }
 
-/* Carries out the next chunk. After an error there is no panel, and no timeline has changed. */
-static int run_chunk(moe_engine *engine, moe_error *err)
+/* Carries out the next chunk. */
+static int run_chunk(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
 {
-    if (moe_panel_is_done(engine)) {
-        return MOE_OK; /* a pass of other sessions failed then */
-    }
     const moe_panel_chunk chunk = moe_panel_next_chunk(engine);
-    moe_step_work s = {
-        .engine = engine, .sessions = &engine->panel.session, .n_sessions = 1, .panel = &chunk};
+    moe_step_work s = {.engine = engine,
+                       .sessions = &moe_panel_at_work(engine)->session,
+                       .n_sessions = 1,
+                       .panel = &chunk};
     int status = moe_step_run(&s, false, moe_step_keep_logits, &s, err);
     if (status == MOE_OK) {
         moe_panel_go_on(engine, s.n_rows);
-    } else {
-        moe_panel_drop(engine);
+    } else if (leave_or_drop(engine, sessions, n, status)) {
+        status = MOE_OK;
     }
     moe_step_free(&s);
     return status;
 }
 
-/* Carries out chunks for as long as the last pass of the other sessions took, so that panel and
- * others get half of the time each. */
-static int run_chunks(moe_engine *engine, moe_error *err)
+/* Carries out chunks for as long as it is the panel's turn. */
+static int run_chunks(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
 {
-    const uint64_t begin = moe_now_ns();
-    const uint64_t most = engine->panel.others_ns;
-    int status;
-    do {
-        status = run_chunk(engine, err);
-    } while (status == MOE_OK && !moe_panel_is_done(engine) && moe_now_ns() - begin < most);
+    int status = MOE_OK;
+    while (status == MOE_OK && engine->panel.left_ns >= 0 && !moe_panel_is_done(engine)) {
+        const uint64_t begin = moe_now_ns();
+        status = run_chunk(engine, sessions, n, err);
+        engine->panel.left_ns -= (int64_t)(moe_now_ns() - begin);
+    }
     return status;
+}
+
+/* The panel gets its part of the time, for each pass of the other sessions. What it has used beyond
+ * that, since a chunk takes longer, it does not get. */
+static void give_turn(moe_engine *engine, bool any_others, uint64_t others_ns)
+{
+    const double others = engine->panel_others / 100.0;
+    int64_t *left = &engine->panel.left_ns;
+    const int64_t turn = (int64_t)((double)others_ns * (1.0 - others) / others);
+    *left = !any_others ? 0 : *left < 0 ? *left + turn : turn;
 }
 
 /* Runs a pass of the sessions that do not wait for a panel. */
@@ -92,29 +109,36 @@ static int pass_of_others(moe_engine *engine, moe_session *const *sessions, size
 {
     moe_session **others = moe_calloc(n, sizeof *others);
     size_t n_others = 0;
+    bool any_busy = false;
     if (others == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a step of %zu sessions", n);
     }
     for (size_t i = 0; i < n; i++) {
-        if (sessions[i] != engine->panel.session && !moe_panel_is_awaited(sessions[i])) {
+        if (!moe_panel_has(engine, sessions[i]) && !moe_panel_is_awaited(sessions[i])) {
             others[n_others++] = sessions[i];
+            any_busy |= moe_session_n_unevaluated(sessions[i]) > 0;
         }
     }
     const uint64_t begin = moe_now_ns();
     int status = n_others > 0 ? moe_step_pass(engine, others, n_others, err) : MOE_OK;
-    engine->panel.others_ns = n_others > 0 ? moe_now_ns() - begin : 0;
+    give_turn(engine, any_busy, moe_now_ns() - begin);
     free(others);
     return status;
 }
 
 static int try_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
 {
-    if (moe_panel_find(engine, sessions, n) == NULL) {
+    if (!moe_panel_find(engine, sessions, n)) {
         return moe_step_pass(engine, sessions, n, err);
     }
-    MOE_TRY(run_chunks(engine, err));
+    MOE_TRY(run_chunks(engine, sessions, n, err));
     MOE_TRY(pass_of_others(engine, sessions, n, err));
-    return moe_panel_is_done(engine) ? end_panel(engine, err) : MOE_OK;
+    if (moe_panel_is_done(engine)) {
+        const moe_step_work s = {.engine = engine, .sessions = sessions, .n_sessions = n};
+        MOE_TRY(moe_step_take_panel(engine, engine->panel.n_rows, err));
+        moe_step_sample(&s);
+    }
+    return MOE_OK;
 }
 
 /* Repeats the step without sessions that were cancelled meanwhile, until it completes. */

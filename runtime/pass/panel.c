@@ -153,11 +153,12 @@ int moe_panel_run_chunk(moe_runner *runner, const moe_pass *pass, moe_error *err
     return status;
 }
 
-uint32_t moe_panel_lacks_slots(const moe_runner *runner, uint32_t layer)
+moe_panel_slots moe_panel_count_slots(const moe_runner *runner, uint32_t layer)
 {
     const uint32_t n_missing = moe_expert_store_n_without_slot(runner->experts, layer);
     moe_expert_store_scan(runner->experts, layer, 0);
-    uint32_t room = moe_expert_store_scan_room(runner->experts, layer);
+    const uint32_t room = moe_expert_store_scan_room(runner->experts, layer);
+    const uint32_t spare = moe_expert_store_scan_spare(runner->experts, layer);
     moe_expert_store_scan(runner->experts, MOE_NO_SCAN, 0);
-    return n_missing > room ? n_missing - room : 0;
+    return (moe_panel_slots){.lacks = n_missing > room ? n_missing - room : 0, .spare = spare};
 }

@@ -10,6 +10,7 @@
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/expert_form.h"
 #include "runtime/pass/program_run.h"
+#include "runtime/program/op_forms.h"
 
 /* ---- Memory ---- */
 
@@ -23,20 +24,34 @@ static size_t slot_bytes(const moe_model_config *c, uint32_t n_rows)
     return moe_align64((size_t)n_rows * c->n_expert_used * sizeof(float));
 }
 
-static size_t mapped_bytes(const moe_model_config *c, uint32_t n_rows, uint32_t chunk)
+static bool keeps_inputs(const moe_program *program)
 {
-    return 2 * input_bytes(c, n_rows) + 2 * input_bytes(c, chunk) + 2 * slot_bytes(c, n_rows);
+    bool keeps = false;
+    for (uint32_t l = 0; l < program->config->n_layer; l++) {
+        keeps = keeps || (moe_layer_has_experts(program->config, l) &&
+                          !moe_program_norms_experts_input(program, l));
+    }
+    return keeps;
 }
 
-uint64_t moe_panel_block_bytes(const moe_model_config *c, uint32_t n_rows, uint32_t chunk)
+static size_t mapped_bytes(const moe_program *program, uint32_t n_rows, uint32_t chunk)
 {
-    return mapped_bytes(c, n_rows, chunk) + 2 * slot_bytes(c, n_rows); /* with the plan */
+    const moe_model_config *c = program->config;
+    return (1 + keeps_inputs(program)) * input_bytes(c, n_rows) + 2 * input_bytes(c, chunk) +
+           2 * slot_bytes(c, n_rows);
 }
 
-int moe_panel_block_open(moe_panel_block *block, const moe_model_config *c, uint32_t n_rows,
+uint64_t moe_panel_block_bytes(const moe_program *program, uint32_t n_rows, uint32_t chunk)
+{
+    return mapped_bytes(program, n_rows, chunk) +
+           2 * slot_bytes(program->config, n_rows); /* with the plan */
+}
+
+int moe_panel_block_open(moe_panel_block *block, const moe_program *program, uint32_t n_rows,
                          uint32_t chunk, moe_error *err)
 {
-    *block = (moe_panel_block){.max_rows = n_rows, .bytes = mapped_bytes(c, n_rows, chunk)};
+    const moe_model_config *c = program->config;
+    *block = (moe_panel_block){.max_rows = n_rows, .bytes = mapped_bytes(program, n_rows, chunk)};
     block->memory = moe_map_pages(block->bytes);
     block->views = moe_calloc(c->n_expert, sizeof *block->views);
     block->has_come = moe_calloc(c->n_expert, sizeof *block->has_come);
@@ -49,8 +64,11 @@ int moe_panel_block_open(moe_panel_block *block, const moe_model_config *c, uint
         return status;
     }
     uint8_t *at = block->memory;
-    block->inputs = (float *)at;
-    block->sums = (float *)(at += input_bytes(c, n_rows));
+    if (keeps_inputs(program)) {
+        block->inputs = (float *)at;
+        at += input_bytes(c, n_rows);
+    }
+    block->sums = (float *)at;
     block->tile_x = (float *)(at += input_bytes(c, n_rows));
     block->tile_out = (float *)(at += input_bytes(c, chunk));
     block->weights = (float *)(at += input_bytes(c, chunk));
@@ -76,6 +94,10 @@ void moe_panel_block_begin(moe_panel_block *block, uint32_t first, uint32_t n_ro
     block->n_rows = n_rows;
     block->n_served = 0;
     block->is_planned = false;
+    /* Of rows that are left out: none. */
+    const size_t n_slots = (size_t)n_rows * (block->plan.max_slots / block->max_rows);
+    memset(block->chosen, 0xff, n_slots * sizeof *block->chosen);
+    _Static_assert(MOE_PLAN_NO_EXPERT == UINT32_MAX, "all bits are set");
 }
 
 bool moe_panel_block_is_served(const moe_panel_block *block)
@@ -104,6 +126,9 @@ int moe_panel_block_keep(moe_runner *runner, const moe_pass *pass, moe_error *er
     memcpy(block->chosen + row * c->n_expert_used, b->chosen, n_slots * sizeof *b->chosen);
     memcpy(block->weights + row * c->n_expert_used, b->chosen_weights,
            n_slots * sizeof *b->chosen_weights);
+    if (block->inputs == NULL) {
+        return MOE_OK;
+    }
     return runner->device->ops->download(runner->device, block->inputs + row * c->n_expert_in,
                                          moe_experts_x(runner, pass->panel->layer),
                                          (size_t)pass->n_rows * c->n_expert_in * sizeof(float),
@@ -126,6 +151,7 @@ int moe_panel_block_bring(moe_runner *runner, const moe_pass *pass, moe_error *e
 typedef struct row_tile {
     moe_runner *runner;
     const moe_panel_block *block;
+    const float *rows; /* of the block: what the tile is made of */
     uint32_t layer;
     bool scales_inputs; /* the weights multiply inputs, not outputs */
     uint32_t n_works, n_pairs;
@@ -148,6 +174,20 @@ static void add_outputs(const row_tile *t)
     }
 }
 
+/* Brings the tile's rows to the device, and norms them if they are the stream's. */
+static int bring_tile(const row_tile *t, moe_error *err)
+{
+    const moe_runner *runner = t->runner;
+    const size_t bytes = (size_t)t->n_pairs * runner->config->n_expert_in * sizeof(float);
+    const moe_run run = {.runner = t->runner, .layer = t->layer, .n_rows = t->n_pairs};
+    const uint32_t norm = runner->program->layers[t->layer].mixed;
+    float *x = t->block->inputs != NULL ? moe_experts_x(runner, t->layer)
+                                        : runner->buffers.values[MOE_VALUE_X];
+    MOE_TRY(runner->device->ops->upload(runner->device, x, t->block->tile_x, bytes, err));
+    return t->block->inputs == NULL ? moe_program_run(&run, (moe_span){norm, norm + 1}, err)
+                                    : MOE_OK;
+}
+
 /* Has the device compute the tile, and adds the outputs up. */
 static int compute_tile(row_tile *t, moe_error *err)
 {
@@ -155,14 +195,16 @@ static int compute_tile(row_tile *t, moe_error *err)
     moe_device *device = t->runner->device;
     moe_place *place = &t->runner->at_device.base;
     const size_t bytes = (size_t)t->n_pairs * t->runner->config->n_expert_in * sizeof(float);
-    float *x = moe_experts_x(t->runner, t->layer);
     float *out = b->values[MOE_VALUE_RANK_OUT];
-    const moe_place_job job = {
-        .x = x, .n_x_rows = t->n_pairs, .works = b->works, .n_works = t->n_works, .out = out};
+    const moe_place_job job = {.x = moe_experts_x(t->runner, t->layer),
+                               .n_x_rows = t->n_pairs,
+                               .works = b->works,
+                               .n_works = t->n_works,
+                               .out = out};
     if (t->n_pairs == 0) {
         return MOE_OK;
     }
-    MOE_TRY(device->ops->upload(device, x, t->block->tile_x, bytes, err));
+    MOE_TRY(bring_tile(t, err));
     MOE_TRY(moe_place_compute(place, &job, err));
     MOE_TRY(device->ops->download(device, t->block->tile_out, out, bytes, err));
     add_outputs(t);
@@ -188,8 +230,8 @@ static uint32_t add_rows(row_tile *t, uint32_t entry, uint32_t begin, const moe_
     }
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t slot = plan->ranked_slots[begin + i];
-        memcpy(t->block->tile_x + t->n_pairs * n_in,
-               t->block->inputs + plan->rows[begin + i] * n_in, n_in * sizeof(float));
+        memcpy(t->block->tile_x + t->n_pairs * n_in, t->rows + plan->rows[begin + i] * n_in,
+               n_in * sizeof(float));
         b->input_scales[t->n_pairs] = t->block->weights[slot];
         t->index[t->n_pairs] = t->n_pairs;
         t->slots[t->n_pairs++] = slot;
@@ -201,9 +243,12 @@ static uint32_t add_rows(row_tile *t, uint32_t entry, uint32_t begin, const moe_
 static int compute(moe_runner *runner, const moe_panel_chunk *panel, uint32_t first, uint32_t n,
                    const moe_expert_view *views, moe_error *err)
 {
-    const moe_layer_plan *plan = &panel->block->plan;
+    const moe_panel_block *block = panel->block;
+    const moe_layer_plan *plan = &block->plan;
+    const size_t before = (size_t)(panel->first - block->first) * runner->config->n_expert_in;
     row_tile t = {.runner = runner,
-                  .block = panel->block,
+                  .block = block,
+                  .rows = block->inputs != NULL ? block->inputs : panel->x - before,
                   .layer = panel->layer,
                   .scales_inputs = moe_experts_op(runner, panel->layer)->u.experts.scales_inputs,
                   .slots = runner->buffers.plan.ranked_slots,

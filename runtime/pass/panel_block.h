@@ -3,8 +3,8 @@
  * of their chunks, then each expert once over all of its rows, in ascending order of the experts'
  * numbers, then for each chunk what follows the experts' sum. Since a row's sum is taken in this
  * order, experts may pass through a few slots, whatever the layer has: those in memory stay until
- * it is their turn, and then give up their slots. Of a row is kept what its experts read, and the
- * sum. */
+ * it is their turn, and then give up their slots. Of a row is kept the sum, and what its experts
+ * read, if that is more than the norm of the row's stream. */
 #ifndef MOE_PASS_PANEL_BLOCK_H
 #define MOE_PASS_PANEL_BLOCK_H
 
@@ -16,7 +16,7 @@ struct moe_panel_block {
     uint32_t first, n_rows; /* of the panel */
     uint32_t max_rows;
     /* Of one mapping: */
-    float *inputs; /* [max_rows][n_expert_in] */
+    float *inputs; /* [max_rows][n_expert_in]; NULL: they are the norm of x */
     float *sums;   /* likewise: of the experts that have been served */
     float *tile_x; /* [rows of a pass][n_expert_in]: rows on their way to an expert, */
     float *tile_out;
@@ -33,8 +33,8 @@ struct moe_panel_block {
 };
 
 /* What a block of so many rows takes, beside passes of chunk rows. */
-uint64_t moe_panel_block_bytes(const moe_model_config *config, uint32_t n_rows, uint32_t chunk);
-int moe_panel_block_open(moe_panel_block *block, const moe_model_config *config, uint32_t n_rows,
+uint64_t moe_panel_block_bytes(const moe_program *program, uint32_t n_rows, uint32_t chunk);
+int moe_panel_block_open(moe_panel_block *block, const moe_program *program, uint32_t n_rows,
                          uint32_t chunk, moe_error *err);
 void moe_panel_block_close(moe_panel_block *block);
 /* Begins with rows first .. first + n_rows - 1 of a panel, at most max_rows. */

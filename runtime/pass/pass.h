@@ -203,9 +203,12 @@ bool moe_panel_is_possible(const moe_runner *runner);
 /* Runs one chunk of pass->panel through its layer. Computes the front before the first layer, and
  * the logits after the last. */
 int moe_panel_run_chunk(moe_runner *runner, const moe_pass *pass, moe_error *err);
-/* Returns how many slots a layer lacks for those of its experts that are not on the device, if a
- * panel in this layer keeps everything that it still needs. */
-uint32_t moe_panel_lacks_slots(const moe_runner *runner, uint32_t layer);
+/* Slots at the time when a panel begins a layer, if it keeps all that it still needs. */
+typedef struct moe_panel_slots {
+    uint32_t lacks; /* how many the layer's experts that are not on the device lack there */
+    uint32_t spare; /* how many, that files are read into, have nothing that is still needed */
+} moe_panel_slots;
+moe_panel_slots moe_panel_count_slots(const moe_runner *runner, uint32_t layer);
 /* Runs a draft: layers and logits. It changes nothing but provisional keys and values. */
 int moe_pass_run_draft(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Runs a pass up to the last layer: hidden states in x, keys and values in the cache. */

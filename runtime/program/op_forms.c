@@ -192,6 +192,29 @@ bool moe_program_resumes_by_stream(const moe_program *program, uint32_t layer)
            !writes_stream(program, (moe_span){l->mixed, l->rest});
 }
 
+static bool is_whole(const moe_operand *operand, uint32_t n)
+{
+    return operand->at == 0 && operand->stride == n;
+}
+
+bool moe_program_norms_experts_input(const moe_program *program, uint32_t layer)
+{
+    const moe_program_layer *l = &program->layers[layer];
+    const moe_op *norm = &program->ops[l->mixed], *experts = &program->ops[l->rest + 1];
+    const uint32_t n = program->config->n_expert_in;
+    bool is_last = true; /* to write that input */
+    for (uint32_t i = l->mixed + 1; i < l->rest; i++) {
+        moe_op_written outputs[MOE_MOST_OUTPUTS];
+        const uint32_t n_written = moe_op_written_by(&program->ops[i], outputs);
+        for (uint32_t o = 0; o < n_written; o++) {
+            is_last = is_last && outputs[o].to.value != experts->x.value;
+        }
+    }
+    return is_last && norm->kind == MOE_OP_NORM && norm->each == 1 && norm->n == n &&
+           norm->x.value == MOE_VALUE_X && program->n_floats[MOE_VALUE_X] == n &&
+           is_whole(&norm->x, n) && norm->y.value == experts->x.value && is_whole(&norm->y, n);
+}
+
 bool moe_program_is_recordable(const moe_program *program, const moe_device *device)
 {
     /* A recording that stops keeps one stream of its rows. */

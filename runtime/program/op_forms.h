@@ -21,6 +21,9 @@ bool moe_program_carries_choice(const moe_program *program);
 /* Whether a layer can be taken up from `mixed` with x alone, and up to `rest` as often as wanted.
  */
 bool moe_program_resumes_by_stream(const moe_program *program, uint32_t layer);
+/* Whether a layer's experts read the norm of a single stream, which is its operation `mixed`. So
+ * their input is quickly computed again from x. */
+bool moe_program_norms_experts_input(const moe_program *program, uint32_t layer);
 /* Whether a recording can hold whole passes: all operations can be recorded, and a layer can be
  * resumed from `mixed` with x alone, which happens when an expert is missing. */
 bool moe_program_is_recordable(const moe_program *program, const moe_device *device);

@@ -105,6 +105,10 @@ struct moe_engine_options {
      * recorded routings. 0: as many rows as an eighth of the memory for experts holds, if not all
      * experts fit; a value up to prefill_chunk: no panels */
     uint32_t panel;
+    /* How much of the time other sessions have while a panel is under way, in hundredths, 1..99: a
+     * step evaluates chunks of the panel until it has had the rest. A chunk through a layer is not
+     * interrupted, and the others then have the next steps. 0: 50 */
+    uint32_t panel_others;
     moe_kv_cache_type kv_cache;
     moe_float_gemm float_gemm;
     /* Opening and planning fail with MOE_ERR_BUDGET unless this many sessions with a full context
@@ -354,19 +358,20 @@ MOE_API int moe_session_feed(moe_session *session, const int32_t *tokens, size_t
  * tokens and drafts (at most prefill_chunk rows in all, of which every session with something to do
  * gets at least one, so n <= prefill_chunk; drafts are cut to the rest) and, in each session that
  * has nothing left to evaluate, samples the next token and appends it to the timeline, where the
- * next step evaluates it. A prompt that became a panel (moe_engine_options.panel) takes no part in
- * the pass: the step first carries out a chunk of it through one layer (several, if the pass of the
- * others takes longer), and its tokens stay pending until all have left the last layer. Other
- * prompts of more than prefill_chunk tokens wait until then. Sessions may join and leave between
- * steps. Sessions with nothing to do (evaluate_only, or cut back to where no logits are at hand:
- * feed them) are skipped. A session whose context is full samples nothing: moe_session_is_full().
- * On error no session's timeline has changed. Values that are not finite (NaN, infinite), as
- * damaged weights give them, are MOE_ERR_FORMAT, which names the first layer where they appeared. A
- * session that is cancelled before or while the step runs is left out, and its timeline is
- * unchanged: the step is made with the others (again, where it had begun), and succeeds or fails
- * with them; moe_session_was_cancelled() tells which. MOE_ERR_CANCELLED: all were cancelled. A step
- * without sessions (n = 0) only lets expert slots follow the machine's memory (host_memory); a
- * program that waits for its next request makes one now and then, four times a second at most. */
+ * next step evaluates it. A prompt that became part of a panel (moe_engine_options.panel) takes no
+ * part in the pass: the step first carries out chunks of the panel through one layer each, as long
+ * as panel_others says, and its tokens stay pending until all have left the last layer. Other
+ * prompts of more than prefill_chunk tokens wait until then, and are the next panel. Sessions may
+ * join and leave between steps. Sessions with nothing to do (evaluate_only, or cut back to where no
+ * logits are at hand: feed them) are skipped. A session whose context is full samples nothing:
+ * moe_session_is_full(). On error no session's timeline has changed. Values that are not finite
+ * (NaN, infinite), as damaged weights give them, are MOE_ERR_FORMAT, which names the first layer
+ * where they appeared. A session that is cancelled before or while the step runs is left out, and
+ * its timeline is unchanged: the step is made with the others (again, where it had begun), and
+ * succeeds or fails with them; moe_session_was_cancelled() tells which. MOE_ERR_CANCELLED: all were
+ * cancelled. A step without sessions (n = 0) only lets expert slots follow the machine's memory
+ * (host_memory); a program that waits for its next request makes one now and then, four times a
+ * second at most. */
 MOE_API int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
 
 /* Tokens sampled since the last call, at most capacity; returns how many. */

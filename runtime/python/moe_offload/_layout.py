@@ -329,6 +329,7 @@ class moe_engine_options(Structure):
         ("context", c_uint32),
         ("prefill_chunk", c_uint32),
         ("panel", c_uint32),
+        ("panel_others", c_uint32),
         ("kv_cache", c_int),
         ("float_gemm", c_int),
         ("sessions", c_uint32),
