@@ -3,11 +3,11 @@
 """What eight clients of `serve` wait between two tokens while a ninth one's long prompt is evaluated.
 
     python3 panel_streams.py COMMAND MODEL [--text TEXT] [--prompt 8192] [--clients 8] [--cache 40%]
-                             [--repeat 2] [-t 2] [--throttle MB/S] [--more "..."]
+                             [--others 20,80] [--repeat 2] [-t 2] [--throttle MB/S] [--more "..."]
 
 The clients write before the prompt comes, and go on until its first token is there. Each setting has a
 server of its own: no panels (`--panel 1`: each step is a pass of --chunk rows, in which the clients have
-one row each), and panels by default; in turn, --repeat times. The times of all clients while the prompt is
+one row each), panels by default, and with each --panel-others of --others; in turn, --repeat times. The times of all clients while the prompt is
 evaluated are put together. Printed are their percentiles, how many tokens the clients got in all,
 the seconds until the prompt's first token, and the bytes read of experts until then. With --throttle the
 disk gives so much (a control group; root)."""
@@ -118,15 +118,19 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--cache", default="40%")
     parser.add_argument("--chunk", default="512")
+    parser.add_argument("--others", default="")
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("-t", "--threads", default="2")
     parser.add_argument("--throttle", type=int)
     parser.add_argument("--more", default="")
     given = parser.parse_args()
     prompt = Text(given.command, given.model, given.text).of(given.prompt)
-    runs: dict[str, list[dict]] = {"none": [], "by default": []}
+    settings = {"none": ["--panel", "1"], "by default": []}
+    for part in filter(None, given.others.split(",")):
+        settings[f"{part} % for others"] = ["--panel-others", part]
+    runs: dict[str, list[dict]] = {name: [] for name in settings}
     for _ in range(given.repeat):
-        for name, panel in (("none", ["--panel", "1"]), ("by default", [])):
+        for name, panel in settings.items():
             runs[name].append(run(given, prompt, panel))
     print("| panels | p50, ms | p99, ms | longest, ms | tokens of others a second | prompt, s | MiB read |\n"
           "|---|---|---|---|---|---|---|")
