@@ -97,9 +97,12 @@ FORMATS = {
                                            for n, a in c), True),
     "kimi-like": (kimi, True),
     "llama-like": (lambda c: as_json(c, "", "", key="parameters"), False),
+    "dots-like": (lambda c: "<dots_function_call>\n" + by_tags(
+        c, '<invoke name="', '">\n', '<parameter name="', '">', "</parameter>\n", "</invoke>") +
+        "\n</dots_function_call>", True),
 }
 
-# Templates in the form of Kimi-K2's, which writes ids, and of Llama 3.1's, which takes one call.
+# Templates in the form of Kimi-K2's, which writes ids, of Llama 3.1's, which takes one call, and with dots.3's calls.
 OWN = {
     "kimi-like": """{%- if tools -%}<|im_system|>tool_declare<|im_middle|>{{ tools | tojson }}<|im_end|>{%- endif -%}
 {%- for message in messages -%}<|im_{{ message.role }}|>{{ message.role }}<|im_middle|>{{ message.content or '' }}
@@ -113,6 +116,13 @@ OWN = {
 {{- '{"name": "' + call.name + '", ' }}{{- '"parameters": ' }}{{- call.arguments | tojson }}{{- "}" }}{{- "<|eot_id|>" }}
 {%- else %}{{- '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' + message.content + '<|eot_id|>' }}{% endif %}
 {%- endfor %}{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}""",
+    "dots-like": """{%- if tools %}<|system|>{{ tools | tojson }}<|endofsystem|>{% endif %}{%- for message in messages -%}
+<|{{ message.role }}|>{{ message.content or '' }}{%- if message.tool_calls %}{{ '<dots_function_call>' }}
+{%- for call in message.tool_calls %}{{ '\\n<invoke name="' + call.function.name + '">' }}
+{%- for key, value in call.function.arguments.items() %}
+{{- '\\n<parameter name="' + key + '">' }}{{ value if value is string else value | tojson }}{{ '</parameter>' }}{% endfor %}
+{{- '\\n</invoke>' }}{% endfor %}{{ '\\n</dots_function_call>' }}{% endif %}<|endof{{ message.role }}|>
+{%- endfor %}{%- if add_generation_prompt %}<|assistant|>{% endif %}""",
 }
 
 
