@@ -19,7 +19,9 @@
 
 #include "cpu/x86/quant_turned_scales_avx512.h"
 
-enum { TURNED_OUT = 2 * TURNED_HALF, MAX_TURNED_ROWS = 12, TURNED_PREFETCH = 4096 };
+#include <stdbool.h>
+
+enum { TURNED_OUT = 2 * TURNED_HALF, MAX_TURNED_ROWS = 12, MAX_LANES = 16, TURNED_PREFETCH = 4096 };
 
 /* The chunk's codes of eight rows: columns[i] has the i-th eight codes of each. */
 MOE_INLINE void turn_8(const __m512i rows[TURNED_HALF], __m512i columns[8])
@@ -54,11 +56,12 @@ typedef struct turned_codes {
     __m512i half[2][8];
 } turned_codes;
 
-/* The sums of a run, whose codes are n columns from `first` on: two in each eighth. */
+/* The sums of a run, whose codes are n columns from `first` on: two in each eighth, that add up to
+ * the products and `start`. */
 MOE_INLINE void turned_sums(const turned_codes *codes, int first, int n, const int8_t *q,
-                            __m512 sums[2])
+                            int64_t start, __m512 sums[2])
 {
-    __m512i s[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    __m512i s[2] = {_mm512_set1_epi64(start), _mm512_set1_epi64(start)};
 #pragma GCC unroll 4
     for (int i = first; i < first + n; i++) {
         const __m512i x = broadcast_8(q + 8 * i);
@@ -71,7 +74,8 @@ MOE_INLINE void turned_sums(const turned_codes *codes, int first, int n, const i
 
 /* Adds chunk c of a group to the lanes of one activation row, by pair of runs. */
 MOE_INLINE void add_turned(quant_type t, const turned_codes *codes, const turned_scales w[2],
-                           const x_row *x, int c, __m512 lanes[2][MAX_TURNED_PAIRS])
+                           const x_row *x, const int64_t *starts, int c,
+                           __m512 lanes[2][MAX_TURNED_PAIRS])
 {
     const int n_pairs = t.run == 32 ? 1 : 2;
     const int n = 4 / n_pairs; /* columns of a run */
@@ -79,19 +83,16 @@ MOE_INLINE void add_turned(quant_type t, const turned_codes *codes, const turned
     for (int i = 0; i < n_pairs; i++) {
         const int pair = n_pairs * c + i;
         __m512 even[2], odd[2];
-        turned_sums(codes, 4 * i, n, x->q + 64 * c, even);
-        turned_sums(codes, 4 * i + n, n, x->q + 64 * c, odd);
+        const bool has_offset = t.offset_shift >= 0;
+        turned_sums(codes, 4 * i, n, x->q + 64 * c, has_offset ? starts[2 * pair] : 0, even);
+        turned_sums(codes, 4 * i + n, n, x->q + 64 * c, has_offset ? starts[2 * pair + 1] : 0, odd);
         const __m512 d =
             t.run == 32 ? _mm512_castsi512_ps(by_run(x->d + 2 * pair)) : _mm512_set1_ps(x->d[pair]);
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-            __m512i sums =
+            const __m512i sums =
                 _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(even[h], odd[h], 0x88)),
                                  _mm512_castps_si512(_mm512_shuffle_ps(even[h], odd[h], 0xdd)));
-            if (t.offset_shift >= 0) {
-                sums = _mm512_sub_epi32(
-                    sums, _mm512_slli_epi32(by_run(x->sum + 2 * pair), (unsigned)t.offset_shift));
-            }
             const __m512 scale = _mm512_mul_ps(w[h].scales[pair], d);
             __m512 acc = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sums), lanes[h][pair]);
             if (t.has_mins) {
@@ -123,6 +124,19 @@ MOE_INLINE __m256 reduce_turned(const __m512 *lanes, uint32_t n_pairs)
     return _mm512_castps512_ps256(_mm512_permutexvar_ps(firsts, sum[0]));
 }
 
+/* What the integer sums of a group's runs start at: minus the excess of unsigned codes, in the low
+ * half of each. */
+MOE_INLINE void find_starts(quant_type t, const x_row *x, int64_t *starts)
+{
+#pragma GCC unroll 2
+    for (uint32_t i = 0; i < MOE_GROUP / t.run; i += 8) {
+        const __m256i sum = _mm256_loadu_si256((const __m256i *)(x->sum + i));
+        const __m256i excess = _mm256_slli_epi32(sum, t.offset_shift);
+        const __m256i start = _mm256_sub_epi32(_mm256_setzero_si256(), excess);
+        _mm512_store_si512(starts + i, _mm512_cvtepu32_epi64(start));
+    }
+}
+
 /* TURNED_OUT outputs from o on of all activation rows, MAX_TURNED_ROWS at most. */
 MOE_INLINE void turned_tile(moe_dtype type, const moe_matmul_args *args, uint32_t o)
 {
@@ -135,6 +149,7 @@ MOE_INLINE void turned_tile(moe_dtype type, const moe_matmul_args *args, uint32_
     const uint8_t *weights[TURNED_OUT], *groups[TURNED_OUT];
     group_copy copies[TURNED_OUT];
     x_row x[MAX_TURNED_ROWS];
+    _Alignas(64) int64_t starts[MAX_TURNED_ROWS][MAX_LANES];
     __m512 lanes[MAX_TURNED_ROWS][2][MAX_TURNED_PAIRS];
     for (uint32_t i = 0; i < TURNED_OUT; i++) {
         weights[i] = weight_row(args, o + i);
@@ -153,6 +168,9 @@ MOE_INLINE void turned_tile(moe_dtype type, const moe_matmul_args *args, uint32_
 #pragma GCC unroll 1
         for (int h = 0; h < 2; h++) {
             turn_scales(type, groups + TURNED_HALF * h, points + TURNED_HALF * h, &turned[h]);
+        }
+        for (uint32_t r = 0; t.offset_shift >= 0 && r < n_rows; r++) {
+            find_starts(t, &x[r], starts[r]);
         }
 #pragma GCC unroll 4
         for (int c = 0; c < 4; c++) {
@@ -173,7 +191,7 @@ MOE_INLINE void turned_tile(moe_dtype type, const moe_matmul_args *args, uint32_
             }
 #pragma GCC unroll 1
             for (uint32_t r = 0; r < n_rows; r++) {
-                add_turned(t, &codes, turned, &x[r], c, lanes[r]);
+                add_turned(t, &codes, turned, &x[r], starts[r], c, lanes[r]);
             }
         }
         for (uint32_t r = 0; r < n_rows; r++) {
