@@ -15,7 +15,7 @@ LLAMA_BENCH is llama.cpp's program; cells of several sequences also need llama-b
 - sequences: 8 and 32 at a time, and how many times one sequence's speed that is and, by the bytes, can be;
 - limits: decoding of the inflated model in a memory control group of 40, 25 and 15 % of its file, cold (root).
 
-A cell that is empty has failed; standard error says how.
+A cell that is empty has failed; standard error says how, and the exit status is 1.
 
 Models are made in --folder once, and stay there (18 GB; write_shape is a target of the build: ninja -C build
 bench/write_shape). The two sides run in turn, every other pair in reverse order; a cell is the median of the
@@ -187,9 +187,11 @@ def sequences(given) -> list[dict]:
                         (lambda n=n: batch_of_theirs(given, program, path, n)) if program else None)
         mine = {key: median([a[key] for a, _ in pairs]) for key in ("decode", "experts", "bytes")}
         one = one or mine
-        read = one["bytes"] + (mine["experts"] - one["experts"]) * about["largest_expert_bytes"]
-        found.append(cell(f"{n} sequences", pairs, "decode", **({} if n == 1 else {
-            "of_one": mine["decode"] / one["decode"], "at_most": n * one["bytes"] / read})))
+        more = {} if n == 1 else {"of_one": mine["decode"] / one["decode"]}
+        if more and one["bytes"]:
+            read = one["bytes"] + (mine["experts"] - one["experts"]) * about["largest_expert_bytes"]
+            more["at_most"] = n * one["bytes"] / read
+        found.append(cell(f"{n} sequences", pairs, "decode", **more))
     return found
 
 
@@ -273,10 +275,14 @@ def main() -> None:
     given.device = f"{os.major(drive)}:{os.minor(drive)}"
     begun, busy, own = time.monotonic(), beside_llama.busy_seconds(), beside_llama.own_seconds()
     print("| cell | moe-offload, tokens/s | peer | ratio | CPU | bound |\n|---|---|---|---|---|---|")
-    found = []
+    found, complete = [], True
     for name, measure in CELLS.items():
-        if given.cells == "all" or name in given.cells.split(","):
-            found += measure(given)
+        try:
+            if given.cells == "all" or name in given.cells.split(","):
+                found += measure(given)
+        except (OSError, subprocess.CalledProcessError) as error:
+            complete = False
+            print(f"{name}: the rest of these cells is missing: {error}", file=sys.stderr)
     others = (beside_llama.busy_seconds() - busy - beside_llama.own_seconds() + own) / (time.monotonic() - begun)
     print(f"\n{processor()}, {given.threads} threads, {given.pairs} pairs; others kept {max(0.0, others):.2f} cores busy")
     if given.record:
@@ -285,6 +291,7 @@ def main() -> None:
                   "short": given.short, "others": round(others, 2), "cells": found}
         (RECORDS / f"{given.record.replace(' ', '-')}.json").write_text(json.dumps(record, indent=1) + "\n",
                                                                         encoding="utf-8")
+    sys.exit(0 if complete and all(c["ours"] is not None for c in found) else 1)
 
 
 if __name__ == "__main__":
