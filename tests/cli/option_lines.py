@@ -34,6 +34,7 @@ BASE = {
                         "--configs": "off; ngram"},
     "plan": {"-m": "model.gguf"},
     "calibrate": {"-m": "model.gguf", "-f": "text", "-n": "40", "-o": "made.gguf"},
+    "report": {"-m": "model.gguf", "-n": "16", "-o": "page.html"},
     "verify": {"-m": "model.gguf"},
     "inspect": {"-m": "model.gguf"},
     "devices": {},

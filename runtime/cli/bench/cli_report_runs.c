@@ -238,14 +238,15 @@ static int run_and_record(cli_report_data *r)
     return code;
 }
 
-/* A quarter, half and all of the experts, as far as the budget holds them, and as many as it does.
- */
+/* A quarter, half and all of the experts, as far as the budget holds them and a layer can work with
+ * them, and as many as the budget does. */
 static void choose_shares(cli_report_data *r)
 {
     static const double shares[] = {0.25, 0.5, 1.0};
     const double here = (double)r->plan.expert_slots / (double)r->plan.experts;
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-        if (shares[i] < 0.97 * here || (shares[i] == 1.0 && here >= 1.0)) {
+        const bool works = shares[i] * (double)r->plan.experts >= r->model.n_expert_used + 1.0;
+        if ((works && shares[i] < 0.97 * here) || (shares[i] == 1.0 && here >= 1.0)) {
             r->runs[r->n_runs++].share = shares[i];
         }
     }
