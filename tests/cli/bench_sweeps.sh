@@ -187,6 +187,10 @@ grep -q '"sync, O_DIRECT, 1 x 4 KiB"\|"sync, buffered' "$work/offload.csv" || fa
 grep -q "^50 [0-9.]* [0-9.]* [0-9.]*$" "$work/plot.dat" || fail "plot.dat"
 grep -q "plot.dat' index 1 using 1:2:3:4 .* title 'policy lfu'" "$work/plot.gp" || fail "plot.gp"
 mkdir "$work/bin"
+grep -q "set xlabel 'experts in memory (% of all)'" "$work/plot.gp" || fail "plot.gp: axis in words"
+"$moe" simulate --synthetic olmoe -n 9 --policy lru,lfru --format gnuplot -o "$work/sim" || fail "simulate: gnuplot"
+grep -q "set output '$work/sim.svg'" "$work/sim.gp" && grep -q "title 'belady (the bound)'" "$work/sim.gp" &&
+    [ "$(grep -c '^[0-9]' "$work/sim.dat")" -eq 12 ] || fail "sim.gp: no picture, or no bound"
 cat >"$work/bin/gnuplot" <<'END'
 #!/bin/sh
 [ "${1:-}" = --version ] && exit 0

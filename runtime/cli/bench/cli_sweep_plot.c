@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli_plot_style.h"
 #include "cli_program.h"
 #include "cli_sweep.h"
 #include "cli_trace.h"
@@ -20,7 +21,7 @@ static const struct {
     const char *suffix;
     const char *terminal;
 } terminals[] = {
-    {".svg", "svg size 900,500 dynamic"},
+    {".svg", "svg size 900,500 dynamic background '#ffffff'"},
     {".png", "png size 900,500"},
     {".pdf", "pdf"},
 };
@@ -139,10 +140,14 @@ static void write_data(const cli_sweep_plot *p, FILE *file)
 static void write_script(const cli_sweep_plot *p, FILE *file, const char *data)
 {
     bool numbers = has_numbers(p);
+    bool is_bytes = strcmp(p->x, "block") == 0;
+    cli_plot_style(file);
     fprintf(file,
-            "set title 'bench %s' noenhanced\nset key outside\nset grid\n"
-            "set xlabel '%s' noenhanced\nset ylabel '%s' noenhanced\nset yrange [0:*]\n%splot ",
-            p->bench, p->x, p->y, numbers ? "" : "set offsets 0.2, 0.2, 0, 0\n");
+            "set title '%s, medians with least and greatest' noenhanced\n"
+            "set xlabel '%s' noenhanced\nset ylabel '%s' noenhanced\nset yrange [0:*]\n%s%splot ",
+            p->title, cli_plot_words(p->x), cli_plot_words(p->y),
+            numbers ? "" : "set offsets 0.2, 0.2, 0, 0\n",
+            numbers && is_bytes ? "set logscale x 2\n" : "");
     size_t index = 0;
     for (size_t c = 0; c < p->n; c++) {
         if (begins_curve(p, c)) {

@@ -13,8 +13,8 @@ typedef struct cli_sweep_point cli_sweep_point;
 
 typedef struct cli_sweep_plot {
     const cli_options *options;
-    const char *bench;
-    const char *x, *y; /* names */
+    const char *title; /* without a single quote */
+    const char *x, *y; /* names of columns */
     cli_sweep_point *points;
     size_t n, capacity;
 } cli_sweep_plot;

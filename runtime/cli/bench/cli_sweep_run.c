@@ -298,7 +298,17 @@ static int plot(const cli_sweep *s, double *numbers)
     while (x + 1 < s->n_axes && !(s->axes[x].is_number && s->axes[x].n > 1)) {
         x++;
     }
-    cli_sweep_plot p = {.options = s->options, .bench = s->bench};
+    char title[CLI_SWEEP_TEXT];
+    const char *of = s->options->model != NULL ? s->options->model : s->options->io_file;
+    const char *slash = of != NULL ? strrchr(of, '/') : NULL;
+    snprintf(title, sizeof title, "bench %s%s%s", s->bench, of != NULL ? " of " : "",
+             slash != NULL ? slash + 1
+             : of != NULL  ? of
+                           : "");
+    for (char *quote = strpbrk(title, "'\n"); quote != NULL; quote = strpbrk(quote, "'\n")) {
+        *quote = '_';
+    }
+    cli_sweep_plot p = {.options = s->options, .title = title};
     p.x = s->axes[x].name;
     p.y = s->plotted;
     int code = cli_sweep_plot_begin(&p);

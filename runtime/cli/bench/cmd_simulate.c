@@ -11,6 +11,7 @@
 
 #include "cli_engine.h"
 #include "cli_json.h"
+#include "cli_plot_style.h"
 #include "cli_trace.h"
 #include "bench_commands.h"
 
@@ -310,7 +311,60 @@ static int print_json(const sweep *s, const sweep_row *rows, size_t n_rows)
     return cli_json_print(object, stdout);
 }
 
-/* A block of data for each policy and split, by size; the script draws each as a line. */
+static void write_point(FILE *data, const sweep_row *row, double hit_rate)
+{
+    fprintf(data, "%.4f %.4f %.4f %.4f\n", 100 * row->share, 100 * hit_rate, 100 * row->regret,
+            row->result.bytes_per_token / 1048576);
+}
+
+/* A block of data, and its curve in the script. policy: NULL for Belady's bound, which every row
+ * tells by its regret. */
+static void write_curve(const sweep *s, const sweep_row *rows, size_t n_rows, const char *policy,
+                        int split, unsigned index, FILE *data, FILE *script)
+{
+    const char *name = policy != NULL ? policy : "belady (the bound)";
+    const bool is_split = s->splits[SPLIT_GLOBAL] && s->splits[SPLIT_PER_LAYER];
+    fprintf(script, "%s    '%s.dat' index %u using 1:2 with linespoints title '%s%s'",
+            index == 0 ? "" : ", \\\n", s->options->output, index, name,
+            !is_split                  ? ""
+            : split == SPLIT_PER_LAYER ? ", per layer"
+                                       : ", global");
+    fprintf(data, "# %s, %s: cache %%, hit %%, regret %%, MiB per token\n", name,
+            split == SPLIT_PER_LAYER ? "per-layer" : "global");
+    for (size_t i = 0; i < n_rows; i++) {
+        const sweep_row *row = &rows[i];
+        if (row->per_layer == (split == SPLIT_PER_LAYER) &&
+            row->policy == (policy != NULL ? policy : s->policies[0])) {
+            write_point(data, row, row->result.hit_rate + (policy != NULL ? 0 : row->regret));
+        }
+    }
+    fprintf(data, "\n\n");
+}
+
+static bool has_belady(const sweep *s)
+{
+    size_t p = 0;
+    while (p < s->n_policies && strcmp(s->policies[p], "belady") != 0) {
+        p++;
+    }
+    return p < s->n_policies;
+}
+
+static void write_head(const sweep *s, FILE *script)
+{
+    fprintf(script,
+            "set terminal svg size 900,540 dynamic background '#ffffff'\nset output '%s.svg'\n",
+            s->options->output);
+    cli_plot_style(script);
+    fprintf(script,
+            "set title '%" PRIu64 " tokens, %u layers, %u of %u experts' noenhanced\n"
+            "set xlabel 'experts in memory (%% of all)'\nset ylabel 'hit rate (%%)'\n"
+            "set yrange [0:100]\nplot \\\n",
+            s->info.n_rows, s->info.n_layer, s->info.n_expert_used, s->info.n_expert);
+}
+
+/* A block of data for each policy and split, by size; the script draws each as a line, beside
+ * Belady's bound, as PREFIX.svg. */
 static int write_gnuplot(const sweep *s, const sweep_row *rows, size_t n_rows)
 {
     FILE *data = cli_output_create(s->options, ".dat");
@@ -321,25 +375,14 @@ static int write_gnuplot(const sweep *s, const sweep_row *rows, size_t n_rows)
         }
         return CLI_EXIT_FAILURE;
     }
-    fprintf(script, "set xlabel 'cache, %% of all experts'\nset ylabel 'hit rate, %%'\n"
-                    "set key outside\nset grid\nplot \\\n");
+    write_head(s, script);
     unsigned index = 0;
     for (int split = 0; split < SPLIT_BOTH; split++) {
-        for (size_t p = 0; s->splits[split] && p < s->n_policies; p++, index++) {
-            fprintf(script, "%s    '%s.dat' index %u using 1:2 with linespoints title '%s %s'",
-                    index == 0 ? "" : ", \\\n", s->options->output, index, s->policies[p],
-                    split == SPLIT_PER_LAYER ? "per layer" : "global");
-            fprintf(data, "# %s, %s: cache %%, hit %%, regret %%, MiB per token\n", s->policies[p],
-                    split == SPLIT_PER_LAYER ? "per-layer" : "global");
-            for (size_t i = 0; i < n_rows; i++) {
-                const sweep_row *row = &rows[i];
-                if (row->policy == s->policies[p] && row->per_layer == (split == SPLIT_PER_LAYER)) {
-                    fprintf(data, "%.4f %.4f %.4f %.4f\n", 100 * row->share,
-                            100 * row->result.hit_rate, 100 * row->regret,
-                            row->result.bytes_per_token / 1048576);
-                }
-            }
-            fprintf(data, "\n\n");
+        for (size_t p = 0; s->splits[split] && p < s->n_policies; p++) {
+            write_curve(s, rows, n_rows, s->policies[p], split, index++, data, script);
+        }
+        if (s->splits[split] && !has_belady(s)) {
+            write_curve(s, rows, n_rows, NULL, split, index++, data, script);
         }
     }
     fputc('\n', script);
