@@ -9,6 +9,7 @@
 #include "cli_engine.h"
 #include "cli_format.h"
 #include "cli_interrupt.h"
+#include "cli_timeline.h"
 
 /* The state of one call of cli_generate(). */
 typedef struct generation {
@@ -158,6 +159,8 @@ static int advance(generation *g)
 {
     int32_t tokens[256];
     moe_error err = {""};
+    cli_timeline *timeline = g->options->timeline_open;
+    cli_timeline_begin(timeline, g->engine);
     int status = moe_step(g->engine, &g->session, 1, &err);
     if (status == MOE_ERR_CANCELLED) {
         /* If no signal is pending, the request to cancel is left over from the answer before. */
@@ -171,6 +174,7 @@ static int advance(generation *g)
     }
     size_t n = moe_session_take(g->session, tokens, sizeof tokens / sizeof tokens[0]);
     g->n_sampled += n;
+    cli_timeline_end(timeline, g->engine, n);
     int code = CLI_EXIT_OK;
     for (size_t i = 0; i < n && !g->done && code == CLI_EXIT_OK; i++) {
         code = write_token(g, tokens[i]);

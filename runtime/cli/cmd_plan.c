@@ -11,6 +11,7 @@
 #include "cli_engine.h"
 #include "cli_format.h"
 #include "cli_json.h"
+#include "cli_plan_hits.h"
 #include "commands.h"
 
 static void print_row(const char *what, uint64_t bytes, const char *note)
@@ -153,6 +154,11 @@ static void print_tiers(const moe_memory_plan *plan, bool fits)
 typedef struct expectation {
     moe_speed_rates rates;
     moe_speed_estimate estimate;
+    moe_trace *trace;   /* a recorded routing; NULL: none, and no range */
+    cli_plan_hits hits; /* in the device's slots, on that routing */
+    /* Tokens/s: with the hits of the worst quarter; with those of the best, everything read and
+     * moved while something else is computed. */
+    double low, high;
 } expectation;
 
 /* A prompt as long as the context: how many panels it takes, and the most that they read, all
@@ -220,7 +226,16 @@ static void print_speed(const moe_memory_plan *plan, const expectation *e)
                        : plan->expert_slots < plan->experts
                            ? "with the expected hits, without speculation or prefetch"
                            : "without speculation";
+    if (e->trace != NULL && plan->expert_slots < plan->experts) {
+        printf("%-20s%11.0f%%  on that routing, %.0f to %.0f by quarters\n", "hits",
+               100 * e->hits.middle, 100 * e->hits.low, 100 * e->hits.high);
+        note = s->complete ? "with those hits, without speculation or prefetch" : note;
+    }
     printf("%-20s%8.2f t/s  %s\n", "expected speed", s->tokens_per_s, note);
+    if (e->high > 0) {
+        printf("%-20s%8.2f t/s  to %.2f: worst quarter, to best with all reads while computing\n",
+               "  from", e->low, e->high);
+    }
 }
 
 static void put_speed(struct json_object *object, const expectation *e)
@@ -232,6 +247,50 @@ static void put_speed(struct json_object *object, const expectation *e)
     cli_json_real(object, "compute_seconds", e->estimate.compute_s);
     cli_json_put(object, "speed_is_complete", json_object_new_boolean(e->estimate.complete));
     cli_json_real(object, "expected_tokens_per_s", e->estimate.tokens_per_s);
+    if (e->trace != NULL) {
+        cli_json_real(object, "simulated_hit_rate", e->hits.middle);
+        cli_json_real(object, "expected_tokens_per_s_low", e->low);
+        cli_json_real(object, "expected_tokens_per_s_high", e->high);
+    }
+}
+
+/* ---- The speed that follows ---- */
+
+/* The plan's estimate with these hits in the device's slots, and in any memory. */
+static moe_speed_estimate estimate_with(const moe_memory_plan *plan, const moe_speed_rates *rates,
+                                        double hits, double memory_hits)
+{
+    moe_memory_plan with_hits = *plan;
+    moe_speed_estimate estimate = {.struct_size = sizeof estimate};
+    with_hits.expected_hit_rate = hits;
+    with_hits.expected_memory_hit_rate = memory_hits;
+    moe_plan_speed(&with_hits, rates, &estimate);
+    return estimate;
+}
+
+/* Fills what follows from rates and trace. */
+static int estimate(expectation *e, const cli_options *options, const moe_memory_plan *plan)
+{
+    cli_plan_hits in_memory = {0};
+    if (e->trace == NULL) {
+        moe_plan_speed(plan, &e->rates, &e->estimate);
+        return CLI_EXIT_OK;
+    }
+    const uint64_t slots = plan->has_device_memory ? plan->experts_in_memory : plan->expert_slots;
+    int code = cli_plan_hits_of(&e->hits, e->trace, options, plan->expert_slots, plan);
+    code =
+        code == CLI_EXIT_OK ? cli_plan_hits_of(&in_memory, e->trace, options, slots, plan) : code;
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
+    e->estimate = estimate_with(plan, &e->rates, e->hits.middle, in_memory.middle);
+    const moe_speed_estimate worst = estimate_with(plan, &e->rates, e->hits.low, in_memory.low);
+    const moe_speed_estimate best = estimate_with(plan, &e->rates, e->hits.high, in_memory.high);
+    const double moving_s = best.disk_s > best.link_s ? best.disk_s : best.link_s;
+    const double least_s = moving_s > best.compute_s ? moving_s : best.compute_s;
+    e->low = worst.complete ? worst.tokens_per_s : 0;
+    e->high = best.complete && least_s > 0 ? 1 / least_s : 0;
+    return CLI_EXIT_OK;
 }
 
 /* Rates that are not given stay unknown. */
@@ -257,8 +316,55 @@ static int expect_speed(moe_engine_options *engine_options, const cli_options *o
     if (options->disk_speed > 0) {
         e->rates.disk_bytes_per_s = 1e9 * options->disk_speed;
     }
-    moe_plan_speed(plan, &e->rates, &e->estimate);
-    return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
+    if (status != MOE_OK) {
+        return cli_report(status, &err);
+    }
+    int code = cli_plan_trace(&e->trace, options, plan);
+    return code == CLI_EXIT_OK ? estimate(e, options, plan) : code;
+}
+
+/* ---- Another machine ---- */
+
+/* Plans and estimates anew; *plan: the other machine's. */
+static int expect_change(moe_engine_options engine_options, const cli_options *options,
+                         const expectation *now, moe_memory_plan *plan, expectation *then)
+{
+    cli_what_if change;
+    moe_error err = {""};
+    int code = cli_what_if_read(&change, options->what_if);
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
+    engine_options.progress = NULL; /* of measuring, which has ended */
+    engine_options.pass_progress = NULL;
+    if (change.host_memory > 0) {
+        engine_options.host_memory = change.host_memory;
+        engine_options.overcommit_memory = true;
+    }
+    if (change.device_memory > 0) {
+        engine_options.device_memory = change.device_memory;
+    }
+    int status = moe_plan_memory(&engine_options, plan, &err);
+    if (status != MOE_OK) {
+        return cli_report(status, &err);
+    }
+    *then = *now;
+    then->rates.disk_bytes_per_s = change.disk > 0 ? change.disk : now->rates.disk_bytes_per_s;
+    then->rates.link_bytes_per_s = change.link > 0 ? change.link : now->rates.link_bytes_per_s;
+    return estimate(then, options, plan);
+}
+
+static void print_change(const cli_options *options, const expectation *now,
+                         const moe_memory_plan *plan, const expectation *then)
+{
+    printf("\nwhat if %s\n", options->what_if);
+    printf("%-20s%12s  %" PRIu64 " of %" PRIu64 "\n", "experts in memory", "",
+           plan->has_device_memory ? plan->experts_in_memory : plan->expert_slots, plan->experts);
+    print_speed(plan, then);
+    if (now->estimate.complete && then->estimate.complete) {
+        printf("%-20s%8.2f      times as fast as now\n", "",
+               then->estimate.tokens_per_s / now->estimate.tokens_per_s);
+    }
 }
 
 /* ---- What would be faster ---- */
@@ -275,17 +381,19 @@ typedef struct advice {
     double more_memory; /* tokens/s with them; 0: nothing is read, and computing is not measured */
 } advice;
 
-static double speed_of(const moe_memory_plan *plan, const moe_speed_rates *rates)
+/* Tokens/s with these rates; 0: not known. */
+static double speed_of(const expectation *e, const moe_speed_rates *rates,
+                       const cli_options *options, const moe_memory_plan *plan)
 {
-    moe_speed_estimate estimate = {.struct_size = sizeof estimate};
-    moe_plan_speed(plan, rates, &estimate);
-    return estimate.tokens_per_s;
+    expectation then = *e;
+    then.rates = *rates;
+    return estimate(&then, options, plan) == CLI_EXIT_OK ? then.estimate.tokens_per_s : 0;
 }
 
 /* Finds the least of 8, 16, 32... GiB more with which all experts are in memory; or what four times
  * the memory would give. */
-static void advise_memory(advice *a, moe_engine_options *engine_options,
-                          const moe_memory_plan *plan, const moe_speed_rates *rates)
+static void advise_memory(advice *a, moe_engine_options *engine_options, const cli_options *options,
+                          const moe_memory_plan *plan, const expectation *e)
 {
     moe_memory_plan more = {.struct_size = sizeof more};
     for (uint64_t bytes = MEMORY_STEP; more.experts_in_memory < plan->experts &&
@@ -299,13 +407,13 @@ static void advise_memory(advice *a, moe_engine_options *engine_options,
         }
         a->bytes = bytes;
         a->in_memory = more.experts_in_memory;
-        a->more_memory = speed_of(&more, rates);
+        a->more_memory = speed_of(e, &e->rates, options, &more);
     }
 }
 
 /* Only the drive's time can be saved so: advises nothing while that is not known. */
-static advice advise(const moe_engine_options *engine_options, const moe_memory_plan *plan,
-                     const expectation *e)
+static advice advise(const moe_engine_options *engine_options, const cli_options *options,
+                     const moe_memory_plan *plan, const expectation *e)
 {
     advice a = {0};
     moe_speed_rates two_drives = e->rates;
@@ -314,8 +422,8 @@ static advice advise(const moe_engine_options *engine_options, const moe_memory_
     changed.pass_progress = NULL;
     if (e->estimate.disk_bytes > 0 && e->rates.disk_bytes_per_s > 0) {
         two_drives.disk_bytes_per_s *= 2;
-        a.second_drive = speed_of(plan, &two_drives);
-        advise_memory(&a, &changed, plan, &e->rates);
+        a.second_drive = speed_of(e, &two_drives, options, plan);
+        advise_memory(&a, &changed, options, plan, e);
     }
     return a;
 }
@@ -357,7 +465,8 @@ static void put_cards(struct json_object *object, const moe_memory_plan *plan)
     cli_json_put(object, "card_cache_bytes", cards);
 }
 
-static int print_json(const moe_memory_plan *plan, bool fits, const expectation *e, const advice *a)
+static int print_json(const moe_memory_plan *plan, bool fits, const expectation *e, const advice *a,
+                      const moe_memory_plan *other, const expectation *then)
 {
     struct json_object *object = json_object_new_object();
     cli_json_put(object, "fits", json_object_new_boolean(fits));
@@ -393,6 +502,12 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
     if (fits) {
         put_speed(object, e);
         put_advice(object, a);
+    }
+    if (fits && other->experts > 0) {
+        struct json_object *what_if = json_object_new_object();
+        cli_json_u64(what_if, "expert_slots", other->expert_slots);
+        put_speed(what_if, then);
+        cli_json_put(object, "what_if", what_if);
     }
     cli_json_u64(object, "total_bytes", plan->total);
     cli_json_u64(object, "context", plan->context);
@@ -460,6 +575,25 @@ static int plan_missing(const cli_options *options)
     return code;
 }
 
+static int print_plan(const cli_options *options, const moe_engine_options *engine_options,
+                      const moe_memory_plan *plan, bool fits, const expectation *expected,
+                      const moe_memory_plan *other, const expectation *then)
+{
+    const advice a = fits ? advise(engine_options, options, plan, expected) : (advice){0};
+    if (options->json) {
+        return print_json(plan, fits, expected, &a, other, then);
+    }
+    (plan->has_device_memory ? print_tiers : print_table)(plan, fits);
+    if (fits) {
+        print_speed(plan, expected);
+        print_advice(&a, plan);
+    }
+    if (other->experts > 0) {
+        print_change(options, expected, other, then);
+    }
+    return CLI_EXIT_OK;
+}
+
 /* Fails if the budget is below the floor or the model cannot run, but first prints as much of the
  * plan as there is. */
 int cmd_plan(const cli_options *given)
@@ -481,22 +615,17 @@ int cmd_plan(const cli_options *given)
         return code == CLI_EXIT_OK ? cli_report(status, &err) : code;
     }
     bool fits = status == MOE_OK;
-    expectation expected;
+    expectation expected = {.trace = NULL}, then = {.trace = NULL};
+    moe_memory_plan other = {.struct_size = sizeof other};
     if (fits) {
         code = expect_speed(&settings.options, options, &plan, &expected);
     }
-    if (code != CLI_EXIT_OK) {
-        return code;
+    if (code == CLI_EXIT_OK && fits && options->what_if != NULL) {
+        code = expect_change(settings.options, options, &expected, &other, &then);
     }
-    const advice a = fits ? advise(&settings.options, &plan, &expected) : (advice){0};
-    if (options->json) {
-        code = print_json(&plan, fits, &expected, &a);
-    } else {
-        (plan.has_device_memory ? print_tiers : print_table)(&plan, fits);
-        if (fits) {
-            print_speed(&plan, &expected);
-            print_advice(&a, &plan);
-        }
+    if (code == CLI_EXIT_OK) {
+        code = print_plan(options, &settings.options, &plan, fits, &expected, &other, &then);
     }
-    return status == MOE_OK ? code : cli_report(status, &err);
+    moe_trace_close(&expected.trace);
+    return status == MOE_OK || code != CLI_EXIT_OK ? code : cli_report(status, &err);
 }

@@ -13,6 +13,7 @@
 #include "cli_messages.h"
 #include "cli_prompt.h"
 #include "cli_sampling.h"
+#include "cli_timeline.h"
 #include "commands.h"
 
 /* Evaluates the prompt, writes the answer, and prints statistics. */
@@ -107,6 +108,9 @@ int cmd_run(const cli_options *given)
                         converse ? "give a prompt with -p, or --raw and standard input"
                                  : "leave --chat out");
     }
+    if (code == CLI_EXIT_OK && options->timeline != NULL) {
+        code = cli_timeline_open(&speculating.timeline_open, options->timeline);
+    }
     uint64_t start = cli_now_ns();
     if (code == CLI_EXIT_OK) {
         code = cli_engine_open(&engine, options, options->context);
@@ -118,5 +122,5 @@ int cmd_run(const cli_options *given)
     }
     moe_engine_close(&engine);
     cli_buffer_free(&text);
-    return code;
+    return cli_timeline_close(&speculating.timeline_open, code);
 }

@@ -411,6 +411,9 @@ const cli_option_row cli_option_rows[] = {
      .subject = SUBJECT_READING},
     {{"--trace"}, "FILE", "record every token's experts here, one JSON object a line",
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = RUNS, .subject = SUBJECT_RESULTS},
+    {{"--timeline"}, "FILE", "write how long every step waited for experts and computed, as a "
+     "trace for Perfetto or Chrome (JSON)", .offset = AT(timeline), .kind = OPTION_TEXT,
+     .commands = CLI_RUN, .subject = SUBJECT_RESULTS},
     {{"--all"}, NULL, "every array in full, and every tensor", .offset = AT(all),
      .kind = OPTION_FLAG, .commands = CLI_INSPECT, .subject = SUBJECT_RESULTS},
     {{"--program"}, "all|LAYER", "print instead what is computed for a token: of all layers, those "
@@ -424,6 +427,12 @@ const cli_option_row cli_option_rows[] = {
     {{"--disk"}, "GB/S", "predict the speed with this bandwidth of the storage, in 10^9 bytes/s",
      .offset = AT(disk_speed), .kind = OPTION_REAL, .min = 0, .min_open = true, .max = 1e6,
      .commands = CLI_PLAN, .subject = SUBJECT_MEASURING, .everyday = true},
+    {{"--trace"}, "FILE", "a routing that 'run --trace' recorded: hits are simulated on it, and "
+     "the predicted speed has a range", .offset = AT(trace), .kind = OPTION_TEXT,
+     .commands = CLI_PLAN, .subject = SUBJECT_MEASURING, .everyday = true},
+    {{"--what-if"}, "LIST", "also predict the speed of another machine: some of host-memory=64G, "
+     "device-memory=24G, disk=7GB/s, link=25GB/s, with commas between", .offset = AT(what_if),
+     .kind = OPTION_TEXT, .commands = CLI_PLAN, .subject = SUBJECT_MEASURING, .everyday = true},
     {{"--json"}, NULL, "statistics as one JSON object on stderr, and nothing else there",
      .offset = AT(json), .kind = OPTION_FLAG, .commands = CLI_RUN,
      .subject = SUBJECT_RESULTS, .everyday = true},

@@ -58,6 +58,7 @@ typedef struct cli_text_list {
 } cli_text_list;
 
 typedef struct cli_terminal cli_terminal;
+struct cli_timeline;
 
 /* The values of --kv, --float-gemm, --prefetch, --host-compute, --warm-start and --foresight have
  * the order of the API's enumerations. */
@@ -112,7 +113,9 @@ typedef struct cli_options {
     const char *configs; /* bench speculate: a list; NULL: the default */
     const char *batches; /* bench speculate: a list; NULL: 1 */
     double bench_temperature;
-    const char *trace; /* run: written; simulate, analyze: read; NULL: none */
+    const char *timeline;               /* run: a file; NULL: none */
+    struct cli_timeline *timeline_open; /* no option: while it is written; NULL: none */
+    const char *trace;                  /* run: written; simulate, analyze: read; NULL: none */
     cli_size host_memory;
     bool overcommit_memory;
     cli_size device_memory;
@@ -144,8 +147,9 @@ typedef struct cli_options {
     unsigned host_compute;
     unsigned warm_start;
     unsigned idle_checksums;
-    double disk_speed; /* plan: GB/s; 0: not given */
-    bool measure;      /* plan */
+    double disk_speed;   /* plan: GB/s; 0: not given */
+    bool measure;        /* plan */
+    const char *what_if; /* plan; NULL: nothing */
     double temperature;
     uint64_t top_k;
     double top_p;
