@@ -12,6 +12,7 @@
 #include <moe/speed.h>
 #include <moe/trace.h>
 #include <moe/verify.h>
+#include <moe/workers.h>
 
 #include "runtime/base/error.h"
 
@@ -47,6 +48,7 @@ WITH_RESERVED(session_options, sampling);
 WITH_RESERVED(sampling, seed);
 WHOLE(chat_options, messages, now);
 WHOLE(calibrate_options, n_tokens, low_bit_type);
+WHOLE(worker_options, is_stopped, user);
 WHOLE(storage_test, path, n_copies);
 WHOLE(verify_options, model_path, checksums);
 WHOLE(verify_result, n_damaged, n_damaged);
@@ -54,7 +56,7 @@ WITH_RESERVED(trace_open_options, path);
 WHOLE(trace_generator, n_expert_used, seed);
 WHOLE(simulation, policy, lookahead_recall_wrong);
 WHOLE(engine_info, architecture, memory);
-WHOLE(engine_stats, passes, rows_failed);
+WHOLE(engine_stats, passes, workers_lost);
 WITH_RESERVED(memory_plan, budget);
 WHOLE(file_summary, gguf_version, row_bytes);
 WITH_RESERVED(file_tensor, name);

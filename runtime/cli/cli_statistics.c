@@ -22,6 +22,20 @@ static const char *const stop_reasons[] = {
     [CLI_STOP_FAILED] = "failed",
 };
 
+static void put_workers_json(struct json_object *object, const moe_engine_stats *s)
+{
+    cli_json_u64(object, "workers", s->workers);
+    cli_json_u64(object, "workers_ready", s->workers_ready);
+    cli_json_u64(object, "worker_jobs", s->worker_jobs);
+    cli_json_u64(object, "worker_experts", s->worker_experts);
+    cli_json_u64(object, "worker_rows", s->worker_rows);
+    cli_json_u64(object, "worker_bytes_sent", s->worker_bytes_sent);
+    cli_json_u64(object, "worker_bytes_received", s->worker_bytes_received);
+    cli_json_real(object, "worker_wait_seconds", cli_seconds(s->worker_wait_ns));
+    cli_json_u64(object, "worker_experts_lost", s->worker_experts_lost);
+    cli_json_u64(object, "workers_lost", s->workers_lost);
+}
+
 static void put_expert_json(struct json_object *object, const moe_engine_info *info,
                             const moe_engine_stats *stats)
 {
@@ -188,6 +202,7 @@ static int print_json(const moe_engine_info *info, const moe_engine_stats *stats
     cli_json_u64(object, "rows_read", stats->rows_read);
     cli_json_u64(object, "rows_bytes_disk", stats->rows_bytes_disk);
     cli_json_u64(object, "rows_failed", stats->rows_failed);
+    put_workers_json(object, stats);
     put_speculation_json(object, &stats->speculation);
     cli_json_put(object, "lossy", json_object_new_boolean(stats->lossy.picks > 0));
     cli_json_put(object, "lossy_on", json_object_new_boolean(stats->lossy.on));
@@ -320,6 +335,26 @@ void cli_print_lossy(const moe_lossy_stats *l)
             percent_of(l->agreed, l->compared));
 }
 
+static void print_workers(const moe_engine_stats *s)
+{
+    char sent[CLI_FORMAT_SIZE];
+    char received[CLI_FORMAT_SIZE];
+    if (s->workers == 0) {
+        return;
+    }
+    fprintf(stderr,
+            "workers: %u of %u answer; %" PRIu64 " experts computed there (%" PRIu64
+            " rows), in %" PRIu64 " jobs; %s sent, %s received, %.2f s waited",
+            s->workers_ready, s->workers, s->worker_experts, s->worker_rows, s->worker_jobs,
+            cli_format_bytes(sent, s->worker_bytes_sent),
+            cli_format_bytes(received, s->worker_bytes_received), cli_seconds(s->worker_wait_ns));
+    if (s->workers_lost > 0) {
+        fprintf(stderr, "; left out %" PRIu64 " times, %" PRIu64 " experts computed here instead",
+                s->workers_lost, s->worker_experts_lost);
+    }
+    fprintf(stderr, "\n");
+}
+
 static void print_text(const moe_engine_info *info, const moe_engine_stats *stats,
                        const cli_answer *answer)
 {
@@ -348,6 +383,7 @@ static void print_text(const moe_engine_info *info, const moe_engine_stats *stat
                 cli_format_bytes(read_bytes, stats->rows_bytes_disk), stats->rows_waited,
                 cli_seconds(stats->rows_wait_ns));
     }
+    print_workers(stats);
     print_faults(stats);
     print_tiers(info, stats);
     print_speculation(&stats->speculation);

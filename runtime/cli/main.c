@@ -74,6 +74,7 @@ static const struct {
 } runs[] = {
     {CLI_RUN, cmd_run},
     {CLI_SERVE, cmd_serve},
+    {CLI_WORKER, cmd_worker},
     {CLI_TOKENIZE, cmd_tokenize},
     {CLI_LOGITS, cmd_logits},
     {CLI_PERPLEXITY, cmd_perplexity},

@@ -17,6 +17,10 @@ const cli_command cli_commands[] = {
      "/apply-template, /health, /props and /metrics. Requests are decoded together, as one batch;\n"
      "a request's text does not depend on the others. SIGTERM or Ctrl-C finishes the answers that\n"
      "have begun, for at most a minute; a second signal ends the server at once."},
+    {"worker", NULL, CLI_WORKER, true, "compute experts for engines on other machines",
+     "Waits for the engines of run, serve, logits, perplexity and bench decode that are told\n"
+     "--workers. It holds its share of the experts in memory, and nothing of any text. Both ends\n"
+     "need the same model file. It may be killed at any time: what it owes is computed elsewhere."},
     {"tokenize", NULL, CLI_TOKENIZE, true, "the token ids of a text",
      "Prints one id a line; with --json also each id's piece of text."},
     {"logits", NULL, CLI_LOGITS, true, "float32 logits of every prompt position",

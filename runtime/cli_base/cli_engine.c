@@ -98,9 +98,16 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     code =
         code == CLI_EXIT_OK ? cli_overrides_read(&settings->overrides, &options->overrides) : code;
     code = code == CLI_EXIT_OK ? cli_copies_read(&settings->copies, &options->model_copies) : code;
+    code = code == CLI_EXIT_OK ? cli_workers_read(&settings->workers, options) : code;
     if (code != CLI_EXIT_OK) {
         return code;
     }
+    engine_options->workers = settings->workers.list;
+    engine_options->n_workers = settings->workers.n;
+    engine_options->worker_key = settings->workers.key;
+    engine_options->worker_key_bytes = settings->workers.key_bytes;
+    engine_options->worker_compute = (moe_switch)options->worker_compute;
+    engine_options->worker_timeout = options->worker_timeout;
     engine_options->model_path = options->model;
     engine_options->device = options->device;
     engine_options->n_threads = (uint32_t)options->threads;

@@ -9,6 +9,7 @@
 
 #include "cli_copies.h"
 #include "cli_overrides.h"
+#include "cli_workers.h"
 
 /* The library's options and the structs attached to them. It must not move once it is filled in. */
 typedef struct cli_engine_settings {
@@ -17,6 +18,7 @@ typedef struct cli_engine_settings {
     moe_lab_options lab;
     cli_overrides overrides;
     cli_copies copies;
+    cli_workers workers;
 } cli_engine_settings;
 
 /* Initialises the settings and fills in the values that the command has as words; the rest keeps

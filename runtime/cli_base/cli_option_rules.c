@@ -45,6 +45,8 @@ const cli_option_rule cli_option_rules[] = {
      "it is the limit of that folder"},
     {RULE_NEEDS, CLI_VERIFY, "--calibration --checksums --model-copy --io --io-timeout",
      "-m -hf", NULL, NULL, "kept prompts have a checksum each"},
+    {RULE_NEEDS, RUNS | CLI_SERVE, "--worker-key --worker-compute --worker-timeout", "--workers",
+     NULL, NULL, "it is about them"},
     {RULE_EXCLUDES, CLI_SERVE, "--api-key", "--api-key-file", NULL, NULL,
      "give the keys in one place"},
     {RULE_EXCLUDES, CLI_RUN, "--grammar", "--json-schema", NULL, NULL, "give one"},

@@ -8,7 +8,8 @@
 #define ENGINE    (RUNS | CLI_PLAN | CLI_CALIBRATE | CLI_CONFIG | CLI_SERVE)
 #define MODEL                                                                                      \
     ((ENGINE & ~CLI_CONFIG) | SWEEPS | CLI_VERIFY | CLI_TOKENIZE | CLI_INSPECT | CLI_DEVICES |     \
-     CLI_BENCH_SPECULATE | CLI_REPORT)
+     CLI_BENCH_SPECULATE | CLI_REPORT | CLI_WORKER)
+#define WORKERS      (RUNS | CLI_SERVE) /* may have them */
 #define TAKES_TEXT   (CLI_RUN | CLI_TOKENIZE | CLI_LOGITS)
 #define SWEEPS       (CLI_BENCH_IO | CLI_BENCH_CACHE | CLI_BENCH_OFFLOAD)
 #define SWEEPS_MODEL (CLI_BENCH_CACHE | CLI_BENCH_OFFLOAD)
@@ -183,7 +184,7 @@ const cli_option_row cli_option_rows[] = {
      CLI_PLAN | CLI_CALIBRATE | CLI_BENCH_DECODE | CLI_SERVE, .subject = SUBJECT_INPUT},
     {{"--model-copy"}, "FILE", "the model once more, on another drive: each piece of an expert is "
      "read from the drive that will have it soonest; may be repeated, or list several with commas "
-     "between", .offset = AT(model_copies), .kind = OPTION_LIST, .commands = ENGINE,
+     "between", .offset = AT(model_copies), .kind = OPTION_LIST, .commands = ENGINE | CLI_WORKER,
      .subject = SUBJECT_READING, .everyday = true},
     {{"--model-copy"}, "FILE", "compare this copy with the model; may be repeated, or list several "
      "with commas between", .offset = AT(model_copies), .kind = OPTION_LIST,
@@ -193,7 +194,7 @@ const cli_option_row cli_option_rows[] = {
      .kind = OPTION_LIST, .commands = CLI_BENCH_IO, .subject = SUBJECT_READING, .everyday = true},
     {{"-t", "--threads"}, "N", "worker threads (default: the physical cores available)",
      .offset = AT(threads), .kind = OPTION_COUNT, .min = 1, .max = 1024,
-     .commands = ENGINE | CLI_BENCH_CACHE | CLI_BENCH_SPECULATE | CLI_REPORT,
+     .commands = ENGINE | CLI_WORKER | CLI_BENCH_CACHE | CLI_BENCH_SPECULATE | CLI_REPORT,
      .subject = SUBJECT_COMPUTING, .everyday = true},
     {{"-t", "--threads"}, "LIST", "numbers of worker threads (default: the physical cores "
      "available)",
@@ -201,7 +202,7 @@ const cli_option_row cli_option_rows[] = {
      .subject = SUBJECT_COMPUTING, .everyday = true},
     {{"-b", "--batch-size"}, "N", "prefill chunk: most rows of one pass (default 512)",
      .offset = AT(prefill_chunk), .kind = OPTION_COUNT, .min = 1, .max = 4096,
-     .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
+     .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
     {{"--panel"}, "N", "most rows of a long prompt that go through each layer together, so that "
      "its experts are read once for all of them; not above -b: none (default: what an eighth of "
      "the memory for experts holds)",
@@ -265,25 +266,29 @@ const cli_option_row cli_option_rows[] = {
     {{"--device"}, "auto|cpu|cuda[:N]|sim:...", "the device tier; sim:memory=2G,link=16GB/s,"
      "latency=10us simulates memory behind a link (default auto: a GPU if there is one)",
      .offset = AT(device), .kind = OPTION_TEXT,
-     .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING, .everyday = true},
+     .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING,
+     .everyday = true},
     {{"--kernels"}, "native|reference|avx2|avx512", "instruction set; the results are the same "
      "(default native)", .offset = AT(kernels), .kind = OPTION_NAME,
-     .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
+     .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
     {{"--float-gemm"}, "exact|blas", "float weights in prefill; blas: last bits may differ "
      "(default exact)", .offset = AT(float_gemm), .kind = OPTION_CHOICE, .commands = ENGINE,
      .subject = SUBJECT_COMPUTING},
     {{"--host-memory"}, "SIZE", "limit of the memory taken: 6G, 800M, or 40% of the model's file "
      "(default: what the machine and its control group leave)", .offset = AT(host_memory),
-     .kind = OPTION_SIZE, .commands = ENGINE | CLI_BENCH_SPECULATE | CLI_REPORT,
+     .kind = OPTION_SIZE, .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE | CLI_REPORT,
      .subject = SUBJECT_MEMORY, .everyday = true},
     {{"--overcommit-memory"}, NULL, "take a --host-memory above what the machine or its control "
      "group has; the kernel may then swap, or kill the process", .offset = AT(overcommit_memory),
-     .kind = OPTION_FLAG, .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_MEMORY},
+     .kind = OPTION_FLAG, .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE,
+     .subject = SUBJECT_MEMORY},
     {{"--device-memory"}, "SIZE", "limit of the memory taken on a device with its own memory "
      "(default: all of it)", .offset = AT(device_memory), .kind = OPTION_SIZE,
-     .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_MEMORY, .everyday = true},
+     .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE, .subject = SUBJECT_MEMORY,
+     .everyday = true},
     {{"--expert-cache"}, "SIZE", "memory for experts: 2G, or 25% of all experts (default: the "
-     "rest)", .offset = AT(expert_cache), .kind = OPTION_SIZE, .commands = ENGINE & ~CLI_CONFIG,
+     "rest)", .offset = AT(expert_cache), .kind = OPTION_SIZE,
+     .commands = (ENGINE & ~CLI_CONFIG) | CLI_WORKER,
      .subject = SUBJECT_MEMORY, .everyday = true},
     {{"--offload"}, "auto|on-demand|overlap|caching", "auto: keep experts and read ahead; "
      "baselines: on-demand: fetch at use, keep nothing; overlap: likewise, but an oracle names the "
@@ -292,18 +297,19 @@ const cli_option_row cli_option_rows[] = {
      .subject = SUBJECT_MEMORY},
     {{"--policy"}, "NAME", "which expert is evicted (default lfru; an unknown name lists all), "
      "or a plug-in's FILE.so",
-     .offset = AT(policy), .kind = OPTION_TEXT, .commands = ENGINE | CLI_BENCH_SPECULATE,
+     .offset = AT(policy), .kind = OPTION_TEXT,
+     .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE,
      .subject = SUBJECT_MEMORY},
     {{"--calibration"}, "FILE", "the sidecar of 'calibrate'; none: use none (default: the one "
      "beside the model, if there is one)", .offset = AT(calibration), .kind = OPTION_TEXT,
-     .commands = ENGINE | CLI_BENCH_SPECULATE | CLI_VERIFY, .subject = SUBJECT_MEMORY},
+     .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE | CLI_VERIFY, .subject = SUBJECT_MEMORY},
     {{"--calibration"}, "FILE", "the sidecar of 'calibrate', for policies that need it (default "
      "none)",
      .offset = AT(calibration), .kind = OPTION_TEXT, .commands = SWEEPS_MODEL,
      .subject = SUBJECT_MEMORY},
     {{"--checksums"}, "FILE", "keeps checksums of the weights, made while these are first read; "
      "none: keep none (default MODEL.moe-sums beside the model)", .offset = AT(checksums),
-     .kind = OPTION_TEXT, .commands = ENGINE | CLI_BENCH_SPECULATE | CLI_VERIFY,
+     .kind = OPTION_TEXT, .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE | CLI_VERIFY,
      .subject = SUBJECT_READING},
     {{"--idle-checksums"}, "auto|on|off", "read what has no checksum yet while nothing else is "
      "done; auto: if a file keeps them (default auto)", .offset = AT(idle_checksums),
@@ -317,9 +323,29 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(warm_start), .kind = OPTION_CHOICE,
      .commands = CLI_RUN | CLI_BENCH_DECODE | CLI_CONFIG | CLI_SERVE | CLI_PERPLEXITY,
      .subject = SUBJECT_MEMORY},
+    {{"--workers"}, "HOST:PORT", "let workers (moe-offload worker) compute experts that miss; may "
+     "be repeated, or list several with commas between", .offset = AT(workers),
+     .kind = OPTION_LIST, .commands = WORKERS, .subject = SUBJECT_COMPUTING, .everyday = true},
+    {{"--worker-compute"}, "auto|on", "which missing experts workers compute: those that are done "
+     "sooner there, or all that a worker has (default auto)", .offset = AT(worker_compute),
+     .kind = OPTION_CHOICE, .commands = WORKERS, .subject = SUBJECT_COMPUTING},
+    {{"--worker-timeout"}, "SECONDS", "without an answer for so long, a worker is left out and its "
+     "experts are computed here (default 10)", .offset = AT(worker_timeout), .kind = OPTION_REAL,
+     .min = 0, .min_open = true, .max = 86400, .commands = WORKERS,
+     .subject = SUBJECT_COMPUTING},
+    {{"--worker-key"}, "FILE", "the key that workers and their users share: any bytes, the same at "
+     "both ends; needed for workers that other machines can reach", .offset = AT(worker_key),
+     .kind = OPTION_TEXT, .commands = WORKERS | CLI_WORKER, .subject = SUBJECT_COMPUTING},
+    {{"--listen"}, "HOST:PORT", "where to wait for jobs; port 0: any that is free (default "
+     "127.0.0.1:7070)", .offset = AT(worker_listen), .kind = OPTION_TEXT, .commands = CLI_WORKER,
+     .subject = SUBJECT_SERVING, .everyday = true},
+    {{"--share"}, "I/N", "compute the I-th of N parts of the experts (default: all of them)",
+     .offset = AT(worker_share), .kind = OPTION_TEXT, .commands = CLI_WORKER,
+     .subject = SUBJECT_SERVING, .everyday = true},
     {{"--host-compute"}, "auto|on|off", "compute missing experts in host memory instead of moving "
      "them; auto: as many as is faster (default auto)", .offset = AT(host_compute),
-     .kind = OPTION_CHOICE, .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
+     .kind = OPTION_CHOICE, .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE,
+     .subject = SUBJECT_COMPUTING},
     {{"--speculate"}, "off|auto|ngram|self|mtp|mtp:FILE|auto:FILE|model:FILE",
      "draft tokens and verify several in one pass; the text does not change. auto: by the text's "
      "own n-grams, else by the experts in memory, each only while it pays; mtp: by the model's "
@@ -399,15 +425,17 @@ const cli_option_row cli_option_rows[] = {
      .max = 1, .commands = LOSSY, .subject = SUBJECT_LOSSY},
     {{"--io"}, "auto|uring|threads|sync", "how experts are read (default auto)",
      .offset = AT(io), .kind = OPTION_NAME,
-     .commands = ENGINE | CLI_BENCH_SPECULATE | CLI_VERIFY, .subject = SUBJECT_READING},
+     .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE | CLI_VERIFY,
+     .subject = SUBJECT_READING},
     {{"--io-block"}, "SIZE", "experts are read in pieces of at most so many bytes (default 1M)",
      .offset = AT(io_block), .kind = OPTION_SIZE, .no_share = true, .min = 4096, .max = 64 << 20,
-     .step = 4096, .commands = ENGINE, .subject = SUBJECT_READING},
+     .step = 4096, .commands = ENGINE | CLI_WORKER, .subject = SUBJECT_READING},
     {{"--io-depth"}, "N", "pieces in flight (default 16)", .offset = AT(engine_depth),
-     .kind = OPTION_COUNT, .min = 1, .max = 1024, .commands = ENGINE, .subject = SUBJECT_READING},
+     .kind = OPTION_COUNT, .min = 1, .max = 1024, .commands = ENGINE | CLI_WORKER,
+     .subject = SUBJECT_READING},
     {{"--io-timeout"}, "SECONDS", "fail when disk or device deliver no byte for so long "
      "(default 30)", .offset = AT(io_timeout), .kind = OPTION_REAL, .min = 0, .min_open = true,
-     .max = 86400, .commands = ENGINE | CLI_BENCH_SPECULATE | CLI_VERIFY,
+     .max = 86400, .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE | CLI_VERIFY,
      .subject = SUBJECT_READING},
     {{"--trace"}, "FILE", "record every token's experts here, one JSON object a line",
      .offset = AT(trace), .kind = OPTION_TEXT, .commands = RUNS, .subject = SUBJECT_RESULTS},

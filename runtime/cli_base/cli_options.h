@@ -37,7 +37,8 @@ enum {
     CLI_LIST = 1 << 22,
     CLI_REMOVE = 1 << 23,
     CLI_SHOW = 1 << 24,
-    CLI_REPORT = 1 << 25
+    CLI_REPORT = 1 << 25,
+    CLI_WORKER = 1 << 26
 };
 
 enum { CLI_MOST_OPTION_ROWS = 192 };
@@ -87,6 +88,12 @@ typedef struct cli_options {
     const char *checksums;               /* NULL: beside the model */
     cli_text_list overrides;             /* --override-kv */
     cli_text_list model_copies;          /* --model-copy */
+    cli_text_list workers;               /* --workers */
+    const char *worker_key;              /* a file; NULL: none */
+    const char *worker_listen;           /* NULL: the default */
+    const char *worker_share;            /* "2/4"; NULL: all */
+    unsigned worker_compute;             /* a moe_switch */
+    double worker_timeout;               /* seconds; 0: the default */
     bool gram;
     const char *low_bit_type; /* NULL: none */
     /* Speculation and lossy modes; NULL and 0: the library's defaults. */

@@ -91,7 +91,7 @@ int moe_draft_head_resident_bytes(const moe_draft_head *head, uint64_t *bytes, m
     moe_expert_slot_sizes sizes = {0};
     int status = head->map.expert_bytes > 0 ? moe_expert_store_sizes(&head->map, false, &sizes, err)
                                             : MOE_OK;
-    *bytes = moe_weights_bytes(&head->config, &head->map) + sizes.full_bytes;
+    *bytes = moe_weights_bytes(&head->config, &head->map, false) + sizes.full_bytes;
     return status;
 }
 

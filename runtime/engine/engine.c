@@ -43,6 +43,7 @@ static void destroy(moe_engine *engine)
     moe_idle_checksums_stop(&engine->idle_checksums);
     moe_learning_free(&engine->learning);
     moe_trace_recorder_close(&engine->trace);
+    moe_workers_close(&engine->workers);
     engine->runner.hooks = NULL; /* no pass runs any more; the other hooks end with their owners */
     moe_speculation_close(&engine->speculation);
     moe_draft_model_close(&engine->draft_model);
@@ -130,6 +131,7 @@ static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe
                                   .log = options->log,
                                   .user = options->user};
     engine->progress = options->progress;
+    engine->experts_only = options->experts_only;
     int status = moe_draft_model_open(&engine->draft_model, options, &engine_calls, err);
     if (status == MOE_OK) {
         status = moe_engine_open_model(engine, options, err);
@@ -394,6 +396,7 @@ static void count(const moe_engine *engine, moe_engine_stats *stats)
     stats->lossy.output_error = moe_budget_exact_error(engine->budget_exact);
     moe_engine_count_low_bit(engine, stats);
     moe_engine_count_rows(engine, stats);
+    moe_engine_count_workers(engine, stats);
 }
 
 int moe_engine_get_stats(const moe_engine *engine, moe_engine_stats *stats)

@@ -355,12 +355,12 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         .process_bytes = process_bytes(engine),
         .available_bytes = moe_memory_available(),
         .limit_bytes = moe_memory_limit(),
-        .resident_bytes = moe_weights_bytes(c, &engine->map) + head_bytes,
+        .resident_bytes = moe_weights_bytes(c, &engine->map, o->experts_only) + head_bytes,
         .state_bytes = moe_state_pool_session_bytes(&engine->states),
         .row_cache_bytes = moe_engine_ngram_bytes(engine, o),
         .scratch_bytes =
             moe_pass_buffers_host_bytes(&engine->program, engine->prefill_chunk) + RESERVE_BYTES +
-            moe_engine_ngram_bytes(engine, o) +
+            moe_engine_ngram_bytes(engine, o) + moe_engine_worker_bytes(engine, o) +
             moe_pass_buffers_host_bytes(&engine->program, piece_rows) +
             (engine->draft_head != NULL
                  ? moe_draft_head_scratch_bytes(engine->draft_head, engine->prefill_chunk)
@@ -512,6 +512,7 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
                                  .map = &engine->map,
                                  .sums = &engine->book.sums,
                                  .reader = engine->reading,
+                                 .experts_only = o->experts_only,
                                  .n_threads = moe_team_size(engine->team),
                                  .progress = o->progress,
                                  .user = o->user};
@@ -559,6 +560,9 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     }
     if (status == MOE_OK) {
         status = moe_engine_attach_hooks(engine, o, err);
+    }
+    if (status == MOE_OK) {
+        status = moe_engine_open_workers(engine, o, err);
     }
     if (status == MOE_OK) {
         status = moe_engine_fill(engine, o, err);

@@ -4,6 +4,8 @@
 #ifndef MOE_ENGINE_PARTS_H
 #define MOE_ENGINE_PARTS_H
 
+#include <moe/workers.h>
+
 #include "runtime/engine/engine_state.h"
 
 /* ---- Opening. The functions are called in this order; moe_engine_close() undoes each of them.
@@ -63,6 +65,19 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *options
  * passes. */
 int moe_engine_open_frequencies(moe_engine *engine, moe_error *err);
 int moe_engine_attach_hooks(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+/* engine_workers.c, called by open_memory: connects to the workers that the options name, if any.
+ */
+int moe_engine_open_workers(moe_engine *engine, const moe_engine_options *options, moe_error *err);
+/* ... over this wire, which the engine takes; pause_ns: before a worker that is away is tried
+ * again; 0: 1 s. */
+int moe_engine_join_workers(moe_engine *engine, const moe_engine_options *options, moe_wire *wire,
+                            uint64_t pause_ns, moe_error *err);
+/* engine_workers.c: moe_worker_serve() over a wire that listens. */
+int moe_engine_serve_wire(moe_engine *engine, const moe_worker_options *options, moe_wire *wire,
+                          moe_error *err);
+/* engine_workers.c: returns how much host memory that takes. */
+uint64_t moe_engine_worker_bytes(const moe_engine *engine, const moe_engine_options *options);
+void moe_engine_count_workers(const moe_engine *engine, moe_engine_stats *stats);
 /* engine_sidecar.c, called by open_memory: loads all experts if they fit the memory of a device
  * that replays whole passes. */
 int moe_engine_fill(moe_engine *engine, const moe_engine_options *options, moe_error *err);

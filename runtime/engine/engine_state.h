@@ -39,6 +39,8 @@
 #include "runtime/pass/route_observer.h"
 #include "runtime/pass/runner.h"
 #include "runtime/recorded/recorded_pass.h"
+#include "runtime/workers/worker_serve.h"
+#include "runtime/workers/worker_hook.h"
 
 typedef struct moe_draft_model moe_draft_model; /* draft_model.h */
 typedef struct moe_draft_head moe_draft_head;   /* runtime/draft/draft_head.h */
@@ -106,6 +108,7 @@ struct moe_engine {
     moe_offload_mode offload;
     bool warms; /* the engine fills empty slots with the hottest experts while nothing is requested
                  */
+    bool experts_only;      /* there are no resident weights */
     bool reads_all;         /* ... with all experts, and goes on beside steps */
     uint64_t session_bytes; /* for a session's logits, sampler and drafts */
     uint64_t token_bytes;   /* ... for each token of its timeline, without KV pages */
@@ -139,16 +142,18 @@ struct moe_engine {
     moe_session *sessions; /* a list of all that are open */
     uint64_t uses;         /* a clock of their uses */
     uint64_t n_parked, n_replayed;
-    moe_route_replay *route_replay; /* NULL unless routing is replayed */
-    moe_trace_recorder *trace;      /* NULL unless requested */
-    moe_learning *learning;         /* NULL until requested */
-    moe_draft_model *draft_model;   /* NULL: none */
-    moe_draft_head *draft_head;     /* NULL: none */
-    moe_gguf *head_gguf;            /* its own file; NULL: it is in the model's */
-    moe_speculation *speculation;   /* NULL: off */
-    moe_lossy *lossy;               /* NULL: off */
-    uint32_t marks;                 /* MOE_SESSION_ bits of what this engine computes */
-    moe_low_bit_file *low_bit_file; /* copies of experts; NULL: none */
+    moe_route_replay *route_replay;  /* NULL unless routing is replayed */
+    moe_trace_recorder *trace;       /* NULL unless requested */
+    moe_learning *learning;          /* NULL until requested */
+    moe_draft_model *draft_model;    /* NULL: none */
+    moe_draft_head *draft_head;      /* NULL: none */
+    moe_gguf *head_gguf;             /* its own file; NULL: it is in the model's */
+    moe_speculation *speculation;    /* NULL: off */
+    moe_lossy *lossy;                /* NULL: off */
+    moe_workers *workers;            /* NULL: none */
+    moe_worker_counts worker_counts; /* of moe_worker_serve() */
+    uint32_t marks;                  /* MOE_SESSION_ bits of what this engine computes */
+    moe_low_bit_file *low_bit_file;  /* copies of experts; NULL: none */
     moe_expert_slot_sizes low_bit_sizes;
     moe_expert_store *low_bit_experts; /* their slots */
     moe_budget_exact *budget_exact;    /* NULL unless a budget is measured */

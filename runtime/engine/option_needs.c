@@ -21,6 +21,14 @@ int moe_option_needs_check(const moe_engine_options *o, moe_error *err)
     bool panels = o->panel > (o->prefill_chunk != 0 ? o->prefill_chunk : 512);
     const option_need needs[] = {
         {"panel", panels, "options.lookahead to be 0", o->lookahead == 0},
+        {"panel", panels, "options.workers to be NULL: passes send rows to them",
+         o->n_workers == 0},
+        {"worker_compute", o->worker_compute != MOE_SWITCH_AUTO, "options.workers",
+         o->n_workers > 0},
+        {"worker_timeout", o->worker_timeout != 0.0, "options.workers", o->n_workers > 0},
+        {"worker_key", o->worker_key_bytes > 0, "options.workers",
+         o->n_workers > 0 || o->experts_only},
+        {"workers", o->n_workers > 0, "an engine that is no worker itself", !o->experts_only},
         {"panel", panels, "options.lab.trace_path to be NULL: a trace tells passes",
          lab->trace_path == NULL},
         {"panel", panels, "drafts that are not a drafting layer's: that takes the rows of passes",

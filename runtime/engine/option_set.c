@@ -48,6 +48,8 @@ int moe_option_values_check(const moe_engine_options *o, moe_error *err)
         {"warm_start", (int)o->warm_start, MOE_SWITCH_OFF, switches},
         {"prefetch", (int)o->prefetch, MOE_SWITCH_OFF, switches},
         {"host_compute", (int)o->host_compute, MOE_SWITCH_OFF, switches},
+        {"worker_compute", (int)o->worker_compute, MOE_SWITCH_ON,
+         "MOE_SWITCH_AUTO or MOE_SWITCH_ON"},
         {"idle_checksums", (int)o->idle_checksums, MOE_SWITCH_OFF, switches},
         {"speculate", (int)o->speculate, MOE_SPECULATE_MTP,
          "MOE_SPECULATE_OFF, _AUTO, _NGRAM, _SELF, _MODEL or _MTP"},

@@ -74,6 +74,12 @@ int moe_engine_open_vocabulary(moe_engine *engine, const moe_engine_options *o, 
 
 int moe_engine_need_model(const moe_engine *engine, const char *what, moe_error *err)
 {
+    if (engine->experts_only) {
+        return moe_fail(err, MOE_ERR_UNSUPPORTED,
+                        "%s needs the model, and of %s the experts alone were opened; open it "
+                        "without experts_only",
+                        what, engine->model_path);
+    }
     return engine->device != NULL
                ? MOE_OK
                : moe_fail(err, MOE_ERR_UNSUPPORTED,

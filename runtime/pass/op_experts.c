@@ -240,7 +240,14 @@ int moe_op_experts(const moe_run *run, const moe_op *op, moe_error *err)
         return run_draft_experts(run->runner, run->layer, run->n_rows, err);
     }
     moe_layer_request request = ask_for_layer(run->runner, run->pass, run->layer);
-    return serve_layer(run->runner, run->pass, &request, true, err);
+    MOE_TRY(serve_layer(run->runner, run->pass, &request, true, err));
+    return moe_hooks_collect_beside(run->runner, run->pass, run->layer, err);
+}
+
+int moe_layer_compute(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
+{
+    moe_layer_request request = plan_layer(runner, pass, layer);
+    return serve_layer(runner, pass, &request, false, err);
 }
 
 int moe_layer_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
@@ -248,8 +255,7 @@ int moe_layer_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer, mo
     const moe_program_layer *l = &runner->program->layers[layer];
     const moe_run run = {.runner = runner, .pass = pass, .n_rows = pass->n_rows};
     moe_order_choice(runner, pass->n_rows);
-    moe_layer_request request = plan_layer(runner, pass, layer);
-    MOE_TRY(serve_layer(runner, pass, &request, false, err));
+    MOE_TRY(moe_layer_compute(runner, pass, layer, err));
     return moe_program_run(&run, (moe_span){l->rest + 2, l->summed}, err);
 }
 

@@ -258,6 +258,9 @@ int moe_pass_hand_over(moe_runner *runner, const moe_pass *pass, uint32_t first,
  * (moe_order_choice()), and their sum (BRANCH). Does not prefetch for the next layer and calls no
  * hook. */
 int moe_layer_serve(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
+/* Computes the experts of the choices in the buffers (in order; MOE_PLAN_NO_EXPERT where there is
+ * none) into RANK_OUT, and nothing else. */
+int moe_layer_compute(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
 /* For a layer that the device has carried out alone: its edited choices are in the buffers. Updates
  * the store as the layer's second part would. played: NULL: all of the layer's experts are
  * resident. */

@@ -127,6 +127,13 @@ static int compute_beside(const moe_pass_hook *h, const stage_call *c)
                : MOE_OK;
 }
 
+static int collect_beside(const moe_pass_hook *h, const stage_call *c)
+{
+    return h->collect_beside != NULL
+               ? h->collect_beside(h->context, c->runner, c->pass, c->layer, c->err)
+               : MOE_OK;
+}
+
 static int while_waiting(const moe_pass_hook *h, const stage_call *c)
 {
     if (h->while_waiting != NULL && !*c->done) {
@@ -183,6 +190,12 @@ int moe_hooks_compute_beside(moe_runner *runner, const moe_pass *pass, uint32_t 
                              moe_error *err)
 {
     return call_hooks(compute_beside, &(stage_call){runner, pass, .layer = layer, .err = err});
+}
+
+int moe_hooks_collect_beside(moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                             moe_error *err)
+{
+    return call_hooks(collect_beside, &(stage_call){runner, pass, .layer = layer, .err = err});
 }
 
 bool moe_hooks_while_waiting(moe_runner *runner, const moe_pass *pass, uint64_t expected_ns)

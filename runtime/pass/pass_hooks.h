@@ -3,8 +3,8 @@
  * pass calls each stage of all hooks in ascending moe_hook_order, on its own thread:
  *
  *    take_over -> before_pass -> { after_routing -> before_plan -> on_request -> while_loading
- *                  -> compute_beside -> while_waiting ... -> after_experts } for each layer with
- * experts -> after_pass
+ *                  -> compute_beside -> while_waiting ... -> collect_beside -> after_experts } for
+ * each layer with experts -> after_pass
  *
  * A stage that a hook does not need is NULL. An error of a stage fails the pass. */
 #ifndef MOE_PASS_HOOKS_H
@@ -59,7 +59,8 @@ struct moe_pass_hook {
     int (*after_routing)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                          moe_error *err);
     /* The choices are final, in ascending order of experts. The hook may take experts out, by
-     * MOE_PLAN_NO_EXPERT in their places, if it computes them by itself (compute_beside). */
+     * MOE_PLAN_NO_EXPERT in their places, if it computes them by itself (compute_beside,
+     * collect_beside). */
     int (*before_plan)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                        moe_error *err);
     /* Sees what the layer's plan requests from the store. Not in drafts, which request nothing. */
@@ -74,6 +75,11 @@ struct moe_pass_hook {
      * do some other work that takes no longer, and returns true if it did; then it is called again.
      * It must not touch the pass's buffers, and not move any expert. Not in drafts. */
     bool (*while_waiting)(void *context, moe_runner *runner, uint64_t expected_ns);
+    /* All other experts of the layer have been computed. A hook that has had some of those that it
+     * took out computed elsewhere puts their outputs in their places now, before the sum. Not in
+     * drafts. */
+    int (*collect_beside)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                          moe_error *err);
     /* The sum of the routed experts is in buffers->branch. */
     int (*after_experts)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                          moe_error *err);
@@ -100,6 +106,8 @@ int moe_hooks_before_plan(moe_runner *runner, const moe_pass *pass, uint32_t lay
 void moe_hooks_on_request(moe_runner *runner, const moe_pass *pass, moe_layer_request *request);
 void moe_hooks_while_loading(moe_runner *runner, const moe_pass *pass, uint32_t layer);
 int moe_hooks_compute_beside(moe_runner *runner, const moe_pass *pass, uint32_t layer,
+                             moe_error *err);
+int moe_hooks_collect_beside(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                              moe_error *err);
 /* True if a hook used some of the wait. */
 bool moe_hooks_while_waiting(moe_runner *runner, const moe_pass *pass, uint64_t expected_ns);

@@ -24,6 +24,7 @@ typedef struct loader {
     moe_device *device;
     const moe_weights_source *source;
     const moe_model_config *config;
+    bool experts_only;
     walk walk;
     size_t offset;           /* in the arena */
     moe_model_range *ranges; /* [n_ranges]: one for each tensor to read */
@@ -301,9 +302,22 @@ static int load_out_scale(loader *load, moe_layer_weights *layer, const moe_tens
     return ref->size == 0 ? MOE_OK : load_by(load, ref, fill_host_float, &layer->out_scale);
 }
 
+static int load_expert_biases(loader *load, moe_layer_weights *layer, const moe_layer_map *map)
+{
+    static const int biases[] = {MOE_LAYER_EXPERTS_GATE_BIAS, MOE_LAYER_EXPERTS_UP_BIAS,
+                                 MOE_LAYER_EXPERTS_DOWN_BIAS};
+    for (size_t i = 0; i < sizeof biases / sizeof biases[0]; i++) {
+        MOE_TRY(load_tensor(load, &layer->tensors[biases[i]], &map->tensors[biases[i]]));
+    }
+    return MOE_OK;
+}
+
 static int load_layer(loader *load, moe_layer_weights *layer, const moe_layer_kind *kind,
                       const moe_layer_map *map)
 {
+    if (load->experts_only) {
+        return load_expert_biases(load, layer, map);
+    }
     for (int t = 0; t < MOE_LAYER_TENSOR_COUNT; t++) {
         if (t == MOE_LAYER_ATTN_KV_B || t == MOE_LAYER_OUT_SCALE) {
             continue;
@@ -342,48 +356,53 @@ static int load_rope_factors(loader *load, const moe_tensor_ref *ref, float **fa
     return load_by(load, ref, fill_host_floats, &to);
 }
 
+/* What no layer has, and stands before the layers. */
+static int walk_front(loader *load, const moe_tensor_map *map)
+{
+    moe_weights *w = load->weights;
+    MOE_TRY(load_tensor(load, &w->token_embedding, &map->token_embedding));
+    MOE_TRY(load_tensor(load, &w->output_norm, &map->output_norm));
+    MOE_TRY(load_tensor(load, &w->output_norm_bias, &map->output_norm_bias));
+    MOE_TRY(load_tensor(load, &w->output_bias, &map->output_bias));
+    if (load->config->tied_output) {
+        w->output = w->token_embedding;
+    } else {
+        MOE_TRY(load_tensor(load, &w->output, &map->output));
+    }
+    for (int t = 0; t < MOE_DRAFT_TENSORS; t++) {
+        MOE_TRY(load_tensor(load, &w->draft[t], &map->draft[t]));
+    }
+    for (int t = 0; t < MOE_STREAMS_TENSORS; t++) {
+        MOE_TRY(load_tensor(load, &w->streams[t], &map->streams[t]));
+    }
+    return MOE_OK;
+}
+
 static int walk_all(loader *load, const moe_tensor_map *map, walk kind)
 {
     moe_weights *w = load->weights;
     load->walk = kind;
     load->offset = 0;
-    int status = load_tensor(load, &w->token_embedding, &map->token_embedding);
-    if (status == MOE_OK) {
-        status = load_tensor(load, &w->output_norm, &map->output_norm);
+    if (!load->experts_only) {
+        MOE_TRY(walk_front(load, map));
     }
-    if (status == MOE_OK) {
-        status = load_tensor(load, &w->output_norm_bias, &map->output_norm_bias);
-    }
-    if (status == MOE_OK) {
-        status = load_tensor(load, &w->output_bias, &map->output_bias);
-    }
-    if (load->config->tied_output) {
-        w->output = w->token_embedding;
-    } else if (status == MOE_OK) {
-        status = load_tensor(load, &w->output, &map->output);
-    }
-    for (int t = 0; t < MOE_DRAFT_TENSORS && status == MOE_OK; t++) {
-        status = load_tensor(load, &w->draft[t], &map->draft[t]);
-    }
-    for (int t = 0; t < MOE_STREAMS_TENSORS && status == MOE_OK; t++) {
-        status = load_tensor(load, &w->streams[t], &map->streams[t]);
-    }
-    for (uint32_t l = 0; l < load->config->n_layer && status == MOE_OK; l++) {
+    for (uint32_t l = 0; l < load->config->n_layer; l++) {
         moe_layer_weights unused;
-        status = load_layer(load, kind == WALK_LOAD ? &w->layers[l] : &unused,
-                            &load->config->layers[l], &map->layers[l]);
+        MOE_TRY(load_layer(load, kind == WALK_LOAD ? &w->layers[l] : &unused,
+                           &load->config->layers[l], &map->layers[l]));
     }
-    if (status == MOE_OK) {
-        status = load_rope_factors(load, &map->rope_freqs, &w->rope_factors);
+    if (load->experts_only) {
+        return MOE_OK;
     }
-    return status == MOE_OK ? load_rope_factors(load, &map->rope_freqs_long, &w->rope_factors_long)
-                            : status;
+    MOE_TRY(load_rope_factors(load, &map->rope_freqs, &w->rope_factors));
+    return load_rope_factors(load, &map->rope_freqs_long, &w->rope_factors_long);
 }
 
-uint64_t moe_weights_bytes(const moe_model_config *config, const moe_tensor_map *map)
+uint64_t moe_weights_bytes(const moe_model_config *config, const moe_tensor_map *map,
+                           bool experts_only)
 {
     moe_weights weights = {0};
-    loader load = {.weights = &weights, .config = config};
+    loader load = {.weights = &weights, .config = config, .experts_only = experts_only};
     (void)walk_all(&load, map, WALK_MEASURE);
     return load.offset;
 }
@@ -441,7 +460,10 @@ static int measure_and_load(loader *load)
     if (w->layers == NULL) {
         return moe_fail(load->err, MOE_ERR_MEMORY, "no memory to load weights");
     }
-    w->arena_bytes = moe_weights_bytes(load->config, map);
+    w->arena_bytes = moe_weights_bytes(load->config, map, load->experts_only);
+    if (w->arena_bytes == 0) { /* of experts alone, without biases */
+        return MOE_OK;
+    }
     void *arena;
     MOE_TRY(load->device->ops->alloc(load->device, w->arena_bytes, &arena, load->err));
     w->arena = arena;
@@ -463,6 +485,7 @@ int moe_weights_load(moe_weights *weights, moe_device *device, const moe_weights
                    .device = device,
                    .source = source,
                    .config = source->config,
+                   .experts_only = source->experts_only,
                    .err = err};
     int status = measure_and_load(&load);
     moe_pages_ahead_stop(&load.ahead);

@@ -39,13 +39,15 @@ typedef struct moe_weights_source {
     const moe_tensor_map *map;
     moe_weight_sums *sums; /* of the gguf's tensors: known ones, and those to be made; or NULL */
     moe_model_reader_options reader; /* except gguf, is_cancelled and cancel_user */
-    uint32_t n_threads;              /* that bring the arena's pages in ahead of the bytes */
-    moe_progress_fn progress;        /* false cancels; may be NULL */
-    void *user;                      /* progress's */
+    bool experts_only;        /* loads only what experts have besides their matrices: biases */
+    uint32_t n_threads;       /* that bring the arena's pages in ahead of the bytes */
+    moe_progress_fn progress; /* false cancels; may be NULL */
+    void *user;               /* progress's */
 } moe_weights_source;
 
 /* Bytes that loading will take on the device. */
-uint64_t moe_weights_bytes(const moe_model_config *config, const moe_tensor_map *map);
+uint64_t moe_weights_bytes(const moe_model_config *config, const moe_tensor_map *map,
+                           bool experts_only);
 
 /* Reads, verifies and uploads the weights. MOE_ERR_CANCELLED when the progress callback cancels;
  * MOE_ERR_IO, naming the tensor, when its bytes do not match its checksum at two readings. */

@@ -28,7 +28,7 @@ fail() {
     status=1
 }
 
-for package in moe-offload libmoe-offload0 libmoe-offload-dev; do
+for package in moe-offload moe-offload-workers libmoe-offload0 libmoe-offload-dev; do
     dpkg-deb -x "$packages/${package}"_*.deb "$root"
 done
 dpkg-deb -f "$packages"/libmoe-offload0_*.deb Depends | grep -q libhwloc ||
@@ -54,6 +54,8 @@ for file in usr/bin/moe-offload usr/include/moe/moe.h usr/share/man/man1/moe-off
     usr/share/fish/vendor_completions.d/moe-offload.fish; do
     [ -s "$root/$file" ] || fail "no $file"
 done
+
+[ -n "$(find "$root/usr/lib" -path '*/moe-offload/moe_ucx.so')" ] || fail "no module for workers"
 
 PKG_CONFIG_PATH=$(dirname "$(find "$root" -name moe-offload.pc)")
 export PKG_CONFIG_PATH

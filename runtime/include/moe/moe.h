@@ -196,6 +196,21 @@ struct moe_engine_options {
      * always does; with auto, while a token needs so few such experts that the link takes less time
      * for them than the host takes to route layer by layer; with on, never. */
     moe_switch host_compute;
+    /* [n_workers] "HOST:PORT" of workers (moe/workers.h), which compute experts that miss; NULL:
+     * none. A host name with several addresses stands for a worker at each. One that is away is
+     * tried again; what a worker does not bring, the engine computes. Opening fails if a worker has
+     * another model or another key. At most 32. There are no panels with workers. */
+    const char *const *workers;
+    size_t n_workers;
+    const uint8_t *worker_key; /* [worker_key_bytes] that the workers know, too; NULL: none */
+    size_t worker_key_bytes;
+    /* Auto: a missing expert is computed where it is done soonest, by the costs measured so far;
+     * on: by a worker, if one has it. */
+    moe_switch worker_compute;
+    double worker_timeout; /* seconds without an answer after which a worker is left out; 0: 10 */
+    /* Opens the engine for moe_worker_serve(): of the weights it reads experts alone. Sessions
+     * cannot be created. */
+    bool experts_only;
 
     /* Speculation: several tokens are drafted, then verified in one pass, which moves each missing
      * expert once. A step may then write several tokens. Lossless: the text is that of plain

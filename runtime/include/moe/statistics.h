@@ -166,6 +166,15 @@ typedef struct moe_engine_stats {
      * disk; those that could not be read. 0 for models without such a table. */
     uint64_t rows_taken, rows_waited, rows_wait_ns;
     uint64_t rows_read, rows_bytes_disk, rows_failed;
+    /* Workers (moe/workers.h): how many there are, and how many answer now; what they computed:
+     * jobs, (layer, expert) pairs, and rows of those; bytes of messages; the time that passes
+     * waited for them; pairs that a worker did not bring and that were computed here, and how often
+     * a worker was left out. In a worker's own engine: its jobs and rows. */
+    uint32_t workers, workers_ready;
+    uint64_t worker_jobs, worker_experts, worker_rows;
+    uint64_t worker_bytes_sent, worker_bytes_received;
+    uint64_t worker_wait_ns;
+    uint64_t worker_experts_lost, workers_lost;
 } moe_engine_stats;
 
 #endif

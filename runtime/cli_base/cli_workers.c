@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli_workers.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli_fail.h"
+
+static int read_key(cli_workers *w, const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return cli_fail(CLI_EXIT_FAILURE, "--worker-key %s: %s", path, strerror(errno));
+    }
+    w->key_bytes = fread(w->key, 1, sizeof w->key, file);
+    bool failed = ferror(file) != 0;
+    fclose(file);
+    if (failed || w->key_bytes < 16 || w->key_bytes == sizeof w->key) {
+        return cli_fail(CLI_EXIT_FAILURE,
+                        "--worker-key %s: a key has 16 to %d bytes; for example: head -c 32 "
+                        "/dev/urandom >FILE",
+                        path, CLI_MOST_KEY_BYTES - 1);
+    }
+    return CLI_EXIT_OK;
+}
+
+int cli_workers_read(cli_workers *w, const cli_options *options)
+{
+    w->text = options->workers;
+    w->n = w->key_bytes = 0;
+    char *rest = w->text.text;
+    for (char *name = strtok_r(rest, ",", &rest); name != NULL; name = strtok_r(NULL, ",", &rest)) {
+        if (w->n == CLI_MOST_WORKERS) {
+            return cli_fail(CLI_EXIT_USAGE, "--workers: more than %d", CLI_MOST_WORKERS);
+        }
+        w->list[w->n++] = name;
+    }
+    return options->worker_key != NULL ? read_key(w, options->worker_key) : CLI_EXIT_OK;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/* A wire carries messages between processes, on one machine or several. Each end sees the others as
+ * peers: numbers that it gives to them, and never gives twice. Messages of a peer arrive whole, at
+ * most once, and in any order; a peer that is lost, or that was dropped, brings nothing more.
+ *
+ * One thread uses a wire (wake() apart). It never waits for a peer: only next() waits, for as long
+ * as it is told. What peers send is not to be trusted (worker_messages.h checks it). */
+#ifndef MOE_WIRE_WIRE_H
+#define MOE_WIRE_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <moe/status.h>
+
+#define MOE_WIRE_MOST_PEERS 64u
+#define MOE_WIRE_MAC_BYTES  32u
+
+typedef struct moe_wire moe_wire;
+
+typedef enum moe_wire_event_kind {
+    MOE_WIRE_JOINED,  /* somebody has connected to this end */
+    MOE_WIRE_MESSAGE, /* from a peer */
+    MOE_WIRE_LOST     /* the peer is gone; its number is not used any more */
+} moe_wire_event_kind;
+
+typedef struct moe_wire_event {
+    moe_wire_event_kind kind;
+    uint64_t peer;
+    uint8_t *message; /* of MOE_WIRE_MESSAGE: [n_bytes], which the receiver frees */
+    size_t n_bytes;
+    uint64_t time_ns; /* when it came: moe_now_ns() */
+    char reason[64];  /* of MOE_WIRE_LOST: why */
+} moe_wire_event;
+
+typedef struct moe_wire_ops {
+    /* Connects to an end that listens. It may not be there: that comes as MOE_WIRE_LOST, or as
+     * nothing at all. address: a sockaddr_in or sockaddr_in6 of n_bytes. */
+    int (*join)(moe_wire *wire, const void *address, size_t n_bytes, uint64_t *peer,
+                moe_error *err);
+    /* Sends a message and frees it (by free()), also if that fails. What cannot be sent is lost
+     * with its peer. */
+    void (*send)(moe_wire *wire, uint64_t peer, uint8_t *message, size_t n_bytes);
+    /* Accepts messages of up to so many bytes from a peer; until then, and of more, the peer is
+     * lost. At first the limit is MOE_WIRE_FIRST_BYTES. */
+    void (*allow)(moe_wire *wire, uint64_t peer, size_t most_bytes);
+    /* Loses a peer; no event of it comes any more. */
+    void (*drop)(moe_wire *wire, uint64_t peer);
+    /* Takes the next event; false: none came in time, or wake() was called. */
+    bool (*next)(moe_wire *wire, uint64_t timeout_ns, moe_wire_event *event);
+    /* Ends a next() that waits, or the coming one. From any thread and from signal handlers. */
+    void (*wake)(moe_wire *wire);
+    /* Loses all peers. */
+    void (*close)(moe_wire *wire);
+} moe_wire_ops;
+
+#define MOE_WIRE_FIRST_BYTES 4096u
+
+/* The first member of every wire. */
+struct moe_wire {
+    const moe_wire_ops *ops;
+    /* HMAC-SHA256 of n bytes. */
+    void (*mac)(const uint8_t *key, size_t key_bytes, const uint8_t *data, size_t n,
+                uint8_t mac[MOE_WIRE_MAC_BYTES]);
+    /* Fills in n bytes that nobody can foresee; false: there are none. */
+    bool (*random)(uint8_t *bytes, size_t n);
+    uint16_t port; /* where it listens; 0: it does not */
+};
+
+typedef struct moe_wire_options {
+    const void
+        *address; /* a sockaddr_in or sockaddr_in6 to listen at, port 0: any; NULL: nowhere */
+    size_t address_bytes;
+} moe_wire_options;
+
+/* Opens a wire over UCX, from the module beside the library. MOE_ERR_UNSUPPORTED: there is none. */
+int moe_wire_open(moe_wire **out, const moe_wire_options *options, moe_error *err);
+
+/* ---- The module ---- */
+
+#define MOE_WIRE_MODULE_FILE  "moe_ucx.so"
+#define MOE_WIRE_MODULE_ENTRY "moe_wire_module_entry"
+#define MOE_WIRE_MODULE_ABI   1u
+
+typedef struct moe_wire_module {
+    uint32_t abi;
+    const char *version; /* MOE_VERSION_TEXT */
+    int (*open)(moe_wire **out, const moe_wire_options *options, moe_error *err);
+} moe_wire_module;
+
+typedef const moe_wire_module *(*moe_wire_module_fn)(void);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* A worker: greets coordinators and has their jobs computed, one after another. It keeps nothing of
+ * them between two jobs, so it may be killed at any time. */
+#ifndef MOE_WORKERS_WORKER_SERVE_H
+#define MOE_WORKERS_WORKER_SERVE_H
+
+#include <moe/types.h>
+
+#include "runtime/workers/worker_messages.h"
+
+typedef struct moe_worker_job {
+    uint32_t layer, n_rows; /* in range */
+    /* Not aligned: copy them. float [n_rows][n_in]; uint32_t and float [n_rows][n_used]. The
+     * experts are in range and in ascending order, or MOE_PLAN_NO_EXPERT. */
+    const uint8_t *x, *chosen, *weights;
+} moe_worker_job;
+
+typedef struct moe_worker_parts {
+    moe_wire *wire; /* that listens; the caller's */
+    moe_worker_identity identity;
+    moe_worker_key key;
+    uint32_t max_rows;
+    const uint8_t *experts; /* a bit for each: those that this worker computes */
+    /* Computes a job: outputs float [n_outs][n_in], in the order of its choices. */
+    int (*compute)(void *context, const moe_worker_job *job, uint8_t *outs, uint32_t n_outs,
+                   moe_error *err);
+    bool (*is_stopped)(void *context);
+    void (*idle)(void *context); /* called while there is nothing to do, some times a second */
+    void *context;
+    moe_log_fn log;
+    void *user;
+} moe_worker_parts;
+
+typedef struct moe_worker_counts {
+    uint64_t n_coordinators, n_jobs, n_rows, n_outs; /* since it began */
+} moe_worker_counts;
+
+/* Serves until is_stopped() says so, or the wire fails. */
+int moe_worker_serve_wire(const moe_worker_parts *parts, moe_worker_counts *counts, moe_error *err);
+
+#endif
