@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 command, model, other_model = sys.argv[1:]
 TEXT = ["-p", "Once upon a time there was a small", "--temp", "0", "--speculate", "off",
@@ -78,6 +79,27 @@ assert shared["text"] == plain["text"] and plain["workers"] == 0
 assert shared["workers_ready"] == 2 and shared["workers_lost"] == 0, shared
 assert shared["worker_experts"] > 0 and shared["bytes_read_disk"] == 0, shared
 assert end(start(40, *both))["text"] == plain["text"]
+
+# A server has workers, too.
+server = subprocess.Popen([command, "serve", "-m", model, "--port", "0", "--expert-cache", "20%", *both,
+                           "--worker-compute", "on"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+                          env=environment)
+url = None
+while url is None:
+    line = server.stderr.readline()
+    assert line, "the server did not start"
+    found = re.search(r"http://[0-9.]+:\d+", line)
+    url = found.group(0) if found else None
+body = {"prompt": TEXT[1], "max_tokens": 40, "temperature": 0}
+request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(),
+                                 {"Content-Type": "application/json"})
+answer = json.load(urllib.request.urlopen(request, timeout=120))
+assert answer["choices"][0]["text"] == plain["text"], answer
+metrics = urllib.request.urlopen(url + "/metrics", timeout=120).read().decode()
+assert re.search(r"workers_ready 2$", metrics, re.M), metrics
+assert re.search(r"worker_experts_total [1-9]", metrics), metrics
+server.send_signal(signal.SIGTERM)
+server.communicate(timeout=120)
 
 # A worker that is stopped is left out; its experts are computed here.
 workers[1].process.send_signal(signal.SIGSTOP)
