@@ -80,10 +80,10 @@ void moe_note_missing_index(moe_engine *engine, uint64_t n_tokens)
     engine->noted_missing_index = true;
     if (engine->log != NULL) {
         snprintf(line, sizeof line,
-                 "the text is now longer than %" PRIu32
-                 " tokens, of which %s models choose so many to attend to; this file lacks the "
-                 "tensors for that (blk.N.%s), so that it attends to all, and may repeat itself; "
-                 "files with these tensors do not",
+                 "the text is longer than %" PRIu32
+                 " tokens: %s would now attend to so many that it chooses, but this file lacks the "
+                 "tensors for the choice (blk.N.%s), so that it attends to all and may repeat "
+                 "itself; a newer file of the model has them",
                  n, engine->config.family->name,
                  moe_tensor_name(&engine->config, MOE_LAYER_INDEX_K));
         engine->log(line, engine->user);
