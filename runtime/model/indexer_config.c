@@ -77,8 +77,9 @@ static void read_blocks(moe_config_reader *r, moe_model_config *config)
 }
 
 /* Whether the file has what the model's indexers need. Without it the model attends to all
- * positions; in families that choose blocks the text then differs beyond the chosen ones. Families
- * with pools and compressed keys have indexers always, but not in every layer. */
+ * positions; in families that choose blocks, in all layers with experts, the text then differs
+ * beyond the chosen ones. Families with pools and compressed keys have indexers always, but not in
+ * every layer. */
 static bool has_indexers(moe_config_reader *r, moe_model_config *config)
 {
     if ((r->family->keys & (MOE_KEY_POOLED_INDEX | MOE_KEY_MEAN_INDEX)) != 0 ||

@@ -243,7 +243,7 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
         }
         if (layer->mixer == MOE_MIXER_ATTENTION &&
             (config->index_means ||
-             (config->index_block > 0 && moe_config_has_indexer(r, config, l)))) {
+             (config->index_block > 0 && layer->feed_forward != MOE_FEED_FORWARD_DENSE))) {
             layer->indexer = MOE_INDEXER_OWN;
             layer->side_dim = config->index_dim;
         }
