@@ -70,6 +70,8 @@ __global__ __launch_bounds__(THREADS) void moe_attend_fold(moe_attend_job job)
 {
     __shared__ fold_shared shared;
     uint32_t row = blockIdx.x / job.n_head;
+    MOE_BEGIN_EARLY();
+    MOE_WAIT_FOR_STREAM();
     uint32_t n_pages = job.rows[row].position / MOE_KV_PAGE + 1;
     uint32_t first_page = moe_attend_first(job, job.rows[row].position) / MOE_KV_PAGE;
     uint32_t begin = first_page > job.first_page ? first_page : job.first_page;
@@ -119,5 +121,5 @@ __global__ __launch_bounds__(THREADS) void moe_attend_fold(moe_attend_job job)
 
 void moe_launch_attend_fold(moe_cuda_stream stream, const moe_attend_job *job)
 {
-    MOE_LAUNCH(moe_attend_fold, job->n_rows * job->n_head, THREADS, 0, stream, *job);
+    MOE_LAUNCH_EARLY(moe_attend_fold, job->n_rows * job->n_head, THREADS, 0, stream, *job);
 }

@@ -157,6 +157,19 @@ __device__ static inline void load_queries(const moe_attend_job &job, const quer
     }
 }
 
+/* Whether a row of the tile sees a position of the page. A recorded launch has blocks for all pages
+ * that there is room for: most of them end here, before they load queries or meet a barrier. */
+__device__ static inline bool sees_page(const moe_attend_job &job, const query_tile &tile,
+                                        uint32_t page)
+{
+    for (uint32_t r = 0; r < tile.n_rows; r++) {
+        const uint32_t position = job.rows[tile.first_row + r].position;
+        if (page <= position / MOE_KV_PAGE && page >= moe_attend_first(job, position) / MOE_KV_PAGE)
+            return true;
+    }
+    return false;
+}
+
 template <int TYPE, int QUERIES>
 __global__ __launch_bounds__(ATTEND_THREADS, 2) void moe_attend(moe_attend_job job)
 {
@@ -165,6 +178,10 @@ __global__ __launch_bounds__(ATTEND_THREADS, 2) void moe_attend(moe_attend_job j
     float *weights = (float *)(attend_memory + sizeof(attend_shared) / sizeof(moe_float4));
     float *q = weights + QUERIES * WEIGHT_STRIDE;
     query_tile tile = tile_of_block(job);
+    MOE_BEGIN_EARLY();
+    MOE_WAIT_FOR_STREAM();
+    if (job.split && !sees_page(job, tile, job.first_page + blockIdx.z))
+        return;
     load_queries<QUERIES>(job, tile, q, shared);
     __syncthreads();
     uint32_t n_visible = 0;
@@ -177,8 +194,6 @@ __global__ __launch_bounds__(ATTEND_THREADS, 2) void moe_attend(moe_attend_job j
     first /= MOE_KV_PAGE;
     uint32_t page = job.split ? job.first_page + blockIdx.z : first;
     uint32_t end = job.split ? page + 1 : n_visible;
-    if (page < first)
-        return;
     for (; page < end && page * MOE_KV_PAGE < n_visible; page++) {
         uint32_t step = page_is_common(job, tile, page) ? tile.n_rows : 1;
         for (uint32_t r = 0; r < tile.n_rows; r += step)
@@ -199,8 +214,8 @@ static void launch_attend(moe_cuda_stream stream, const moe_attend_job &job, uin
     uint32_t tiles = (job.group + job.tile_heads - 1) / job.tile_heads;
     dim3 grid((job.n_rows + job.tile_rows - 1) / job.tile_rows, job.layout.n_head_kv * tiles,
               n_waved);
-    MOE_LAUNCH((moe_attend<TYPE, QUERIES>), grid, ATTEND_THREADS,
-               shared_bytes(QUERIES, job.q_stride), stream, job);
+    MOE_LAUNCH_EARLY((moe_attend<TYPE, QUERIES>), grid, ATTEND_THREADS,
+                     shared_bytes(QUERIES, job.q_stride), stream, job);
 }
 
 template <int TYPE>

@@ -237,6 +237,8 @@ __device__ static inline void list_picks(const moe_cuda_chosen_experts &experts,
 __global__ __launch_bounds__(THREADS) void moe_list_chosen(moe_cuda_chosen_experts experts)
 {
     __shared__ picks p;
+    MOE_BEGIN_EARLY();
+    MOE_WAIT_FOR_STREAM();
     list_picks(experts, p);
 }
 
@@ -247,6 +249,8 @@ __global__ __launch_bounds__(THREADS) void moe_route_and_list(route_args args,
 {
     __shared__ route_shared shared;
     __shared__ picks p;
+    MOE_BEGIN_EARLY();
+    MOE_WAIT_FOR_STREAM();
     route_row(args, 0, &shared);
     __syncthreads();
     list_picks(experts, p);
@@ -258,8 +262,8 @@ void moe_cuda_list_chosen(moe_cuda_stream stream, const moe_cuda_chosen_experts 
     if (router != NULL) {
         route_args args = {*router->gate,   router->logits,  router->bias,
                            router->experts, router->weights, router->probs};
-        MOE_LAUNCH(moe_route_and_list, 1, THREADS, 0, stream, args, *experts);
+        MOE_LAUNCH_EARLY(moe_route_and_list, 1, THREADS, 0, stream, args, *experts);
     } else {
-        MOE_LAUNCH(moe_list_chosen, 1, THREADS, 0, stream, *experts);
+        MOE_LAUNCH_EARLY(moe_list_chosen, 1, THREADS, 0, stream, *experts);
     }
 }

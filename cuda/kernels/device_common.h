@@ -17,6 +17,58 @@
 /* Put a kernel with several template arguments in parentheses. */
 #define MOE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
     kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
+/* Launches a kernel that may begin while the kernels ahead of it in its stream still run:
+ * programmatic dependent launch, in captured graphs, from sm_90 on. It must begin with
+ * MOE_BEGIN_EARLY, and every thread must call MOE_WAIT_FOR_STREAM before it uses memory that a
+ * kernel may have written, and before it returns. (If no thread of a kernel waited, the next one
+ * would not wait for those before it.) Until then it may only
+ * copy weights to shared memory. (Compilers move plain loads behind the wait.) Elsewhere this is
+ * MOE_LAUNCH. */
+#define MOE_LAUNCH_EARLY(kernel, grid, block, shared_bytes, stream, ...)                           \
+    moe_launch_early((kernel), (grid), (block), (shared_bytes), (stream), __VA_ARGS__)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+/* Lets the next kernel of the stream begin, once all blocks of this one are under way. */
+#define MOE_BEGIN_EARLY() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")
+/* Waits until the kernels ahead have ended and what they wrote is visible. */
+#define MOE_WAIT_FOR_STREAM() asm volatile("griddepcontrol.wait;" ::: "memory")
+#else
+#define MOE_BEGIN_EARLY()     ((void)0)
+#define MOE_WAIT_FOR_STREAM() ((void)0)
+#endif
+
+/* Whether the stream is captured for a graph, and the driver and the kernel's own code know early
+ * launches. (A GPU may run portable code that was made for an older one.) */
+static inline bool moe_launches_early(cudaStream_t stream, const void *kernel)
+{
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaFuncAttributes code = {};
+    int driver = 0;
+    return CUDART_VERSION >= 12030 && cudaStreamIsCapturing(stream, &capture) == cudaSuccess &&
+           capture == cudaStreamCaptureStatusActive &&
+           cudaDriverGetVersion(&driver) == cudaSuccess && driver >= 12030 &&
+           cudaFuncGetAttributes(&code, kernel) == cudaSuccess && code.ptxVersion >= 90 &&
+           code.binaryVersion >= 90;
+}
+
+template <typename... PARAMETERS, typename... ARGUMENTS>
+static inline void moe_launch_early(void (*kernel)(PARAMETERS...), dim3 grid, dim3 block,
+                                    size_t shared_bytes, cudaStream_t stream,
+                                    ARGUMENTS... arguments)
+{
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = moe_launches_early(stream, (const void *)kernel) ? 1 : 0;
+    /* A failure also shows in cudaGetLastError(). */
+    (void)cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
 /* Launches with up to 99 KiB of shared memory. A kernel must ask for more than 48 KiB. */
 #define MOE_LAUNCH_LARGE(kernel, grid, block, shared_bytes, stream, ...)                           \
     do {                                                                                           \

@@ -78,6 +78,8 @@ __device__ static inline void store_head(const store_args &args, uint32_t head)
 /* Block (row, head). */
 __global__ __launch_bounds__(THREADS) void moe_kv_store_rows(store_args args)
 {
+    MOE_BEGIN_EARLY();
+    MOE_WAIT_FOR_STREAM();
     store_head(args, blockIdx.y);
 }
 
@@ -120,6 +122,8 @@ __device__ static inline void turn_head(const moe_rope &rope, float *head)
 __global__ __launch_bounds__(THREADS, 8) void moe_heads_rows(moe_cuda_heads job)
 {
     const bool is_key = blockIdx.y >= job.q.n_head;
+    MOE_BEGIN_EARLY();
+    MOE_WAIT_FOR_STREAM();
     const moe_rope &rope = is_key ? job.k : job.q;
     uint32_t head = is_key ? blockIdx.y - job.q.n_head : blockIdx.y;
     float *x = rope.x + blockIdx.x * rope.row_stride + head * rope.head_stride;
@@ -136,8 +140,8 @@ __global__ __launch_bounds__(THREADS, 8) void moe_heads_rows(moe_cuda_heads job)
 void moe_cuda_heads_store(moe_cuda_stream stream, const moe_cuda_heads *heads)
 {
     if (heads->n_rows > 0)
-        MOE_LAUNCH(moe_heads_rows, dim3(heads->n_rows, heads->q.n_head + heads->k.n_head), THREADS,
-                   0, stream, *heads);
+        MOE_LAUNCH_EARLY(moe_heads_rows, dim3(heads->n_rows, heads->q.n_head + heads->k.n_head),
+                         THREADS, 0, stream, *heads);
 }
 
 typedef struct move_args {
@@ -186,7 +190,8 @@ void moe_cuda_kv_store(moe_cuda_stream stream, const moe_kv_layout *layout,
 {
     store_args args = {*layout, rows, k, v, k_stride, v_stride};
     if (n_rows > 0)
-        MOE_LAUNCH(moe_kv_store_rows, dim3(n_rows, layout->n_head_kv), THREADS, 0, stream, args);
+        MOE_LAUNCH_EARLY(moe_kv_store_rows, dim3(n_rows, layout->n_head_kv), THREADS, 0, stream,
+                         args);
 }
 
 void moe_cuda_kv_move(moe_cuda_stream stream, const moe_kv_move *move, uint32_t max_head_kv)

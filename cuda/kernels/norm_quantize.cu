@@ -35,6 +35,8 @@ __global__ __launch_bounds__(MOST_THREADS) void moe_norm_quantize(moe_cuda_fused
     __shared__ float inverse;
     const size_t row = (size_t)blockIdx.x * job.n;
     float chain = 0.0f;
+    MOE_BEGIN_EARLY();
+    MOE_WAIT_FOR_STREAM();
     for (uint32_t first = 0; first < job.n; first += NORM_PIECE) {
         uint32_t count = job.n - first < NORM_PIECE ? job.n - first : NORM_PIECE;
         __syncthreads();
@@ -68,5 +70,5 @@ void moe_cuda_norm_quantize(moe_cuda_stream stream, const moe_cuda_fused_norm *n
 {
     uint32_t threads = norm->n < LONG_ROW ? FEW_THREADS : MOST_THREADS;
     if (norm->n_rows > 0 && norm->n > 0)
-        MOE_LAUNCH(moe_norm_quantize, norm->n_rows, threads, 0, stream, *norm);
+        MOE_LAUNCH_EARLY(moe_norm_quantize, norm->n_rows, threads, 0, stream, *norm);
 }

@@ -107,10 +107,9 @@ __host__ __device__ static inline uint32_t blocks_of_outs(uint32_t n_out, uint32
 }
 
 /* A launch has the blocks of the first map, then those of the second, .. */
-__device__ static inline product_outs find_outs(const moe_cuda_products &job,
+__device__ static inline product_outs find_outs(const moe_cuda_products &job, uint32_t rows_a_block,
                                                 moe_cuda_product *product)
 {
-    const uint32_t rows_a_block = blockDim.x / MOE_WARP * ROWS_A_WARP;
     product_outs outs = {blockIdx.x, job.n_out, job.out_stride};
 #pragma unroll
     for (uint32_t m = 0; m < MOE_CUDA_MORE_MAPS; m++) {
@@ -284,23 +283,36 @@ template <> struct product_add<true> {
     }
 };
 
-/* Multiplies all segments of a weight row, which are copied ahead through the stages. `start`: NULL
- * for threads without a row. */
-template <int TYPE, int ROWS>
-__device__ static inline void sum_row(const moe_cuda_products &job, const moe_cuda_product &product,
-                                      const uint8_t *start, uint8_t *stages, const uint32_t *rows,
-                                      product_sums<TYPE, ROWS> *sums)
+template <int TYPE> struct product_stages {
+    static constexpr uint32_t bytes = ROWS_A_WARP * product_shape<TYPE>::pieces * PIECE_BYTES;
+};
+
+/* Begins to copy the first segments. `start`: NULL for threads without a row. */
+template <int TYPE>
+__device__ static inline product_row begin_row(const moe_cuda_products &job, const uint8_t *start,
+                                               uint8_t *stages)
 {
     typedef product_shape<TYPE> shape;
-    constexpr uint32_t stage_bytes = ROWS_A_WARP * shape::pieces * PIECE_BYTES;
-    uint32_t t = threadIdx.x % ROW_THREADS;
-    uint32_t segments = (job.n_in + shape::elems - 1) / shape::elems;
     product_row row;
     row.skew = (uint32_t)(uintptr_t)start & (PIECE_BYTES - 1);
     row.pieces = start - row.skew;
     row.end = row.skew + (uint32_t)((size_t)job.n_in * shape::segment / shape::elems);
     for (uint32_t s = 0; s < STAGES - 1; s++)
-        fetch_segment<TYPE>(row, s, stages + s * stage_bytes, t);
+        fetch_segment<TYPE>(row, s, stages + s * product_stages<TYPE>::bytes,
+                            threadIdx.x % ROW_THREADS);
+    return row;
+}
+
+/* Multiplies all segments of a weight row, which are copied ahead through the stages. */
+template <int TYPE, int ROWS>
+__device__ static inline void sum_row(const moe_cuda_products &job, const moe_cuda_product &product,
+                                      const product_row &row, uint8_t *stages, const uint32_t *rows,
+                                      product_sums<TYPE, ROWS> *sums)
+{
+    typedef product_shape<TYPE> shape;
+    constexpr uint32_t stage_bytes = product_stages<TYPE>::bytes;
+    uint32_t t = threadIdx.x % ROW_THREADS;
+    uint32_t segments = (job.n_in + shape::elems - 1) / shape::elems;
     for (uint32_t s = 0; s < segments; s++) {
         __pipeline_wait_prior(STAGES - 2);
         __syncwarp(); /* waits for the other threads' copies, and for the stage that is filled next
@@ -309,7 +321,7 @@ __device__ static inline void sum_row(const moe_cuda_products &job, const moe_cu
                             t);
         uint32_t skew = (row.skew + s * shape::segment) & (PIECE_BYTES - 1);
         const uint8_t *bytes = stages + s % STAGES * stage_bytes + skew;
-        if (start != NULL)
+        if (row.pieces != NULL)
             product_add<is_float_type<TYPE>::value>::template segment<TYPE, ROWS>(
                 job, product.x, bytes, s * shape::elems, t, rows, sums);
     }
@@ -334,19 +346,31 @@ __global__ __launch_bounds__(MAX_WARPS *MOE_WARP) void moe_product(moe_cuda_prod
 {
     typedef product_shape<TYPE> shape;
     MOE_DYNAMIC_SHARED(product_words, product_memory);
+    MOE_BEGIN_EARLY();
+    /* Lists are written by kernels ahead; the weights of a linear map are known before. */
+    const bool is_known = job.list == NULL;
+    if (!is_known)
+        MOE_WAIT_FOR_STREAM();
     moe_cuda_product product = product_of(job, blockIdx.z);
-    const product_outs outs = find_outs(job, &product);
+    const product_outs outs = find_outs(job, blockDim.x / MOE_WARP * ROWS_A_WARP, &product);
     uint32_t warp = threadIdx.x / MOE_WARP;
     uint32_t first_out = (outs.block * (blockDim.x / MOE_WARP) + warp) * ROWS_A_WARP;
     uint32_t first_row = blockIdx.y * ROWS;
-    if (tile_rows_in(job, product.n_rows) != ROWS || product.n_rows >= job.matrix_from ||
-        first_row >= product.n_rows || first_out >= outs.n_out)
-        return;
+    const bool has_work = tile_rows_in(job, product.n_rows) == ROWS &&
+                          product.n_rows < job.matrix_from && first_row < product.n_rows &&
+                          first_out < outs.n_out;
     uint32_t out = first_out + threadIdx.x % MOE_WARP / ROW_THREADS;
     const uint8_t *row = (const uint8_t *)product.weights + out * job.row_bytes;
     uint8_t *stages = (uint8_t *)(product_memory + (warp * STAGES * ROWS_A_WARP +
                                                     threadIdx.x % MOE_WARP / ROW_THREADS) *
                                                        shape::pieces);
+    product_row weights = {};
+    if (has_work)
+        weights = begin_row<TYPE>(job, out < outs.n_out ? row : NULL, stages);
+    if (is_known)
+        MOE_WAIT_FOR_STREAM();
+    if (!has_work)
+        return;
     uint32_t rows[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -361,7 +385,7 @@ __global__ __launch_bounds__(MAX_WARPS *MOE_WARP) void moe_product(moe_cuda_prod
         for (uint32_t i = 0; i < shape::lanes; i++)
             sums.acc[r][i] = 0.0f;
     }
-    sum_row<TYPE, ROWS>(job, product, out < outs.n_out ? row : NULL, stages, rows, &sums);
+    sum_row<TYPE, ROWS>(job, product, weights, stages, rows, &sums);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         float sum = reduce_lanes<shape::lanes>(sums.acc[r]);
@@ -384,7 +408,7 @@ static void launch_product_class(moe_cuda_stream stream, const moe_cuda_products
         blocks += blocks_of_outs(job.more[m].n_out, rows_a_block);
     dim3 grid(blocks, (max_rows + ROWS - 1) / ROWS, job.n_products);
     size_t shared = (size_t)warps * STAGES * ROWS_A_WARP * product_shape<TYPE>::pieces * 16;
-    MOE_LAUNCH((moe_product<TYPE, ROWS>), grid, warps * MOE_WARP, shared, stream, job);
+    MOE_LAUNCH_EARLY((moe_product<TYPE, ROWS>), grid, warps * MOE_WARP, shared, stream, job);
 }
 
 /* max_rows[k]: the most rows of a product of class 2^k, 0 if there is none. */
@@ -402,7 +426,8 @@ static void launch_product_type(moe_cuda_stream stream, const moe_cuda_products 
         launch_product_class<TYPE, 8>(stream, job, warps, max_rows[3]);
 }
 
-/* One function for each source file with instances; false: another file has the type. */
+/* One function for each source file with instances; false: another file has the type. No warps: a
+ * warp has two weight rows (of floats only). */
 bool moe_cuda_product_floats(moe_cuda_stream stream, const moe_cuda_products &job, uint32_t warps,
                              const uint32_t *max_rows);
 bool moe_cuda_product_blocks32(moe_cuda_stream stream, const moe_cuda_products &job, uint32_t warps,

@@ -90,8 +90,8 @@ typedef struct moe_cuda_products {
 
 /* What moe_cuda_matmul() launches for a job; for tests. */
 typedef struct moe_cuda_product_plan {
-    moe_cuda_products job; /* with what the caller left open */
-    uint32_t warps_a_block;
+    moe_cuda_products job;  /* with what the caller left open */
+    uint32_t warps_a_block; /* 0: each has one warp, of two weight rows of floats */
 } moe_cuda_product_plan;
 
 moe_cuda_product_plan moe_cuda_plan_products(const moe_cuda_products *products);

@@ -10,6 +10,7 @@
 
 #define MAX_PRODUCTS 65535u /* the limit of a grid's third dimension */
 #define WIDE_ROWS    33u
+#define THIN_BYTES   (23u << 10)
 #define NARROW_ROWS  16u
 /* Assumed if the caller does not give the GPU's number of multiprocessors. */
 #define USUAL_MULTIPROCESSORS 132u
@@ -79,6 +80,7 @@ static bool suits_matrix_units(const moe_cuda_products &job)
 
 /* The numbers from which on there is enough work for a GPU's multiprocessors. */
 typedef struct thresholds {
+    uint64_t thin;        /* with fewer warps, each has fewer weight rows, so that there are more */
     uint64_t warps;       /* with fewer, blocks of four warps leave multiprocessors idle */
     uint64_t blocks;      /* with fewer, so many idle that twice as many blocks with half the rows
                            * finish earlier */
@@ -88,7 +90,18 @@ typedef struct thresholds {
 static thresholds thresholds_of(const moe_cuda_products &job)
 {
     uint64_t n = job.n_multiprocessors > 0 ? job.n_multiprocessors : USUAL_MULTIPROCESSORS;
-    return {8 * n, n / 2, 4 * n};
+    return {n, 8 * n, n / 2, 4 * n};
+}
+
+/* Whether it is one product, or maps of one input, with weights of floats that are aligned, and of
+ * which two rows fit shared memory. */
+static bool can_be_thin(const moe_cuda_products &job)
+{
+    uintptr_t addresses = job.row_bytes | (uintptr_t)job.first.weights;
+    for (uint32_t m = 0; m < job.n_more; m++)
+        addresses |= (uintptr_t)job.more[m].weights;
+    return is_float(job.type) && job.list == NULL && job.n_products == 1 && addresses % 16 == 0 &&
+           job.row_bytes <= THIN_BYTES;
 }
 
 /* Sets the thresholds that the caller left at 0. */
@@ -124,7 +137,9 @@ moe_cuda_product_plan moe_cuda_plan_products(const moe_cuda_products *products)
         (uint64_t)(plan.job.n_out + ROWS_A_WARP - 1) / ROWS_A_WARP * plan.job.n_products;
     for (uint32_t m = 0; m < plan.job.n_more; m++)
         warps += (plan.job.more[m].n_out + ROWS_A_WARP - 1) / ROWS_A_WARP;
-    plan.warps_a_block = warps >= enough.warps ? MAX_WARPS : 1;
+    plan.warps_a_block = warps >= enough.warps                          ? MAX_WARPS
+                         : warps < enough.thin && can_be_thin(plan.job) ? 0
+                                                                        : 1;
     return plan;
 }
 

@@ -9,6 +9,8 @@
 template <bool ACTIVATED>
 __global__ __launch_bounds__(WARPS_A_BLOCK *MOE_WARP) void moe_quantize(moe_cuda_quantize job)
 {
+    MOE_BEGIN_EARLY();
+    MOE_WAIT_FOR_STREAM();
     uint32_t blocks = job.out.n_in_padded / 32;
     size_t number = (size_t)blockIdx.x * WARPS_A_BLOCK + threadIdx.x / MOE_WARP;
     if (number >= (size_t)job.n_rows * blocks)
@@ -41,7 +43,7 @@ void moe_cuda_quantize_rows(moe_cuda_stream stream, const moe_cuda_quantize *qua
     if (grid == 0)
         return;
     if (quantize->up != NULL)
-        MOE_LAUNCH(moe_quantize<true>, grid, WARPS_A_BLOCK * MOE_WARP, 0, stream, *quantize);
+        MOE_LAUNCH_EARLY(moe_quantize<true>, grid, WARPS_A_BLOCK * MOE_WARP, 0, stream, *quantize);
     else
-        MOE_LAUNCH(moe_quantize<false>, grid, WARPS_A_BLOCK * MOE_WARP, 0, stream, *quantize);
+        MOE_LAUNCH_EARLY(moe_quantize<false>, grid, WARPS_A_BLOCK * MOE_WARP, 0, stream, *quantize);
 }

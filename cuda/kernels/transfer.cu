@@ -87,6 +87,8 @@ __device__ static inline void copy_piece(uint8_t *dst, const uint8_t *src, size_
 
 __global__ __launch_bounds__(THREADS) void moe_fetch(moe_cuda_fetches fetches, fetch_pieces pieces)
 {
+    MOE_BEGIN_EARLY();
+    MOE_WAIT_FOR_STREAM();
     const uint32_t n = *fetches.n * pieces.n_expert;
     for (uint32_t i = blockIdx.x; i < n; i += gridDim.x) {
         const moe_cuda_fetch *fetch = &fetches.list[i / pieces.n_expert];
@@ -111,6 +113,6 @@ void moe_cuda_fetch_experts(moe_cuda_stream stream, const moe_cuda_fetches *fetc
     }
     const size_t n = (size_t)n_most * pieces.n_expert;
     if (n > 0)
-        MOE_LAUNCH(moe_fetch, (uint32_t)(n < n_multiprocessors ? n : n_multiprocessors), THREADS, 0,
-                   stream, *fetches, pieces);
+        MOE_LAUNCH_EARLY(moe_fetch, (uint32_t)(n < n_multiprocessors ? n : n_multiprocessors),
+                         THREADS, 0, stream, *fetches, pieces);
 }

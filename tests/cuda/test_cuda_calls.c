@@ -39,7 +39,7 @@ static int find_fake(void **state)
 }
 
 typedef struct calls {
-    double launches, kernels, copies, waits, graphs; /* a token */
+    double launches, kernels, early, copies, waits, graphs; /* a token */
     uint32_t n_layers;
     int32_t tokens[N_DECODE];
     moe_engine_stats stats;
@@ -131,6 +131,7 @@ static calls count_calls(const moe_engine_options *options, bool plays)
     c.n_layers = info.n_layer;
     c.launches = (double)(after.n_launches - before.n_launches) / N_DECODE;
     c.kernels = (double)(after.n_kernels - before.n_kernels) / N_DECODE;
+    c.early = (double)(after.n_early - before.n_early) / N_DECODE;
     c.copies = (double)(after.n_copies - before.n_copies) / N_DECODE;
     c.waits = (double)(after.n_waits - before.n_waits) / N_DECODE;
     c.graphs = (double)(after.n_graphs - before.n_graphs) / N_DECODE;
@@ -141,9 +142,10 @@ static calls count_calls(const moe_engine_options *options, bool plays)
     moe_engine_close(&engine);
     assert_nothing_left(&fake);
     printf("%s experts resident, %u layers, %s: a token takes %.1f launches, %.1f graphs, %.1f "
-           "kernels, %.1f copies, %.1f waits\n",
+           "kernels (%.1f may begin early), %.1f copies, %.1f waits\n",
            options->expert_cache_share < 1 ? "some" : "all", info.n_layer,
-           plays ? "with graphs" : "without", c.launches, c.graphs, c.kernels, c.copies, c.waits);
+           plays ? "with graphs" : "without", c.launches, c.graphs, c.kernels, c.early, c.copies,
+           c.waits);
     return c;
 }
 

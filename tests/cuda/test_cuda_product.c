@@ -88,12 +88,14 @@ static void products_equal_the_reference(void **state)
             kind = info->is_float && s % 3 == 2 ? FILL_WILD : kind;
             product_case c = case_new((moe_dtype)type, sizes[s], MAX_OUT, X_ROWS, kind, &random);
             for (uint32_t i = 0; i < 10; i++) {
+                n_multiprocessors = info->is_float ? i % 2 : 0; /* on one, none is thin */
                 check_shape(&c, rows[i], outs[(i + s) % 7], i % 2 != 0, 0);
                 check_shape(&c, rows[i], outs[(i + 2 * s + 3) % 7], i % 2 == 0, 2 * i);
             }
             case_free(&c);
         }
     }
+    n_multiprocessors = 0;
 }
 
 /* Blocks of four warps, as large launches have them. */
@@ -628,27 +630,62 @@ static void plans_follow_the_multiprocessors(void **state)
     assert_int_equal(plan_for(0, 8448, 1).warps_a_block, plan_for(132, 8448, 1).warps_a_block);
 }
 
+/* A router of floats has a warp for every two rows, if eight a warp were fewer warps than there are
+ * multiprocessors. */
+static void few_rows_of_floats_are_thin(void **state)
+{
+    (void)state;
+    moe_cuda_products products = {.type = MOE_DTYPE_F32,
+                                  .n_in = 2048,
+                                  .n_out = 128,
+                                  .row_bytes = 8192,
+                                  .n_products = 1,
+                                  .first = {.n_rows = 1},
+                                  .n_multiprocessors = 132};
+    assert_int_equal(moe_cuda_plan_products(&products).warps_a_block, 0);
+    products.n_more = 1;
+    products.more[0] = (moe_cuda_more_map){.n_out = 920};
+    assert_int_equal(moe_cuda_plan_products(&products).warps_a_block, 0);
+    products.more[0].n_out = 928;
+    assert_int_equal(moe_cuda_plan_products(&products).warps_a_block, 1);
+    products.n_more = 0;
+    products.row_bytes = 8196;
+    assert_int_equal(moe_cuda_plan_products(&products).warps_a_block, 1);
+    products.row_bytes = 32768;
+    assert_int_equal(moe_cuda_plan_products(&products).warps_a_block, 1);
+    products.row_bytes = 8192;
+    products.n_multiprocessors = 16;
+    assert_int_equal(moe_cuda_plan_products(&products).warps_a_block, 1);
+    products.n_multiprocessors = 132;
+    products.n_products = 2;
+    assert_int_equal(moe_cuda_plan_products(&products).warps_a_block, 1);
+}
+
 /* A card of one multiprocessor has enough with a block; one of 24 and the usual ones are idle. */
 static void multiprocessors_change_no_bit(void **state)
 {
     (void)state;
     static const uint32_t counts[] = {1, 2, 24, 132, 188};
     static const uint32_t rows[] = {1, 8, 33};
+    static const moe_dtype types[] = {MOE_DTYPE_Q4_K, MOE_DTYPE_F32, MOE_DTYPE_F16, MOE_DTYPE_BF16};
     uint64_t random = 77;
-    product_case c = case_new(MOE_DTYPE_Q4_K, 512, MAX_OUT, X_ROWS, FILL_AWKWARD, &random);
-    for (uint32_t i = 0; i < 5; i++) {
-        n_multiprocessors = counts[i];
-        for (uint32_t r = 0; r < 3; r++)
-            check_shape(&c, rows[r], MAX_OUT, r % 2 == 0, 0);
+    for (uint32_t t = 0; t < 4; t++) {
+        product_case c = case_new(types[t], 512, MAX_OUT, X_ROWS, FILL_AWKWARD, &random);
+        for (uint32_t i = 0; i < 5; i++) {
+            n_multiprocessors = counts[i];
+            for (uint32_t r = 0; r < 3; r++)
+                check_shape(&c, rows[r], MAX_OUT, r % 2 == 0, 0);
+        }
+        n_multiprocessors = 0;
+        case_free(&c);
     }
-    n_multiprocessors = 0;
-    case_free(&c);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_follow_the_multiprocessors),
+        cmocka_unit_test(few_rows_of_floats_are_thin),
         cmocka_unit_test(multiprocessors_change_no_bit),
         cmocka_unit_test(products_equal_the_reference),
         cmocka_unit_test(large_launches_equal_small_ones),

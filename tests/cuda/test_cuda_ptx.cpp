@@ -21,13 +21,15 @@ extern "C" {
 namespace
 {
 constexpr unsigned THREADS = 64;
-alignas(16) uint32_t memory[THREADS + 1];
+constexpr size_t BYTES = THREADS * sizeof(uint32_t);
+alignas(16) uint32_t static_memory[THREADS + 1];
+uint32_t *memory = static_memory;
 
 /* The device has all of `memory` but its last word. */
 bool has(const void *at, size_t bytes)
 {
     uintptr_t offset = (uintptr_t)at - (uintptr_t)memory;
-    return offset + bytes <= THREADS * sizeof(memory[0]);
+    return offset + bytes <= BYTES;
 }
 
 const char head[] = ".version 9.0\n.target sm_90\n.address_size 64\n";
@@ -43,6 +45,7 @@ const char begin[] =
 const struct {
     const char *name, *wrong, *right;
     const char *message; /* NULL: the launches' results differ */
+    bool is_early = false;
 } cases[] = {
     {"misaligned vector", "ld.global.v2.u32 {%r4, %r5}, [%rd1];\n", "ld.global.u32 %r4, [%rd1];\n",
      "a misaligned access"},
@@ -67,10 +70,15 @@ const struct {
      "atom.global.add.u32 %r4, [%rd0+252], 1;\nsetp.eq.s32 %p3, %r1, 40;\n@%p3 st.global.u32 "
      "[%rd0], %r4;\n",
      "atom.global.add.u32 %r4, [%rd0+252], 1;\n", nullptr},
+    {"use of memory before waiting", "ld.global.u32 %r4, [%rd1];\ngriddepcontrol.wait;\n",
+     "griddepcontrol.wait;\nld.global.u32 %r4, [%rd1];\n",
+     "memory that kernels ahead may still write", true},
+    {"an end without waiting", "@%p1 bra $L;\ngriddepcontrol.wait;\n$L:\n",
+     "griddepcontrol.wait;\n", "ends without waiting", true},
 };
 
 /* All orders, once each. Returns whether they left the same first word. */
-bool run_in_all_orders(const std::string &name)
+bool run_in_all_orders(const std::string &name, bool is_early)
 {
     const ptx::kernel *k = ptx::find_kernel(name);
     uint32_t first = 0;
@@ -78,12 +86,13 @@ bool run_in_all_orders(const std::string &name)
     uint64_t parameter = (uint64_t)(uintptr_t)memory;
     for (uint32_t number = 0; number < 3; number++) {
         alignas(16) static char shared[4096];
-        memset(memory, 0, sizeof(memory));
+        memset(memory, 0, BYTES);
         emulation::here.block_size = dim3(THREADS);
         if (emulation::watching != nullptr) {
             emulation::watching->begin_launch(1);
             emulation::watching->begin_block(0, shared, k->shared_bytes);
         }
+        emulation::set_early(THREADS, is_early);
         ptx::block b = {k, (const char *)&parameter, shared, 0, THREADS, {}};
         ptx::run_block(&b, number);
         if (emulation::watching != nullptr)
@@ -95,7 +104,7 @@ bool run_in_all_orders(const std::string &name)
 }
 
 /* What a process of its own says that runs the kernel. */
-std::string said_by(const std::string &name)
+std::string said_by(const std::string &name, bool is_early = false)
 {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -104,7 +113,7 @@ std::string said_by(const std::string &name)
     if (child == 0) {
         signal(SIGABRT, SIG_DFL);
         dup2(ends[1], STDERR_FILENO);
-        if (!run_in_all_orders(name))
+        if (!run_in_all_orders(name, is_early))
             fprintf(stderr, "orders differ");
         _exit(0);
     }
@@ -127,16 +136,18 @@ void faults_are_found(void **)
                     begin + (wrong ? cases[n].wrong : cases[n].right) + "ret;\n\n}\n";
     }
     ptx::add_module(text);
+    auto of_heap = emulation::can_reach;
     emulation::can_reach = has;
     for (size_t n = 0; n < sizeof(cases) / sizeof(cases[0]); n++) {
-        std::string wrong = said_by("k" + std::to_string(n) + "wrong");
-        std::string right = said_by("k" + std::to_string(n) + "right");
+        std::string wrong = said_by("k" + std::to_string(n) + "wrong", cases[n].is_early);
+        std::string right = said_by("k" + std::to_string(n) + "right", cases[n].is_early);
         const char *message = cases[n].message != nullptr ? cases[n].message : "orders differ";
         if (wrong.find(message) == std::string::npos)
             fail_msg("%s: not found, but: %s", cases[n].name, wrong.c_str());
         if (!right.empty())
             fail_msg("%s, mended: %s", cases[n].name, right.c_str());
     }
+    emulation::can_reach = of_heap;
 }
 
 void unknown_code_is_refused(void **)

@@ -61,6 +61,7 @@ struct bound_kernel {
     std::function<void()> thread;
     const char *name;                   /* of a type that has the kernel in its name */
     std::vector<std::string> arguments; /* their bytes */
+    bool early = false;                 /* it may begin before those ahead have ended */
 };
 
 void launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
@@ -83,12 +84,20 @@ bound_kernel bind_to(void (*)(Parameters...), Arguments... arguments)
                 begin_kernel();
                 std::apply(KERNEL, of_thread);
             },
-            typeid(named<KERNEL>).name(), std::apply(bytes, own)};
+            typeid(named<KERNEL>).name(), std::apply(bytes, own), false};
 }
 template <auto *KERNEL, typename... Arguments> bound_kernel bind(Arguments... arguments)
 {
     return bind_to<KERNEL>(KERNEL, arguments...);
 }
+
+static inline bound_kernel early(bound_kernel kernel)
+{
+    kernel.early = true;
+    return kernel;
+}
+/* The thread has waited for the kernels ahead. */
+void wait_for_stream(void);
 
 void *shared_memory(void);
 /* Returns when all threads of the block have called it. */
@@ -116,6 +125,12 @@ void multiply(unsigned k, const uint32_t *a, const uint32_t *b, int c, int *out)
 #define MOE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
     emulation::launch((stream), (grid), (block), (shared_bytes),                                   \
                       emulation::bind<&kernel>(__VA_ARGS__))
+/* Every such launch must keep the rules, whether or not it is captured. */
+#define MOE_LAUNCH_EARLY(kernel, grid, block, shared_bytes, stream, ...)                           \
+    emulation::launch((stream), (grid), (block), (shared_bytes),                                   \
+                      emulation::early(emulation::bind<&kernel>(__VA_ARGS__)))
+#define MOE_BEGIN_EARLY()     ((void)0)
+#define MOE_WAIT_FOR_STREAM() emulation::wait_for_stream()
 /* What all architectures give a block that asks. */
 #define MOE_LAUNCH_LARGE(kernel, grid, block, shared_bytes, stream, ...)                           \
     emulation::launch((stream), (grid), (block), (shared_bytes),                                   \

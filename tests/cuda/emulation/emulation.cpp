@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -47,6 +48,9 @@ std::deque<std::vector<copy>> copies[MAX_THREADS];
 
 std::vector<char> shared;
 const std::function<void()> *program;
+
+/* Of a launch that may begin early: the threads that have not waited for the kernels ahead. */
+bool early_threads[MAX_THREADS];
 
 /* The orders of a launch. */
 uint32_t launch_number;
@@ -105,6 +109,8 @@ void wait_in(state s)
 void run_thread()
 {
     (*program)();
+    if (early_threads[here.thread.x])
+        broken("a thread of an early launch that ends without waiting for the kernels ahead");
     wait_in(ENDED);
 }
 
@@ -199,6 +205,21 @@ void begin_kernel(void)
 {
     if (watching != nullptr)
         watching->begin_kernel();
+}
+
+void wait_for_stream(void)
+{
+    early_threads[here.thread.x] = false;
+}
+
+void set_early(unsigned n_threads, bool early)
+{
+    std::fill_n(early_threads, n_threads, early);
+}
+
+bool is_early(unsigned thread)
+{
+    return early_threads[thread];
 }
 
 void block_barrier(void)
@@ -316,6 +337,8 @@ uint32_t atomic_cas(uint32_t *word, uint32_t expected, uint32_t value)
                              [=](uint32_t before) { return before == expected ? value : before; });
 }
 
+std::atomic<uint64_t> n_early_kernels;
+
 static void run_grid(uint32_t number, dim3 grid, dim3 block, size_t shared_bytes,
                      const bound_kernel &kernel)
 {
@@ -330,6 +353,7 @@ static void run_grid(uint32_t number, dim3 grid, dim3 block, size_t shared_bytes
         stacks.push_back(std::make_unique<char[]>(shift + MOE_FIBER_STACK));
         fibers.push_back({stacks.back().get() + shift, nullptr, nullptr});
     }
+    n_early_kernels += kernel.early;
     launch_number = number;
     mixing = number;
     program = &kernel.thread;
@@ -340,6 +364,7 @@ static void run_grid(uint32_t number, dim3 grid, dim3 block, size_t shared_bytes
     in_some_order(n_blocks, [=](uint32_t i) {
         shared.assign(all_shared + 64, (char)0xff);
         here.block = {i % grid.x, i / grid.x % grid.y, i / grid.x / grid.y};
+        set_early(n, kernel.early);
         if (watching != nullptr)
             watching->begin_block(i, (char *)shared_memory(), all_shared);
         if (found != nullptr) {

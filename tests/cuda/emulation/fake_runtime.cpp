@@ -393,6 +393,7 @@ void fake_get_usage(fake_usage *out)
     out->device_blocks = device_blocks.size();
     out->host_blocks = host_blocks.size();
     out->streams = streams.size();
+    out->n_early = emulation::n_early_kernels;
 }
 
 /* ---- Errors and devices ---- */

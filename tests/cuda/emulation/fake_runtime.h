@@ -49,6 +49,7 @@ typedef struct fake_usage {
      * by one; waits for a whole stream. */
     uint64_t n_kernels, n_launches, n_copies, n_waits, n_products, n_graphs, n_failures;
     uint64_t n_allocations; /* of device memory */
+    uint64_t n_early; /* of n_kernels: launched so that they may begin early; never set to 0 */
 } fake_usage;
 
 void fake_get_usage(fake_usage *usage);

@@ -101,6 +101,12 @@ bool is_shared(uintptr_t at)
            at - (uintptr_t)__start_moe_shared < (uintptr_t)(__stop_moe_shared - __start_moe_shared);
 }
 
+bool is_device_table(uintptr_t at)
+{
+    return at - (uintptr_t)__start_moe_device_tables <
+           (uintptr_t)__stop_moe_device_tables - (uintptr_t)__start_moe_device_tables;
+}
+
 /* Of an earlier launch, or of another block's shared memory. */
 bool is_void(const record &r, bool shared)
 {
@@ -219,12 +225,6 @@ void refine(page *p)
     p->grain = 1;
 }
 
-bool is_device_table(uintptr_t at)
-{
-    return at - (uintptr_t)__start_moe_device_tables <
-           (uintptr_t)__stop_moe_device_tables - (uintptr_t)__start_moe_device_tables;
-}
-
 /* Ends the test where a GPU would find nothing. */
 void check_reach(page *p, const void *memory, size_t bytes)
 {
@@ -250,6 +250,9 @@ void touch(const void *memory, size_t bytes, emulation::access how, const void *
         return;
     now.code = emulation::line != 0 ? emulation::line
                                     : (uint32_t)((uintptr_t)code - (uintptr_t)__executable_start);
+    if (emulation::is_early(now.thread) && !is_shared(at) && !is_device_table(at) &&
+        how != emulation::COPY_BEGUN)
+        emulation::broken("memory that kernels ahead may still write");
     if (emulation::line == 0)
         check_reach(page_of(at / PAGE), memory, bytes);
     for (uintptr_t end = at + bytes; at < end;) {

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,11 @@ struct translator {
 extern const translator *translating; /* NULL: nobody */
 /* Before main(): of the code that the environment names; NULL: none. */
 const translator *translator_asked_for(void);
+/* Whether the thread may not yet use memory that kernels ahead may write, because its launch may
+ * have begun before they ended (MOE_LAUNCH_EARLY). */
+bool is_early(unsigned thread);
+void set_early(unsigned n_threads, bool early); /* of a block that begins */
+extern std::atomic<uint64_t> n_early_kernels;   /* that ran */
 /* Of nvcc's code, where the thread is; 0: it runs the kernels' sources. */
 extern uint32_t line;
 

@@ -121,6 +121,10 @@ void run_found(const void *found, const std::vector<std::string> &arguments, uns
         memcpy((char *)parameters.data() + k->parameter_at[n], arguments[n].data(),
                arguments[n].size());
     }
+    for (unsigned thread = 0; thread < n_threads && !k->knows_early; thread++) {
+        emulation::here.thread.x = thread;
+        emulation::wait_for_stream();
+    }
     block b = {k, (const char *)parameters.data(), shared, variable, n_threads, {}};
     run_block(&b, number);
 }

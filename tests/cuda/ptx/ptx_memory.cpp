@@ -36,9 +36,14 @@ void check_shared(const warp &w, const instruction &i, unsigned lane, uintptr_t 
     fail(w, i, lane, "it is outside of the variables in shared memory");
 }
 
+void copy(warp &w, const instruction &i);
+
+/* Copies to shared memory may run ahead: they are of weights, which no kernel writes. */
 void check_global(const warp &w, const instruction &i, unsigned lane, const char *memory,
                   size_t bytes)
 {
+    if (emulation::is_early(w.first + lane) && i.run != copy && !is_table(memory, bytes))
+        fail(w, i, lane, "memory that kernels ahead may still write");
     if (emulation::can_reach == nullptr)
         return;
     auto &page = recent[(uintptr_t)memory / PAGE % N_RECENT];
@@ -199,6 +204,14 @@ void nothing(warp &, const instruction &)
 {
 }
 
+void wait_for_stream(warp &w, const instruction &)
+{
+    each_lane_in_turn(w, [&](unsigned lane) {
+        emulation::here.thread.x = w.first + lane;
+        emulation::wait_for_stream();
+    });
+}
+
 /* Addresses of a thread's own memory and of shared memory as generic ones, and back. */
 template <int SIGN, bool SHARED> void convert_address(warp &w, const instruction &i)
 {
@@ -229,6 +242,8 @@ const named others[] = {
     {"cp.async.commit_group", commit},
     {"cp.async.wait_group", wait},
     {"prefetch.global.L2", nothing},
+    {"griddepcontrol.launch_dependents", nothing},
+    {"griddepcontrol.wait", wait_for_stream},
     {"cvta.shared.u64", convert_address<1, true>},
     {"cvta.to.shared.u64", convert_address<-1, true>},
     {"cvta.local.u64", convert_address<1, false>},

@@ -76,6 +76,7 @@ struct kernel {
     std::vector<size_t> parameter_at;
     size_t all_parameter_bytes = 0;
     uint32_t max_threads = 1024;
+    bool knows_early = false;    /* of launches: made for sm_90 or newer */
     uint32_t register_bytes = 0; /* of a warp */
     uint32_t local_bytes = 0;    /* of a thread */
     uint32_t shared_bytes = 0;   /* without what the launch asks for, which comes last */

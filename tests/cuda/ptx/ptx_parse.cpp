@@ -499,6 +499,8 @@ std::unique_ptr<kernel> parse(module *m, size_t entry)
     size_t open = text.find('(', name), body = text.find('{', open);
     k->name = trimmed(text.substr(name, open - name));
     read_parameters(&p, text.substr(open + 1, text.find(')', open) - open - 1));
+    size_t target = text.rfind(".target sm_", entry);
+    k->knows_early = target != std::string::npos && atoi(text.c_str() + target + 11) >= 90;
     size_t bound = text.find(".maxntid", open);
     if (bound < body)
         k->max_threads = (uint32_t)atoi(text.c_str() + bound + 8);

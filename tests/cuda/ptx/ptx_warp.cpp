@@ -105,6 +105,15 @@ uint32_t holds(const warp &w, const instruction &i, uint32_t lanes)
     return found & lanes;
 }
 
+void check_waited(const warp &w, const instruction &i, uint32_t lanes)
+{
+    for (uint32_t left = lanes; left != 0; left &= left - 1) {
+        unsigned lane = (unsigned)__builtin_ctz(left);
+        if (emulation::is_early(w.first + lane))
+            fail(w, i, lane, "an early launch that ends without waiting for the kernels ahead");
+    }
+}
+
 /* Lanes at one instruction go on until they part, wait, end, or have done so many instructions. */
 void run_group(warp *w, uint32_t lanes, uint32_t at, uint32_t stop, uint32_t n)
 {
@@ -129,6 +138,8 @@ void run_group(warp *w, uint32_t lanes, uint32_t at, uint32_t stop, uint32_t n)
             w->active = those;
             i.run(*w, i);
         } else if (i.kind != flow::BRANCH && those != 0) {
+            if (i.kind == flow::END)
+                check_waited(*w, i, those);
             put(w, lanes & ~those, at + 1, state::READY);
             put(w, those, at,
                 i.kind == flow::END       ? state::ENDED
