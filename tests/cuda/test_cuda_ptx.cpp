@@ -150,6 +150,25 @@ void faults_are_found(void **)
     emulation::can_reach = of_heap;
 }
 
+/* Of ordinary memory: a block of the heap ends where it was asked to, and when it is freed. */
+void the_heap_has_bounds(void **)
+{
+    std::string text = head;
+    text += "\n.visible .entry behind" + std::string(begin) +
+            "ld.global.u32 %r4, [%rd1+4];\nret;\n\n}\n" + "\n.visible .entry inside" + begin +
+            "ld.global.u32 %r4, [%rd1];\nret;\n\n}\n";
+    ptx::add_module(text);
+    memory = (uint32_t *)malloc(BYTES);
+    const char *message = "outside of what the device has";
+    assert_true(said_by("inside").empty());
+    assert_true(said_by("behind").find(message) != std::string::npos);
+    memory = (uint32_t *)realloc(memory, BYTES + 4);
+    assert_true(said_by("behind").empty());
+    free(memory);
+    assert_true(said_by("inside").find(message) != std::string::npos);
+    memory = static_memory;
+}
+
 void unknown_code_is_refused(void **)
 {
     std::string text = std::string(head) + "\n.visible .entry approximate" + begin +
@@ -173,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_kernels_are_known),
         cmocka_unit_test(faults_are_found),
+        cmocka_unit_test(the_heap_has_bounds),
         cmocka_unit_test(unknown_code_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
