@@ -379,6 +379,65 @@ static uint32_t lirs_access(model *m, uint32_t key)
     return evicted;
 }
 
+/* Halves counts after ten uses for each slot; share: uses since. */
+static void tiny_count(model *m, uint32_t key)
+{
+    m->count[key] = m->count[key] < 15 ? m->count[key] + 1 : 15;
+    m->share += 1;
+    if (m->share == 10.0 * m->n_slots) {
+        m->share = 0;
+        for (uint32_t k = 0; k < N_KEYS; k++) {
+            m->count[k] /= 2;
+        }
+    }
+}
+
+/* The window (small), probation (once) and protected (often), the last used at their ends. The key
+ * enters the window, whose oldest then competes with probation's. */
+static uint32_t tiny_access(model *m, uint32_t key)
+{
+    uint32_t index;
+    const uint32_t n_window = m->n_slots < 4 ? 1 : 2; /* n_expert_used, or half of the slots */
+    const uint32_t n_protected = (m->n_slots - n_window) * 4 / 5;
+    const bool is_full = m->n_small + m->n_once + m->n_often == m->n_slots;
+    if (array_find(m->small, m->n_small, key, &index)) {
+        tiny_count(m, key);
+        array_remove(m->small, &m->n_small, index);
+        m->small[m->n_small++] = key;
+        return MOE_KEY_NONE;
+    }
+    const bool is_once = array_find(m->once, m->n_once, key, &index);
+    if (is_once || array_find(m->often, m->n_often, key, &index)) {
+        tiny_count(m, key);
+        array_remove(is_once ? m->once : m->often, is_once ? &m->n_once : &m->n_often, index);
+        m->often[m->n_often++] = key;
+        if (m->n_often > n_protected) {
+            m->once[m->n_once++] = m->often[0];
+            array_remove(m->often, &m->n_often, 0);
+        }
+        return MOE_KEY_NONE;
+    }
+    uint32_t evicted = MOE_KEY_NONE;
+    if (m->n_small == n_window) {
+        uint32_t *main = m->n_once > 0 ? m->once : m->often;
+        uint32_t *n_main = m->n_once > 0 ? &m->n_once : &m->n_often;
+        const uint32_t candidate = m->small[0];
+        array_remove(m->small, &m->n_small, 0);
+        if (is_full && (*n_main == 0 || m->count[candidate] <= m->count[main[0]])) {
+            evicted = candidate;
+        } else {
+            if (is_full) {
+                evicted = main[0];
+                array_remove(main, n_main, 0);
+            }
+            m->once[m->n_once++] = candidate;
+        }
+    }
+    tiny_count(m, key);
+    m->small[m->n_small++] = key;
+    return evicted;
+}
+
 /* ---- Streams ---- */
 
 /* Some keys are much more frequent than others, and which ones changes slowly. */
@@ -421,7 +480,8 @@ static void test_models(void **state)
         model_access_fn access;
     } models[] = {{"lru", lru_access},         {"lfu", lfu_access},   {"sieve", sieve_access},
                   {"s3-fifo", s3_fifo_access}, {"arc", arc_access},   {"2q", two_queue_access},
-                  {"lirs", lirs_access},       {"gdsf", gdsf_access}, {"lru-k", lru_k_access}};
+                  {"lirs", lirs_access},       {"gdsf", gdsf_access}, {"lru-k", lru_k_access},
+                  {"w-tinylfu", tiny_access}};
     const uint32_t sizes[] = {1, 2, 9, 20, 47};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
@@ -588,6 +648,9 @@ static void test_choices(void **state)
         /* Costs are 4 and 7: three uses of the cheap one are worth more than one of the other. */
         {"cost-aware", {{4, 0, 1, 0, 0}, {7, 0, 1, 0, 0}}, 2, 4},
         {"cost-aware", {{4, 0, 1, 0, 0}, {4, 1, 1, 0, 0}, {7, 1, 1, 0, 0}, {4, 2, 1, 0, 0}}, 4, 7},
+        /* The window has one of four slots: its key competes with the one that left it first. */
+        {"w-tinylfu", {{4, 0, 1, 0, 0}, {5, 0, 1, 0, 0}, {6, 0, 1, 0, 0}}, 3, 6},
+        {"w-tinylfu", {{4, 0, 1, 0, 0}, {5, 0, 1, 0, 0}, {6, 0, 1, 0, 0}, {6, 1, 1, 0, 0}}, 4, 4},
         /* Used twice, though longer ago than the other. */
         {"lru-k", {{4, 0, 1, 0, 0}, {4, 1, 1, 0, 0}, {5, 2, 1, 0, 0}}, 3, 5},
         /* Costs are 4 and 7: two uses of the cheap one are worth more. */
