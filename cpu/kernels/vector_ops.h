@@ -135,6 +135,8 @@ typedef struct moe_vector_kernels {
     void (*add)(const float *a, const float *b, float *y, uint32_t n);
     /* acc = fmaf(w, x, acc) */
     void (*axpy)(float w, const float *x, float *acc, uint32_t n);
+    /* acc = fmaf(w, x > 0 ? x : 0, acc) */
+    void (*relu_axpy)(float w, const float *x, float *acc, uint32_t n);
     void (*scale)(float w, float *x, uint32_t n);
     /* Clamps to [-limit, limit]; NaN stays NaN. */
     void (*clamp)(float limit, float *x, uint32_t n);

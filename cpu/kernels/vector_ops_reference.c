@@ -76,6 +76,12 @@ static void axpy_c(float w, const float *x, float *acc, uint32_t n)
         acc[i] = fmaf(w, x[i], acc[i]);
 }
 
+static void relu_axpy_c(float w, const float *x, float *acc, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        acc[i] = fmaf(w, x[i] > 0.0f ? x[i] : 0.0f, acc[i]);
+}
+
 static void scale_c(float w, float *x, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -128,6 +134,7 @@ void moe_vector_kernels_reference(moe_vector_kernels *kernels)
         .sigmoid = moe_sigmoid_c,
         .add = add_c,
         .axpy = axpy_c,
+        .relu_axpy = relu_axpy_c,
         .scale = scale_c,
         .clamp = clamp_c,
         .dot = dot_c,

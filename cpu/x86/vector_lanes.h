@@ -147,6 +147,20 @@ static void axpy_lanes(float w, const float *x, float *acc, uint32_t n)
     }
 }
 
+static void relu_axpy_lanes(float w, const float *x, float *acc, uint32_t n)
+{
+    uint32_t whole = n & ~15u, rest = n & 15u;
+    l16 weight = l16_set(w);
+    for (uint32_t i = 0; i < whole; i += 16) {
+        l16 above = l16_max(l16_load(x + i), l16_zero());
+        l16_store(acc + i, l16_fma(weight, above, l16_load(acc + i)));
+    }
+    if (rest > 0) {
+        l16 above = l16_max(l16_load_part(x + whole, rest), l16_zero());
+        l16_store_part(acc + whole, l16_fma(weight, above, l16_load_part(acc + whole, rest)), rest);
+    }
+}
+
 static void scale_lanes(float w, float *x, uint32_t n)
 {
     uint32_t whole = n & ~15u, rest = n & 15u;
@@ -296,6 +310,7 @@ static void vector_lanes_init(moe_vector_kernels *kernels)
     kernels->sigmoid = sigmoid_lanes;
     kernels->add = add_lanes;
     kernels->axpy = axpy_lanes;
+    kernels->relu_axpy = relu_axpy_lanes;
     kernels->scale = scale_lanes;
     kernels->clamp = clamp_lanes;
     kernels->dot = dot_lanes;

@@ -46,11 +46,10 @@ static void load_row(const moe_runner *runner, const moe_kv_row *row, uint32_t l
                           (size_t)(stored % MOE_KV_PAGE) * layout->k_row_bytes + part->k_offset;
     const uint32_t n = part->series * part->dim;
     const float *place = part->place + (size_t)(position % part->rate) * n + at;
-    moe_kv_load_c(type, from + moe_kv_row_bytes(type, at), k, part->dim);
-    moe_kv_load_c(type, from + moe_kv_row_bytes(type, n + at), gates, part->dim);
-    for (uint32_t i = 0; i < part->dim; i++) {
-        gates[i] += place[i];
-    }
+    const moe_vector_kernels *vector = &runner->buffers.vector;
+    vector->kv_load(type, from + moe_kv_row_bytes(type, at), k, part->dim);
+    vector->kv_load(type, from + moe_kv_row_bytes(type, n + at), gates, part->dim);
+    vector->add(gates, place, gates, part->dim);
 }
 
 /* The sum of n rows of k by the softmax of their gates, which are changed. */
@@ -114,8 +113,9 @@ static void store_block(const moe_runner *runner, const moe_kv_row *row, uint32_
     }
     sum_rows(k, gates, n, part->dim, key);
     norm_and_turn(runner, part, begin, key);
-    moe_kv_store_c((moe_kv_type)layout->type, key,
-                   moe_block_key(layout, row, part->rate, block) + part->key_offset, part->dim);
+    runner->buffers.vector.kv_store(
+        (moe_kv_type)layout->type, key,
+        moe_block_key(layout, row, part->rate, block) + part->key_offset, part->dim);
 }
 
 int moe_op_compress(const moe_run *run, const moe_op *op, moe_error *err)

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "cpu/kernels/vector_ops.h"
 #include "offload/expert_store.h"
 #include "offload/layer_plan.h"
 #include "runtime/device/device.h"
@@ -34,6 +35,7 @@ typedef struct moe_pass_buffers {
     float *index_scores;    /* [MOE_INDEX_ROWS][n_index_scores]: of rows' positions, or of blocks
                              * for each group of heads; grows */
     uint32_t *index_order;  /* [n_index_scores] */
+    moe_vector_kernels vector; /* of the host, for stored keys and their scores */
     uint32_t n_index_scores;
     float *block_rows;         /* of compressed_keys.c: k, gates and sum of a block */
     moe_kv_row *block_kv_rows; /* [rows] */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 
+#include "cpu/kernels/cpu_features.h"
 #include "offload/expert_store.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
@@ -255,6 +256,7 @@ int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device, const m
 {
     const moe_model_config *config = program->config;
     *buffers = (moe_pass_buffers){.max_rows = max_rows};
+    moe_vector_kernels_init(&buffers->vector, moe_cpu_features());
     int status = init_device_part(buffers, device, program, err);
     if (status == MOE_OK) {
         status = init_host_part(buffers, config, err);

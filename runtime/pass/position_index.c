@@ -122,14 +122,15 @@ static void store_pool(const moe_runner *runner, const index_place *at, const mo
     const uint32_t n = c->index_means ? dim : 2 * dim;
     float *rows = runner->buffers.index_pool, *key = runner->buffers.index_host;
     for (uint32_t p = 0; p < c->index_pool; p++) {
-        moe_kv_load_c(type, index_row(at, row, first + p) + at->key, rows + (size_t)p * n, n);
+        runner->buffers.vector.kv_load(type, index_row(at, row, first + p) + at->key,
+                                       rows + (size_t)p * n, n);
     }
     if (c->index_means) {
         mean_key(runner, rows, weight, first, key);
     } else {
         pool_keys(rows, weight, c->index_pool, dim, key);
     }
-    moe_kv_store_c(type, key, index_row(at, row, row->position) + at->pooled, dim);
+    runner->buffers.vector.kv_store(type, key, index_row(at, row, row->position) + at->pooled, dim);
 }
 
 int moe_op_pool(const moe_run *run, const moe_op *op, moe_error *err)
@@ -162,8 +163,8 @@ static int bring_keys(moe_runner *runner, const moe_kv_row *row, const index_pla
         const uint8_t *from = c->index_rate > 0
                                   ? moe_block_key(&at->layout, row, c->index_rate, first + i)
                                   : index_row(at, row, position);
-        moe_kv_load_c((moe_kv_type)at->layout.type, from + at->pooled,
-                      b->index_host + (size_t)i * c->index_dim, c->index_dim);
+        b->vector.kv_load((moe_kv_type)at->layout.type, from + at->pooled,
+                          b->index_host + (size_t)i * c->index_dim, c->index_dim);
     }
     return device->ops->upload(device, b->values[MOE_VALUE_INDEX_BLOCK], b->index_host,
                                (size_t)n * c->index_dim * sizeof(float), err);
@@ -178,15 +179,12 @@ typedef struct row_group {
 } row_group;
 
 /* Sums the products of a row's heads, those above 0, with n keys. */
-static void sum_scores(const moe_model_config *c, const float *weights, const float *products,
+static void sum_scores(const moe_runner *runner, const float *weights, const float *products,
                        uint32_t n, float *scores)
 {
     memset(scores, 0, n * sizeof *scores);
-    for (uint32_t h = 0; h < c->index_heads; h++) {
-        const float *of_head = products + (size_t)h * n;
-        for (uint32_t i = 0; i < n; i++) {
-            scores[i] = fmaf(weights[h], of_head[i] > 0.0f ? of_head[i] : 0.0f, scores[i]);
-        }
+    for (uint32_t h = 0; h < runner->config->index_heads; h++) {
+        runner->buffers.vector.relu_axpy(weights[h], products + (size_t)h * n, scores, n);
     }
 }
 
@@ -234,7 +232,8 @@ static int score_block(moe_runner *runner, const row_group *group, uint32_t begi
         if (c->index_block > 0) {
             raise_scores(c, of_row, begin, n, n_blocks_of(c, group->n_keys), scores);
         } else {
-            sum_scores(c, b->index_factors + (size_t)r * c->index_heads, of_row, n, scores + begin);
+            sum_scores(runner, b->index_factors + (size_t)r * c->index_heads, of_row, n,
+                       scores + begin);
         }
     }
     return MOE_OK;

@@ -104,6 +104,12 @@ static void run_axpy(const moe_vector_kernels *k, const test_case *in, float *ou
     k->axpy(in->scalar, in->a, out, in->n);
 }
 
+static void run_relu_axpy(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    memcpy(out, in->b, in->n * sizeof(float));
+    k->relu_axpy(in->scalar, in->a, out, in->n);
+}
+
 static void run_scale(const moe_vector_kernels *k, const test_case *in, float *out)
 {
     memcpy(out, in->a, in->n * sizeof(float));
@@ -177,6 +183,7 @@ static const subject subjects[] = {
     {"sigmoid_mul", run_sigmoid_mul},
     {"add", run_add},
     {"axpy", run_axpy},
+    {"relu_axpy", run_relu_axpy},
     {"scale", run_scale},
     {"clamp", run_clamp},
     {"dot", run_dot},
@@ -452,6 +459,26 @@ static void clamp_keeps_nan(void **state)
     }
 }
 
+/* As in x > 0 ? x : 0. */
+static void relu_leaves_nan_out(void **state)
+{
+    (void)state;
+    test_level levels[3];
+    uint32_t n_levels = test_levels(levels);
+    for (uint32_t l = 0; l < n_levels; l++) {
+        moe_vector_kernels k;
+        moe_vector_kernels_init(&k, levels[l].features);
+        float x[19], acc[19];
+        for (uint32_t i = 0; i < 19; i++) {
+            x[i] = i % 3 == 0 ? NAN : i % 3 == 1 ? -9.0f : 9.0f;
+            acc[i] = 1.0f;
+        }
+        k.relu_axpy(2.0f, x, acc, 19);
+        for (uint32_t i = 0; i < 19; i++)
+            assert_true(acc[i] == (i % 3 == 2 ? 19.0f : 1.0f));
+    }
+}
+
 typedef struct bench {
     const char *name;
     run_fn run;
@@ -465,7 +492,7 @@ static int run_benches(void)
         {"add", run_add, 12},           {"axpy", run_axpy, 12},
         {"softmax", run_softmax, 8},    {"argmax", run_argmax, 4},
         {"sigmoid", run_sigmoid, 8},    {"dot", run_dot, 8},
-        {"exp_sum", run_exp_sum, 4},
+        {"exp_sum", run_exp_sum, 4},    {"relu_axpy", run_relu_axpy, 12},
     };
     static test_case in;
     static float out[MAX_N + GUARD];
@@ -511,6 +538,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(forms_agree_with_double),
         cmocka_unit_test(rope_rotates),
         cmocka_unit_test(clamp_keeps_nan),
+        cmocka_unit_test(relu_leaves_nan_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
