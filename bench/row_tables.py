@@ -5,9 +5,10 @@
     MOE_OFFLOAD_LIBRARY=build/libmoe_offload.so.0 PYTHONPATH=runtime/python \\
         python3 row_tables.py MODEL [--pairs N] [--tokens N] [--threads N]
 
-Each pair writes a text of random tokens, which no other pair writes, and then the same text again, with the same
-seed: the first time its rows are read from the disk, the second time all of them are in memory. All experts fit.
-Prints for each pair the seconds of both, and the rows that a pass waited for; at the end the median of their ratios.
+Each pair writes a text of random tokens, which no other pair writes, and then the same text again twice, with the
+same seed: the first time its rows are read from the disk, then all of them are in memory. All experts fit. Prints for
+each pair the seconds and the processor's seconds (of all threads), and the rows that a pass waited for; at the end the
+medians of the ratios. That of the two texts from memory says what the machine's other work makes of a ratio of 1.
 """
 import argparse
 import statistics
@@ -16,17 +17,24 @@ import time
 import moe_offload
 
 
-def write(engine, seed: int, n_tokens: int) -> tuple[list[int], float, dict]:
+COUNTS = ("rows_taken", "rows_read", "rows_waited", "rows_wait_ns")
+
+
+def write(engine, seed: int, n_tokens: int) -> tuple[list[int], float, float, dict]:
     before = engine.stats()
     with engine.session(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, seed=seed) as session:
         session.feed([seed % 1000 + 300, 17, 29])
         tokens, begin = [], None
         while len(tokens) < n_tokens:
             tokens += engine.step([session])[0]
-            begin = begin or time.monotonic()     # the prompt's pass is not counted
-        seconds = time.monotonic() - begin
+            begin = begin or (time.monotonic(), time.process_time())     # the prompt's pass is not counted
+        seconds, busy = time.monotonic() - begin[0], time.process_time() - begin[1]
     after = engine.stats()
-    return tokens, seconds, {key: after[key] - before[key] for key in ("rows_taken", "rows_read", "rows_waited")}
+    return tokens, seconds, busy, {key: after[key] - before[key] for key in COUNTS}
+
+
+def show(name: str, ratios: list[float]) -> None:
+    print(f"{name}: {statistics.median(ratios):.4f} ({min(ratios):.3f} to {max(ratios):.3f})")
 
 
 def main() -> None:
@@ -36,19 +44,30 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
-    ratios, waited, read = [], 0, 0
+    disk, disk_busy, noise, noise_busy, cost = [], [], [], [], []
+    waited = waited_ns = read = 0
     with moe_offload.Engine(options.model, n_threads=options.threads, context=1024) as engine:
         write(engine, 1, options.tokens)
         for seed in range(2, options.pairs + 2):
-            cold_tokens, cold, rows = write(engine, seed, options.tokens)
-            warm_tokens, warm, again = write(engine, seed, options.tokens)
-            if cold_tokens != warm_tokens or again["rows_read"] > 0:
+            texts = [write(engine, seed, options.tokens) for _ in range(3)]
+            (tokens, cold, cold_busy, rows), (again, warm, warm_busy, kept), (_, third, third_busy, _) = texts
+            if tokens != again or kept["rows_read"] > 0:
                 raise SystemExit("the second text is another one, or read rows again")
-            ratios.append(cold / warm)
+            disk.append(cold / warm)
+            disk_busy.append(cold_busy / warm_busy)
+            noise.append(third / warm)
+            noise_busy.append(third_busy / warm_busy)
+            cost.append(cold_busy - (warm_busy + third_busy) / 2)
             waited, read = waited + rows["rows_waited"], read + rows["rows_read"]
-            print(f"disk {cold:.2f} s, memory {warm:.2f} s; {rows}", flush=True)
-    print(f"{read} rows read, {waited} waited for; time with rows from the disk, by the same in memory: "
-          f"{statistics.median(ratios):.4f} ({min(ratios):.3f} to {max(ratios):.3f})")
+            waited_ns += rows["rows_wait_ns"]
+            print(f"disk {cold:.2f} s ({cold_busy:.2f} busy), memory {warm:.2f} s ({warm_busy:.2f}) and {third:.2f} s "
+                  f"({third_busy:.2f}); {rows}", flush=True)
+    print(f"{read} rows read, {waited} waited for, {waited_ns / 1e9:.3f} s")
+    show("time, disk by memory", disk)
+    show("time, memory by memory", noise)
+    show("processor's time, disk by memory", disk_busy)
+    show("processor's time, memory by memory", noise_busy)
+    print(f"processor's time of the rows: {statistics.median(cost) / options.tokens * 1e3:.2f} ms a token")
 
 
 if __name__ == "__main__":
