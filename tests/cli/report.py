@@ -3,6 +3,7 @@
 """report.py COMMAND MODEL: `report` writes one page that needs no other file, whose hit rates are the engine's,
 and leaves nothing behind when it fails."""
 import html.parser
+import json
 import os
 import re
 import subprocess
@@ -50,7 +51,7 @@ def check_page(text, n_runs):
     assert "nan" not in text and "inf" not in re.sub("[a-z]*inf[a-z]+|[a-z]+inf", "", text), "a figure is missing"
     assert "prefers-color-scheme:dark" in text
     rows = [numbers(row) for row in re.findall(r"<tr><td class=\"n\">.*", text)]
-    assert len(rows) == n_runs, rows
+    assert len(rows) in n_runs, rows
     for _, hits, megabytes, speed, predicted, low, high in rows:
         assert 0 < hits <= 100 and speed > 0 and low <= predicted <= high, rows
         assert hits == 100 or megabytes > 0, rows
@@ -59,11 +60,14 @@ def check_page(text, n_runs):
 
 def check_within(command, model, folder):
     out = os.path.join(folder, "page.html")
-    result = run(command, "-m", model, "-o", out, "-n", "40", "-c", "256", "--host-memory", "66M")
+    plan = json.loads(subprocess.run([command, "plan", "-m", model, "-c", "256", "--json", "--calibration", "none"],
+                                     capture_output=True, text=True, check=True).stdout)
+    budget = plan["total_bytes"] - 45 * plan["expert_cache_bytes"] // 100
+    result = run(command, "-m", model, "-o", out, "-n", "40", "-c", "256", "--host-memory", str(budget))
     assert result.returncode == 0, result.stderr
     with open(out, encoding="utf-8") as file:
         text = file.read()
-    rows = check_page(text, 3)
+    rows = check_page(text, (2, 3))  # a quarter, half if the budget holds it, and the budget
     # The simulator finds what the engine found: in the words rounded to a point.
     simulated = float(re.search(r"([0-9]+) % of the experts that a token needs", text)[1])
     assert abs(simulated - rows[-1][1]) <= 0.6, (simulated, rows)
@@ -79,7 +83,7 @@ def check_all(command, model, folder):
     assert result.returncode == 0, result.stderr
     with open(out, encoding="utf-8") as file:
         page = file.read()
-    rows = check_page(page, 3)
+    rows = check_page(page, (3,))
     assert rows[-1][1] >= 80, rows  # experts may still come in the background
     assert "All experts are in memory" in page and "&lt;text&gt;" in page
 
