@@ -204,7 +204,7 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(prefill_chunk), .kind = OPTION_COUNT, .min = 1, .max = 4096,
      .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
     {{"--panel"}, "N", "most rows of a long prompt that go through each layer together, so that "
-     "its experts are read once for all of them; not above -b: none (default: what an eighth of "
+     "its experts are read once for all of them; not above -b: none (default: what a part of "
      "the memory for experts holds)",
      .offset = AT(panel), .kind = OPTION_COUNT, .min = 1, .max = UINT32_MAX,
      .commands = ENGINE & ~CLI_CALIBRATE, .subject = SUBJECT_COMPUTING},

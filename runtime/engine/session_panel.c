@@ -32,13 +32,39 @@ static bool misses_experts(const moe_engine *engine)
     return engine->plan.expert_slots < engine->plan.experts;
 }
 
+/* Whether a layer's experts have slots all at once. */
+static bool layer_fits(const moe_engine *engine)
+{
+    return engine->plan.expert_slots >= engine->config.n_expert;
+}
+
+static uint64_t expert_bytes(const moe_engine *engine)
+{
+    return engine->plan.expert_bytes / engine->plan.experts;
+}
+
+/* As many rows as PANEL_SHARE allows. If a layer's experts do not fit the cache of so many bytes,
+ * they pass through a few slots, and each panel less spares a reading of the file: then as many as
+ * the other slots hold, streams and sums. */
+static uint64_t rows_by_memory(const moe_engine *engine, uint64_t cache)
+{
+    const uint32_t chunk = engine->prefill_chunk;
+    if (layer_fits(engine)) {
+        return cache / PANEL_SHARE / row_bytes(engine);
+    }
+    const uint64_t one = moe_panel_block_bytes(&engine->program, chunk, chunk);
+    const uint64_t sum = (moe_panel_block_bytes(&engine->program, 2 * chunk, chunk) - one) / chunk;
+    const uint64_t fixed = one - sum * chunk + engine->config.n_expert_used * expert_bytes(engine);
+    return cache > fixed ? (cache - fixed) / (row_bytes(engine) + sum) : 0;
+}
+
 int moe_panel_plan(moe_engine *engine, uint32_t asked, moe_error *err)
 {
     moe_memory_plan *plan = &engine->plan;
     uint64_t memory = plan->has_device_memory ? plan->host_cache : plan->expert_cache;
     uint64_t rows = asked;
     if (asked == 0) {
-        rows = misses_experts(engine) ? memory / PANEL_SHARE / row_bytes(engine) : 0;
+        rows = misses_experts(engine) ? rows_by_memory(engine, memory) : 0;
     }
     bool can = engine->offload == MOE_OFFLOAD_AUTO && moe_program_is_by_stream(&engine->program);
     if (asked > engine->prefill_chunk && !can) {
@@ -104,17 +130,6 @@ static void drop_block(moe_engine *engine)
         moe_memory_border_give(&engine->border, p->block_bytes);
         p->block_bytes = 0;
     }
-}
-
-/* Whether a layer's experts have slots all at once. */
-static bool layer_fits(const moe_engine *engine)
-{
-    return engine->plan.expert_slots >= engine->config.n_expert;
-}
-
-static uint64_t expert_bytes(const moe_engine *engine)
-{
-    return engine->plan.expert_bytes / engine->plan.experts;
 }
 
 /* Memory that slots of the layers behind can lend, and empty ones: nothing of it is read again. */

@@ -103,7 +103,8 @@ struct moe_engine_options {
      * panel is under way, a row takes as many floats as the model is wide from the memory for
      * experts. The text is the same. There are no panels with drafting layers, lookahead or
      * recorded routings. 0: as many rows as an eighth of the memory for experts holds, if not all
-     * experts fit; a value up to prefill_chunk: no panels */
+     * experts fit, or all but a few slots of a cache that is smaller than a layer; a value up to
+     * prefill_chunk: no panels */
     uint32_t panel;
     /* How much of the time other sessions have while a panel is under way, in hundredths, 1..99: a
      * step evaluates chunks of the panel until it has had the rest. A chunk through a layer is not
