@@ -6,7 +6,7 @@
                           [--layers N] [--vocabulary N] [--table-rows N] [--random]
 
 Shapes: kimi-k2, qwen3-235b, glm-4.6, minimax-m2, qwen3.5-35b, qwen3-next-80b, gpt-oss-20b, hy4, glm-5.3-flash, qwen3.8-flash-next, deepseek-v4-flash,
-minimax-m3, dots.3-note. The header is whole (metadata, a vocabulary of the
+minimax-m3, dots.3-note, kimi-k3. The header is whole (metadata, a vocabulary of the
 model's size with as many merges, every tensor), and the file has the size of the real one, but its
 weights are holes, which read as zeros and take no disk: 580 GB of Kimi-K2 take 110 MB of it.
 
@@ -36,7 +36,7 @@ INT32, UINT64 = 5, 10
 F32 = 0
 TYPES = {"F32": (0, 1, 4), "Q8_0": (8, 32, 34), "Q2_K": (10, 256, 84), "Q4_K": (12, 256, 144),
          "Q6_K": (14, 256, 210), "MXFP4": (39, 32, 17), "Q5_1": (7, 32, 24), "IQ4_NL": (20, 32, 18),
-         "I32": (26, 1, 4)}
+         "I32": (26, 1, 4), "IQ1_S": (19, 256, 50)}
 ALIGNMENT = 32
 COLUMNS = 32        # of embeddings and routers that are not zero
 
@@ -56,6 +56,9 @@ INDEX_KEYS = {"attention.indexer.key_length": 128, "attention.indexer.top_k": 20
 
 # Of DeepSeek-V4-Flash's layers: two with a window alone, then compressed keys of 4 and of 128 in turn.
 RATES = [0, 0] + [(4, 128)[i % 2] for i in range(41)]
+
+# Of Kimi-K3's layers: which have latent attention.
+LATENT = [int(i % 4 == 3 or i == 92) for i in range(93)]
 
 # Of dots.3's layers: which have a window.
 INSIDE = [int(i > 1 and i % 4 != 1) for i in range(46)]
@@ -152,6 +155,15 @@ SHAPES = {
               "expert_shared_count": 1, "attention.indexer.head_count": 4, "attention.indexer.key_length": 128,
               "attention.indexer.top_k": 16, "attention.indexer.block_size": 128,
               "attention.indexer.local_blocks": 1}),
+    "kimi-k3": dict(
+        arch="kimi-k3", layers=93, embd=7168, vocab=163840, context=1048576, pre="kimi-k2",
+        ff=33792, dense=1, experts=896, used=16, ff_exp=3072, shared=6144, heads=96,
+        q_rank=1536, kv_rank=512, nope=128, rot=64, v_dim=128, bias=True, kda=128, narrow=3584, experts_type="MXFP4",
+        keys={"expert_gating_func": 2, "expert_weights_scale": 2.827, "expert_weights_norm": True,
+              "expert_shared_count": 2, "expert_latent_length": 3584, "kda.head_dim": 128,
+              "kda.gate_lower_bound": -5.0, "ssm.conv_kernel": 4, "attn_res.block_size": 12,
+              "activation.situ_beta": 4.0, "activation.situ_linear_beta": 25.0,
+              "attention.head_count_kv": LATENT}),
     "dots.3-note": dict(
         arch="dots3note", layers=46, embd=5120, vocab=152064, context=524288, pre="qwen2",
         ff=13824, dense=1, experts=256, used=8, ff_exp=1536, shared=1536, heads=128,
@@ -219,7 +231,7 @@ class Shape:
                                   qkv_bias=False, bias=False, ffn_norm="ffn_norm", shared_gate=False,
                                   delta=None, sinks=False, streams=0, mixed=False, gated=False, index=None,
                                   kda=0, rank=0, table=None, head_streams=False, tables=0, rates=None,
-                                  gates=False, wide=None, experts_type="Q4_K") | SHAPES[name])
+                                  gates=False, wide=None, narrow=0, experts_type="Q4_K") | SHAPES[name])
         self.name, self.type = name, options.type
         self.experts_type = options.experts_type or self.experts_type
         self.layers = options.layers or self.layers
@@ -300,6 +312,8 @@ class Shape:
         self.add(at + "attn_k_b.weight", nope, kv_rank, heads)
         self.add(at + "attn_v_b.weight", kv_rank, v_dim, heads)
         self.add(at + "attn_output.weight", heads * v_dim, self.embd)
+        if self.narrow:
+            self.add(at + "attn_gate.weight", self.embd, heads * v_dim)
         if self.gates:
             self.add(at + "attn_gate.weight", self.embd, heads)
             self.add(at + "attn_k_norm.weight", self.rot)
@@ -370,7 +384,9 @@ class Shape:
         for part in "qkv":
             self.add(f"{at}attn_{part}.weight", self.embd, inner)
             self.add(f"{at}ssm_conv1d_{part}.weight", 4, inner, kind="F32")
-        for part in "fg":
+        if self.narrow:
+            self.add(at + "ssm_g.weight", self.embd, inner)
+        for part in "f" if self.narrow else "fg":
             self.add(f"{at}ssm_{part}_a.weight", self.embd, self.kda)
             self.add(f"{at}ssm_{part}_b.weight", self.kda, inner)
         self.add(at + "ssm_beta.weight", self.embd, self.heads)
@@ -411,6 +427,8 @@ class Shape:
         self.add("output.weight", self.embd, self.vocab)
         if self.streams and (not self.mixed or self.head_streams) and not self.rank:
             self.list_streams("output_hc", 1)
+        if self.narrow:
+            self.add("output_res_score.weight", self.embd)
         if self.table:
             self.add("per_layer_token_embd.weight", self.table["row"], self.table["rows"], kind="IQ4_NL")
             self.list_table("blk.1.ple_")
@@ -418,6 +436,8 @@ class Shape:
             at = f"blk.{i}."
             if not self.rank:
                 self.add(at + "attn_norm.weight", self.embd)
+            for part in ("attn", "ffn") if self.narrow else ():
+                self.add(f"{at}{part}_res_score.weight", self.embd)
             for part in ("attn", "ffn") if self.streams else ():
                 if self.rank:
                     self.list_gated_streams(f"{at}hc_{part}", True)
@@ -427,7 +447,7 @@ class Shape:
                 self.list_compressed(at, self.rates[i])
             elif self.delta and (i + 1) % self.delta["interval"] != 0:
                 self.list_delta(at)
-            elif self.kda and i % 4 != 3:
+            elif self.kda and not self.keys["attention.head_count_kv"][i]:
                 self.list_channels(at)
             else:
                 self.list_attention(at, i)
@@ -444,14 +464,19 @@ class Shape:
                 self.add(at + "exp_probs_b.bias", self.experts)
             if self.shared_gate:
                 self.add(at + "ffn_gate_inp_shexp.weight", self.embd)
+            if self.narrow:
+                self.add(at + "ffn_routed_down.weight", self.embd, self.narrow)
+                self.add(at + "ffn_routed_norm.weight", self.narrow)
+                self.add(at + "ffn_routed_up.weight", self.narrow, self.embd)
             for part in ("gate", "up", "down"):
-                self.add(f"{at}ffn_{part}_exps.weight", *self.part(part, self.ff_exp), self.experts,
+                self.add(f"{at}ffn_{part}_exps.weight", *self.part(part, self.ff_exp, self.narrow), self.experts,
                          kind=self.experts_type)
                 if self.shared:
                     self.add(f"{at}ffn_{part}_shexp.weight", *self.part(part, self.shared))
 
-    def part(self, part: str, width: int) -> tuple[int, int]:
-        return (width, self.embd) if part == "down" else (self.embd, width)
+    def part(self, part: str, width: int, outside: int = 0) -> tuple[int, int]:
+        outside = outside or self.embd
+        return (width, outside) if part == "down" else (outside, width)
 
 
 def size_of(dims: tuple[int, ...], kind: str) -> int:

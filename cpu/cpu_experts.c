@@ -53,6 +53,9 @@ static void activate_row(const activate_job *job, uint32_t row, float *gate, flo
     case MOE_ACTIVATION_RELU:
         vector->relu_mul(gate, up, gate, job->n_ff);
         break;
+    case MOE_ACTIVATION_SITU:
+        vector->situ_mul(gate, up, gate, job->n_ff, a->alpha, a->limit);
+        break;
     }
 }
 

@@ -111,6 +111,25 @@ static void read_gated_range(void *context, uint32_t begin, uint32_t end)
     }
 }
 
+static uint32_t stored_of(const moe_stream_read *r)
+{
+    return r->n_stored > 0 ? r->n_stored : r->n_streams;
+}
+
+/* A task is one stream of a row. */
+static void score_range(void *context, uint32_t begin, uint32_t end)
+{
+    const streams_job *job = context;
+    const moe_stream_read *r = job->read;
+    const moe_vector_kernels *vector = &job->cpu->vector;
+    for (uint32_t task = begin; task < end; task++) {
+        const size_t row = task / r->n_streams, s = task % r->n_streams;
+        const float *x = r->x + (row * stored_of(r) + s) * r->n;
+        const float inv = 1.0f / sqrtf(vector->dot(x, x, r->n) / (float)r->n + r->eps);
+        r->weights[row * r->n_weights + s] = vector->dot(x, r->score, r->n) * inv;
+    }
+}
+
 static void read_range(void *context, uint32_t begin, uint32_t end)
 {
     const streams_job *job = context;
@@ -119,7 +138,7 @@ static void read_range(void *context, uint32_t begin, uint32_t end)
         const size_t row = task / job->n_blocks;
         const uint32_t at = task % job->n_blocks * COLUMNS;
         const uint32_t n = r->n - at < COLUMNS ? r->n - at : COLUMNS;
-        const float *x = r->x + row * r->n_streams * r->n + at;
+        const float *x = r->x + row * stored_of(r) * r->n + at;
         const float *w = r->weights + row * r->n_weights;
         float *y = r->y + row * r->n + at;
         memset(y, 0, n * sizeof *y);
@@ -132,15 +151,22 @@ static void read_range(void *context, uint32_t begin, uint32_t end)
 int moe_cpu_stream_read(moe_device *device, const moe_stream_read *read, uint32_t n_rows,
                         moe_error *err)
 {
-    const bool gated = read->gates != NULL;
-    MOE_ASSERT(read->n_weights % read->n_streams == 0);
+    const bool gated = read->gates != NULL, recalls = read->score != NULL;
+    MOE_ASSERT(recalls || read->n_weights % read->n_streams == 0);
+    MOE_ASSERT(!recalls ||
+               (read->n_weights >= read->n_streams && read->n_stored >= read->n_streams));
     MOE_ASSERT(read->mixings == 0 || read->n_weights == read->n_streams * (2 + read->n_streams));
     (void)err;
     streams_job job = {
         .cpu = moe_cpu_device_of(device), .read = read, .n_blocks = blocks_of(read->n)};
+    if (recalls) {
+        moe_cpu_for(job.cpu, n_rows * read->n_streams, 4, score_range, &job);
+    }
     for (uint32_t r = 0; r < n_rows; r++) {
         const size_t at = (size_t)r * read->n_weights;
-        if (!gated) {
+        if (recalls) {
+            job.cpu->vector.softmax(read->weights + at, read->n_streams);
+        } else if (!gated) {
             weigh(job.cpu, read, read->weights + at);
         } else if (read->n_weights > 0) { /* else there are no weights */
             weigh_addition(job.cpu, read, read->weights + at);
@@ -167,6 +193,18 @@ static void mix_block(const streams_job *job, const float *mixing, float *x, uin
     }
 }
 
+/* A block of columns. */
+static void begin_or_add(const streams_job *job, const float *branch, float *x, uint32_t n)
+{
+    const moe_stream_write *w = job->write;
+    if (w->begins == 0) {
+        job->cpu->vector.add(x, branch, x, n);
+        return;
+    }
+    memcpy(x + (size_t)w->begins * w->n, x, n * sizeof *x);
+    memcpy(x, branch, n * sizeof *x);
+}
+
 static void write_range(void *context, uint32_t begin, uint32_t end)
 {
     const streams_job *job = context;
@@ -175,13 +213,18 @@ static void write_range(void *context, uint32_t begin, uint32_t end)
         const size_t row = task / job->n_blocks;
         const uint32_t at = task % job->n_blocks * COLUMNS;
         const uint32_t n = w->n - at < COLUMNS ? w->n - at : COLUMNS;
-        const float *weights = w->weights + row * w->weights_stride;
         float *x = w->x + row * w->n_streams * w->n + at;
+        const float *branch = w->branch + row * w->n + at;
+        if (w->weights == NULL) {
+            begin_or_add(job, branch, x, n);
+            continue;
+        }
+        const float *weights = w->weights + row * w->weights_stride;
         if (w->mixes) {
             mix_block(job, weights + w->n_streams, x, n);
         }
         for (uint32_t s = 0; s < w->n_streams; s++) {
-            job->cpu->vector.axpy(weights[s], w->branch + row * w->n + at, x + (size_t)s * w->n, n);
+            job->cpu->vector.axpy(weights[s], branch, x + (size_t)s * w->n, n);
         }
     }
 }
@@ -189,7 +232,8 @@ static void write_range(void *context, uint32_t begin, uint32_t end)
 int moe_cpu_stream_write(moe_device *device, const moe_stream_write *write, uint32_t n_rows,
                          moe_error *err)
 {
-    MOE_ASSERT(write->weights_stride >= write->n_streams && write->n_streams <= MOST_STREAMS);
+    MOE_ASSERT(write->weights == NULL || write->weights_stride >= write->n_streams);
+    MOE_ASSERT(write->begins < write->n_streams && write->n_streams <= MOST_STREAMS);
     (void)err;
     streams_job job = {
         .cpu = moe_cpu_device_of(device), .write = write, .n_blocks = blocks_of(write->n)};

@@ -78,3 +78,12 @@ void moe_silu_limited_c(const float *g, const float *u, float *y, uint32_t n, fl
         y[i] = a * b;
     }
 }
+
+void moe_situ_mul_c(const float *g, const float *u, float *y, uint32_t n, float beta, float limit)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        float a = beta * moe_tanh(g[i] / beta);
+        float b = limit > 0.0f ? limit * moe_tanh(u[i] / limit) : u[i];
+        y[i] = a / (1.0f + moe_exp(-g[i])) * b;
+    }
+}

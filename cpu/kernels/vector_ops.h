@@ -128,6 +128,9 @@ typedef struct moe_vector_kernels {
     void (*silu_limited)(const float *g, const float *u, float *y, uint32_t n, float limit);
     /* DeepSeek-V4, Hunyuan-4: a and b as in swiglu_clamped; y = a / (1 + exp(-a)) * b */
     void (*silu_clamped)(const float *g, const float *u, float *y, uint32_t n, float limit);
+    /* Kimi-K3: a = beta * tanh(g / beta), b = limit * tanh(u / limit), or u if the limit is 0;
+     * y = a / (1 + exp(-g)) * b */
+    void (*situ_mul)(const float *g, const float *u, float *y, uint32_t n, float beta, float limit);
     /* In place: x = cap * tanh(x / cap) */
     void (*soft_cap)(float cap, float *x, uint32_t n);
     /* In place: x = 1 / (1 + exp(-x)) */

@@ -130,6 +130,7 @@ void moe_vector_kernels_reference(moe_vector_kernels *kernels)
         .relu_mul = moe_relu_mul_c,
         .silu_limited = moe_silu_limited_c,
         .silu_clamped = moe_silu_clamped_c,
+        .situ_mul = moe_situ_mul_c,
         .soft_cap = moe_soft_cap_c,
         .sigmoid = moe_sigmoid_c,
         .add = add_c,

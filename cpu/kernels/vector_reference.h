@@ -34,6 +34,7 @@ void moe_layer_norm_c(const float *x, const float *w, const float *b, float *y, 
 void moe_gelu_mul_c(const float *g, const float *u, float *y, uint32_t n);
 void moe_relu_mul_c(const float *g, const float *u, float *y, uint32_t n);
 void moe_silu_limited_c(const float *g, const float *u, float *y, uint32_t n, float limit);
+void moe_situ_mul_c(const float *g, const float *u, float *y, uint32_t n, float beta, float limit);
 void moe_silu_clamped_c(const float *g, const float *u, float *y, uint32_t n, float limit);
 void moe_sigmoid_c(float *x, uint32_t n);
 void moe_softmax_c(float *x, uint32_t n);

@@ -103,6 +103,29 @@ static void silu_clamped_lanes(const float *g, const float *u, float *y, uint32_
     pairs_lanes(g, u, y, n, silu_clamped_of, p);
 }
 
+/* p: beta, limit */
+static inline l16 situ_mul_of(l16 g, l16 u, const l16 *p)
+{
+    l16 divisor = l16_add(l16_set(1.0f), l16_exp(l16_negate(g)));
+    return l16_mul(l16_div(l16_soft_cap(p[0], g), divisor), l16_soft_cap(p[1], u));
+}
+
+static inline l16 situ_mul_unlimited_of(l16 g, l16 u, const l16 *p)
+{
+    l16 divisor = l16_add(l16_set(1.0f), l16_exp(l16_negate(g)));
+    return l16_mul(l16_div(l16_soft_cap(p[0], g), divisor), u);
+}
+
+static void situ_mul_lanes(const float *g, const float *u, float *y, uint32_t n, float beta,
+                           float limit)
+{
+    const l16 p[] = {l16_set(beta), l16_set(limit)};
+    if (limit > 0.0f)
+        pairs_lanes(g, u, y, n, situ_mul_of, p);
+    else
+        pairs_lanes(g, u, y, n, situ_mul_unlimited_of, p);
+}
+
 static void soft_cap_lanes(float cap, float *x, uint32_t n)
 {
     uint32_t whole = n & ~15u, rest = n & 15u;
@@ -120,6 +143,7 @@ static void forms_lanes_init(moe_vector_kernels *kernels)
     kernels->relu_mul = relu_mul_lanes;
     kernels->silu_limited = silu_limited_lanes;
     kernels->silu_clamped = silu_clamped_lanes;
+    kernels->situ_mul = situ_mul_lanes;
     kernels->soft_cap = soft_cap_lanes;
 }
 

@@ -395,7 +395,7 @@ int moe_cards_join(moe_device *first, moe_device *const *others, uint32_t n_othe
         ~(MOE_FORM_BIT(MOE_FORM_EXPERTS_BIASES) | MOE_FORM_BIT(MOE_FORM_EXPERTS_CLAMPED) |
           MOE_FORM_BIT(MOE_FORM_EXPERTS_LIMITED) | MOE_FORM_BIT(MOE_FORM_EXPERTS_GELU) |
           MOE_FORM_BIT(MOE_FORM_EXPERTS_SILU_CLAMPED) | MOE_FORM_BIT(MOE_FORM_EXPERTS_RELU) |
-          MOE_FORM_BIT(MOE_FORM_EXPERTS_X_SCALES));
+          MOE_FORM_BIT(MOE_FORM_EXPERTS_SITU) | MOE_FORM_BIT(MOE_FORM_EXPERTS_X_SCALES));
     first->name = cards->name;
     first->ops = &cards->ops;
     first->link = &cards->link;

@@ -78,6 +78,7 @@ typedef enum moe_form {
     MOE_FORM_COPY,
     MOE_FORM_STREAMS,       /* stream_read() and stream_write() */
     MOE_FORM_STREAM_GATES,  /* ... with gates of elements */
+    MOE_FORM_STREAM_RECALL, /* ... by attention to them */
     MOE_FORM_NGRAMS,        /* stream_match(), and rows of a table, which the host brings */
     MOE_FORM_GATE,          /* gate() by sigmoid or SiLU */
     MOE_FORM_GATE_PLAIN,    /* gate() with MOE_GATING_PLAIN */
@@ -109,6 +110,7 @@ typedef enum moe_form {
     MOE_FORM_EXPERTS_SILU_CLAMPED,
     MOE_FORM_EXPERTS_GELU,
     MOE_FORM_EXPERTS_RELU,
+    MOE_FORM_EXPERTS_SITU,
     MOE_FORM_EXPERTS_ONE_MATRIX, /* without a gate's */
     MOE_FORM_EXPERTS_BIASES,
     MOE_FORM_EXPERTS_X_SCALES,

@@ -77,13 +77,14 @@ typedef enum moe_activation_kind {
     MOE_ACTIVATION_SILU_LIMITED, /* silu(gate) and up have limits */
     MOE_ACTIVATION_SILU_CLAMPED, /* gate and up have limits */
     MOE_ACTIVATION_GELU,
-    MOE_ACTIVATION_RELU
+    MOE_ACTIVATION_RELU,
+    MOE_ACTIVATION_SITU /* tanh limits what SiLU is applied to, and up */
 } moe_activation_kind;
 
 typedef struct moe_activation {
     moe_activation_kind kind;
-    float alpha; /* of SWIGLU_CLAMPED */
-    float limit; /* of SWIGLU_CLAMPED, SILU_LIMITED and SILU_CLAMPED */
+    float alpha; /* of SWIGLU_CLAMPED; of SITU the gate's limit */
+    float limit; /* of SWIGLU_CLAMPED, SILU_LIMITED and SILU_CLAMPED; of SITU up's, or 0 */
 } moe_activation;
 
 /* One expert and the rows that chose it: down . activation(gate . x, up . x), a bias added to each
@@ -167,7 +168,11 @@ typedef struct moe_stream_read {
      * overwritten. Weights, if there are some, are those of stream_write() alone: magnitude times
      * the sigmoid of a product times 1 / n_streams. */
     float *gates;
-    float *y; /* device, [n_rows][n] */
+    /* Device, [n], or NULL; with MOE_FORM_STREAM_RECALL. The weights, n_weights apart, are then
+     * out: softmax() of dot(x, score) * inv, inv as in rms_norm() with eps; the sum as above. */
+    const float *score;
+    uint32_t n_stored; /* streams of a row, of which the first n_streams are read; 0: as many */
+    float *y;          /* device, [n_rows][n] */
 } moe_stream_read;
 
 /* What a table adds to several streams, from +0: for each stream s = key . query / sqrt(n), its
@@ -190,6 +195,9 @@ typedef struct moe_stream_write {
                            * these of mixing */
     size_t weights_stride;
     bool mixes;
+    /* NULL weights, with MOE_FORM_STREAM_RECALL: x[0] = x[0] + branch; or, if `begins` is not 0,
+     * x[begins] = x[0], then x[0] = branch. */
+    uint32_t begins;
 } moe_stream_write;
 
 /* The greatest of a row of numbers, and its softmax. The index ignores NaNs. The share is NaN if

@@ -27,7 +27,7 @@ int moe_model_config_read(moe_model_config *config, const moe_gguf *gguf, moe_er
     F(exaone_moe) F(gemma4) F(phimoe) F(cohere2moe) F(mimo2) F(step35) F(mellum) F(afmoe) \
     F(dbrx) F(smallthinker) F(grok) F(arctic) F(minimax_m3) F(granite_swa) F(laguna) F(maple) \
     F(flex_olmo) F(bailingmoe3) F(glm5_next) F(glm5next) F(qwen4exp) F(deepseek4) \
-    F(dots3note)
+    F(dots3note) F(kimi_k3)
 /* clang-format on */
 
 #define MOE_DECLARE_FAMILY(name) extern const moe_family moe_family_##name;

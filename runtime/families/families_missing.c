@@ -8,9 +8,6 @@
 #include <string.h>
 
 static const moe_missing_family missing[] = {
-    {"kimi-k3", "Kimi-K3",
-     "attention to the residual streams of earlier layers, experts on a narrower vector, and the "
-     "activation SiTU"},
     {"deepseek41", "DeepSeek-V4.1",
      "rows of tables of n-grams in several layers (Engram), and indexers of two levels that layers "
      "share"},

@@ -49,7 +49,6 @@ static int check_ranges(const moe_model_config *config, moe_error *err)
         {config->n_expert_used, 1, MOE_MAX_EXPERTS_USED, "expert_used_count"},
         {config->n_expert_used, 1, config->n_expert, "expert_used_count"},
         {config->n_ff_expert, 1, MOE_CONFIG_MAX_DIMENSION, "expert_feed_forward_length"},
-        {config->n_expert_in, 1, config->n_embd, "moe_latent_size"},
         {config->n_ff_dense, least_dense, MOE_CONFIG_MAX_DIMENSION, "feed_forward_length"},
         {config->n_ff_shared, config->shared_gated, MOE_CONFIG_MAX_DIMENSION,
          "expert_shared_feed_forward_length (or expert_shared_count)"},

@@ -4,6 +4,7 @@
 #include "runtime/model/config_reader.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -132,6 +133,24 @@ static void read_gate(moe_config_reader *r, moe_model_config *config)
         config->n_group > 1 ? moe_config_need_u32(r, "expert_group_used_count") : 1;
 }
 
+static void read_situ(moe_config_reader *r, moe_model_config *config)
+{
+    if (moe_config_require(r, "activation.situ_beta")) {
+        config->situ_beta = moe_config_f32(r, "activation.situ_beta", 0);
+    }
+    if (r->status == MOE_OK && !(config->situ_beta > 0 && isfinite(config->situ_beta))) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %g, not above 0", r->key,
+                             (double)config->situ_beta);
+    }
+    /* What is not above 0 stands for no limit. */
+    const float linear = moe_config_f32(r, "activation.situ_linear_beta", 0);
+    config->situ_linear_beta = linear > 0 ? linear : 0;
+    if (r->status == MOE_OK && !isfinite(linear)) {
+        r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %g, not a finite number", r->key,
+                             (double)linear);
+    }
+}
+
 void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
 {
     config->n_expert = moe_config_u32(r, "expert_count", 0);
@@ -157,8 +176,17 @@ void moe_config_read_experts(moe_config_reader *r, moe_model_config *config)
     read_expert_widths(r, config);
     config->n_expert_in = config->n_embd;
     if ((r->family->keys & MOE_KEY_LATENT) != 0) {
-        uint32_t latent = moe_config_u32(r, "moe_latent_size", 0);
+        const bool older = moe_config_has(r, "moe_latent_size");
+        uint32_t latent = moe_config_u32(r, older ? "moe_latent_size" : "expert_latent_length", 0);
         config->n_expert_in = latent != 0 ? latent : config->n_embd;
+        if (r->status == MOE_OK && latent > config->n_embd) {
+            r->status =
+                moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %" PRIu32 ", not 1 to %" PRIu32,
+                         r->key, latent, config->n_embd);
+        }
+    }
+    if ((r->family->keys & MOE_KEY_SITU) != 0) {
+        read_situ(r, config);
     }
     read_gate(r, config);
 }

@@ -43,13 +43,15 @@ typedef enum moe_family_keys {
     MOE_KEY_OUTPUT_SCALE = 1 << 12, /* attention.output_scale: of q.k */
     MOE_KEY_LIMITS = 1 << 13,       /* swiglu_clamp_exp, swiglu_clamp_shexp */
     MOE_KEY_ROPE_LIST = 1 << 14,    /* attention.rope_pattern: the layers with rotary embedding */
-    MOE_KEY_LATENT = 1 << 15,       /* moe_latent_size */
+    MOE_KEY_LATENT = 1 << 15,       /* moe_latent_size, expert_latent_length */
     MOE_KEY_DECAY_BOUND = 1 << 16,  /* kda.gate_lower_bound, kda.safe_gate */
     /* Streams with gates of elements (hyper_connection.{count,low_rank}), pools of positions whose
      * keys are means (attention.compress_ratios), a table of n-grams (ple.*) */
     MOE_KEY_GATED_STREAMS = 1 << 17,
     MOE_KEY_MEAN_INDEX = 1 << 18,
     MOE_KEY_NGRAMS = 1 << 19,
+    MOE_KEY_STREAM_BLOCKS = 1 << 20, /* attn_res.block_size */
+    MOE_KEY_SITU = 1 << 21,          /* activation.{situ_beta,situ_linear_beta} */
     MOE_KEY_BLOCK_INDEX = 1 << 27,   /* attention.indexer.{block_size,local_blocks} */
     MOE_KEY_STREAMS = 1 << 28,       /* hyper_connection.{count,epsilon,magnitude} */
     MOE_KEY_MIXED_STREAMS = 1 << 29, /* hyper_connection.{count,epsilon,sinkhorn_iterations} */
@@ -62,7 +64,7 @@ typedef struct moe_tensor_alias {
     const char *name;
 } moe_tensor_alias;
 
-#define MOE_MOST_ALIASES 2
+#define MOE_MOST_ALIASES 3
 
 struct moe_program_builder;
 

@@ -83,6 +83,9 @@ typedef struct moe_model_config {
      * mean.
      */
     uint32_t n_streams;
+    uint32_t
+        stream_block; /* not 0: the first stream is the layers', which begins anew every so many
+                       * layers; the others are what it was then. Branches attend to all. */
     uint32_t stream_mixings; /* 0: they are independent */
     uint32_t stream_rank;    /* 0: streams as a whole have weights */
     float stream_eps;
@@ -162,7 +165,8 @@ typedef struct moe_model_config {
                            * between two matrices of the layer (latent experts) */
     uint32_t n_ff_shared; /* all shared experts together; 0: none */
     bool shared_gated;    /* the shared expert's output times sigmoid(gate . x) */
-    float router_cap;     /* soft cap of the router's logits; 0: none */
+    float situ_beta, situ_linear_beta; /* MOE_ACTIVATION_SITU; the second 0: no limit of up */
+    float router_cap;                  /* soft cap of the router's logits; 0: none */
     moe_gate_kind gate;
     bool gate_renormalise;        /* selected weights divided by their sum */
     float gate_scale;             /* of the selected weights; 1: none */
@@ -234,6 +238,13 @@ static inline uint32_t moe_stream_weights(const moe_model_config *config)
 {
     const uint32_t n = config->n_streams;
     return config->stream_rank > 0 ? n : 2 * n + (config->stream_mixings > 0 ? n * n : 0);
+}
+
+/* Of streams that begin anew: how many there are before a layer's mixer (n_layer: behind the last
+ * layer). */
+static inline uint32_t moe_streams_before(const moe_model_config *config, uint32_t layer)
+{
+    return 1 + (layer + config->stream_block - 1) / config->stream_block;
 }
 
 /* Whether the routed experts work on a narrower vector. */

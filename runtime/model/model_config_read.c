@@ -77,12 +77,31 @@ static void read_norm(moe_config_reader *r, moe_model_config *config)
     }
 }
 
+/* A stream for every so many layers, and the layers' own. */
+static void read_stream_blocks(moe_config_reader *r, moe_model_config *config)
+{
+    config->stream_block = moe_config_size(r, "attn_res.block_size", 1, MOE_MAX_LAYERS);
+    if (r->status != MOE_OK) {
+        return;
+    }
+    config->n_streams = moe_streams_before(config, config->n_layer);
+    if (config->n_streams > MOE_MAX_STREAMS) {
+        r->status = moe_fail(r->err, MOE_ERR_UNSUPPORTED,
+                             "key '%s' (%" PRIu32 ") divides %" PRIu32 " layers into more than %u "
+                             "blocks",
+                             r->key, config->stream_block, config->n_layer, MOE_MAX_STREAMS - 1);
+    }
+}
+
 static void read_streams(moe_config_reader *r, moe_model_config *config)
 {
     const bool mixed = (r->family->keys & MOE_KEY_MIXED_STREAMS) != 0;
     const unsigned keys = MOE_KEY_STREAMS | MOE_KEY_MIXED_STREAMS;
     const bool gated = (r->family->keys & MOE_KEY_GATED_STREAMS) != 0;
     config->n_streams = 1;
+    if ((r->family->keys & MOE_KEY_STREAM_BLOCKS) != 0) {
+        read_stream_blocks(r, config);
+    }
     if ((r->family->keys & keys) == 0 && !gated) {
         return;
     }

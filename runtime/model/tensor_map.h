@@ -43,6 +43,9 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_FFN_STREAMS_DOWN,
     MOE_LAYER_FFN_STREAMS_UP,
     MOE_LAYER_FFN_STREAMS_INJECT,
+    MOE_LAYER_ATTN_RECALL, /* streams that begin anew: by which attention scores them, [n_embd] F32
+                            */
+    MOE_LAYER_FFN_RECALL,
     MOE_LAYER_NGRAM_KEY,      /* of what is read of a table: [n_streams * n_embd][its floats] */
     MOE_LAYER_NGRAM_VALUE,    /* [n_embd][its floats] */
     MOE_LAYER_NGRAM_KEY_NORM, /* [n_streams * n_embd] F32 each */
@@ -155,6 +158,7 @@ typedef enum moe_layer_tensor {
     MOE_LAYER_ROUTER_SELECTION_BIAS, /* exp_probs_b [n_expert] F32 */
     MOE_LAYER_ROUTER_TABLE,          /* [n_vocab][n_expert_used] I32: the experts of each token */
     MOE_LAYER_LATENT_IN,             /* of what latent experts read: [n_expert_in][n_embd] */
+    MOE_LAYER_LATENT_NORM,           /* [n_expert_in] F32, in files that have it */
     MOE_LAYER_LATENT_OUT,            /* of what they put out together: [n_embd][n_expert_in] */
     MOE_LAYER_EXPERTS_GATE_BIAS,     /* [n_expert][n_ff_expert] F32 */
     MOE_LAYER_EXPERTS_UP_BIAS,
@@ -202,6 +206,7 @@ typedef enum moe_streams_tensor {
     MOE_STREAMS_HEAD_NORM,  /* gates of elements: as before a branch */
     MOE_STREAMS_HEAD_DOWN,
     MOE_STREAMS_HEAD_UP,
+    MOE_STREAMS_HEAD_RECALL, /* [n_embd] F32 */
     MOE_STREAMS_TENSORS
 } moe_streams_tensor;
 

@@ -174,13 +174,17 @@ int moe_op_read(const moe_run *run, const moe_op *op, moe_error *err)
 {
     const bool gated = op->z.value != MOE_VALUE_NONE;
     const bool weighs = op->u.streams.weights.value != MOE_VALUE_NONE;
+    const uint32_t recalled = op->u.streams.n_recalled;
+    const float *of_tensor = moe_op_weight(run, op->tensor)->data;
     const moe_stream_read read = {.x = at(run, &op->x),
-                                  .n_streams = op->each,
+                                  .n_streams = recalled > 0 ? recalled : op->each,
                                   .n = op->n,
                                   .weights = weighs ? at(run, &op->u.streams.weights) : NULL,
                                   .n_weights = op->u.streams.weights.stride,
                                   .base = moe_op_weight(run, op->bias)->data,
-                                  .scale = moe_op_weight(run, op->tensor)->data,
+                                  .scale = recalled > 0 ? NULL : of_tensor,
+                                  .score = recalled > 0 ? of_tensor : NULL,
+                                  .n_stored = recalled > 0 ? op->x.stride / op->n : 0,
                                   .eps = op->u.streams.eps,
                                   .magnitude = op->u.streams.magnitude,
                                   .write_eps = op->u.streams.write_eps,
@@ -192,11 +196,13 @@ int moe_op_read(const moe_run *run, const moe_op *op, moe_error *err)
 
 int moe_op_write(const moe_run *run, const moe_op *op, moe_error *err)
 {
+    const bool weighs = op->u.streams.weights.value != MOE_VALUE_NONE;
     const moe_stream_write write = {.x = at(run, &op->x),
-                                    .n_streams = op->each,
+                                    .n_streams = weighs ? op->each : op->x.stride / op->n,
                                     .n = op->n,
                                     .branch = at(run, &op->z),
-                                    .weights = at(run, &op->u.streams.weights),
+                                    .weights = weighs ? at(run, &op->u.streams.weights) : NULL,
+                                    .begins = op->u.streams.begins,
                                     .weights_stride = op->u.streams.weights.stride,
                                     .mixes = op->u.streams.mixings > 0};
     return device_of(run)->ops->stream_write(device_of(run), &write, run->n_rows, err);

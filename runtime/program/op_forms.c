@@ -37,6 +37,7 @@ static uint64_t network_forms(const moe_op *op)
         [MOE_ACTIVATION_SILU_CLAMPED] = MOE_FORM_EXPERTS_SILU_CLAMPED,
         [MOE_ACTIVATION_GELU] = MOE_FORM_EXPERTS_GELU,
         [MOE_ACTIVATION_RELU] = MOE_FORM_EXPERTS_RELU,
+        [MOE_ACTIVATION_SITU] = MOE_FORM_EXPERTS_SITU,
     };
     bool apart = op->kind == MOE_OP_EXPERTS && op->x.value != MOE_VALUE_NORM;
     uint64_t forms = MOE_FORM_BIT(activations[op->u.experts.activation.kind]);
@@ -70,7 +71,6 @@ uint64_t moe_op_forms(const moe_program *program, const moe_op *op)
         [MOE_OP_SOFT_CAP] = MOE_FORM_BIT(MOE_FORM_SOFT_CAP),
         [MOE_OP_ADD] = MOE_FORM_BIT(MOE_FORM_ADD),
         [MOE_OP_COPY] = MOE_FORM_BIT(MOE_FORM_COPY),
-        [MOE_OP_WRITE] = MOE_FORM_BIT(MOE_FORM_STREAMS),
         [MOE_OP_LOOK_UP] = MOE_FORM_BIT(MOE_FORM_NGRAMS),
         [MOE_OP_MATCH] = MOE_FORM_BIT(MOE_FORM_NGRAMS),
         [MOE_OP_KV_STORE] = MOE_FORM_BIT(MOE_FORM_KV_STORE),
@@ -90,8 +90,12 @@ uint64_t moe_op_forms(const moe_program *program, const moe_op *op)
         return MOE_FORM_BIT(op->u.rope.window ? MOE_FORM_WINDOW_ROPE : MOE_FORM_ROPE) |
                (op->u.rope.back ? MOE_FORM_BIT(MOE_FORM_ROPE_BACK) : 0);
     case MOE_OP_READ:
-        return MOE_FORM_BIT(op->z.value != MOE_VALUE_NONE ? MOE_FORM_STREAM_GATES
-                                                          : MOE_FORM_STREAMS);
+        return MOE_FORM_BIT(op->z.value != MOE_VALUE_NONE  ? MOE_FORM_STREAM_GATES
+                            : op->u.streams.n_recalled > 0 ? MOE_FORM_STREAM_RECALL
+                                                           : MOE_FORM_STREAMS);
+    case MOE_OP_WRITE:
+        return MOE_FORM_BIT(op->u.streams.weights.value == MOE_VALUE_NONE ? MOE_FORM_STREAM_RECALL
+                                                                          : MOE_FORM_STREAMS);
     case MOE_OP_GATE:
         return gate_forms(op);
     case MOE_OP_COMPRESS:
@@ -159,7 +163,8 @@ static bool reads_stream_alone(const moe_program *program, moe_span span)
     bool known = true;
     for (uint32_t i = span.first; i < span.end; i++) {
         const moe_op *op = &program->ops[i];
-        bool weighs = op->kind == MOE_OP_READ || op->kind == MOE_OP_WRITE;
+        bool weighs =
+            (op->kind == MOE_OP_READ && op->u.streams.n_recalled == 0) || op->kind == MOE_OP_WRITE;
         known = known && written[op->x.value] && written[op->z.value] &&
                 (!weighs || written[op->u.streams.weights.value]) &&
                 (op->kind != MOE_OP_MATCH || written[op->u.match.value]);

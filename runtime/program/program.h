@@ -253,10 +253,14 @@ typedef struct moe_op {
             /* READ: `bias` is added to products times `tensor` */
             float eps, magnitude, write_eps;
             uint32_t mixings; /* 0: streams are not mixed */
-        } streams;            /* READ, WRITE */
-        uint32_t n_out;       /* HEAD_LINEAR: floats of a head's product */
-        moe_operand match;    /* MATCH: the values */
-        bool side;            /* KV_STORE: an index key, beside keys and values */
+            /* READ, not 0: by attention to the first so many streams, with scores by `tensor`;
+             * the weights are written. WRITE without weights adds to the first, or begins it anew
+             * and keeps what it was as this stream. */
+            uint32_t n_recalled, begins;
+        } streams;         /* READ, WRITE */
+        uint32_t n_out;    /* HEAD_LINEAR: floats of a head's product */
+        moe_operand match; /* MATCH: the values */
+        bool side;         /* KV_STORE: an index key, beside keys and values */
         struct {
             uint32_t n_step; /* operations that follow */
             bool of_ngrams;  /* they advance the state of the table's convolution */

@@ -250,6 +250,8 @@ int moe_program_build(moe_program *program, moe_tensor_map *map, const moe_model
         name_global(&m, MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_NORM, "output_hc_norm.weight", false);
         name_global(&m, MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_DOWN, "output_hc_down.weight", false);
         name_global(&m, MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_UP, "output_hc_up.weight", false);
+        name_global(&m, MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_RECALL, "output_res_score.weight",
+                    false);
         build_front(&m.b);
         map->output = config->tied_output ? map->token_embedding : map->output;
         program->front.end = program->n_ops;

@@ -242,6 +242,11 @@ static void check_operands(moe_program_builder *b, moe_op *op)
         read_value(b, op, &op->u.match, op->n, 1);
         break;
     case MOE_OP_READ:
+        if (op->u.streams.n_recalled > 0) {
+            need_vector(b, op, op->tensor, op->n);
+            use(b, op, &op->u.streams.weights, op->u.streams.n_recalled, 1);
+            break;
+        }
         if (op->z.value != MOE_VALUE_NONE) {
             read_value(b, op, &op->z, op->n, op->each);
             if (op->u.streams.weights.value != MOE_VALUE_NONE) {
@@ -258,7 +263,9 @@ static void check_operands(moe_program_builder *b, moe_op *op)
         break;
     case MOE_OP_WRITE:
         read_value(b, op, &op->z, op->n, 1);
-        read_value(b, op, &op->u.streams.weights, op->each, 1);
+        if (op->u.streams.weights.value != MOE_VALUE_NONE) {
+            read_value(b, op, &op->u.streams.weights, op->each, 1);
+        }
         break;
     case MOE_OP_CHOOSE:
         if (op->z.value != MOE_VALUE_NONE) {

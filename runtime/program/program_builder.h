@@ -141,6 +141,10 @@ void moe_build_streams_norm(moe_program_builder *b, int tensor, moe_value from, 
 /* What moe_build_read() does where elements have gates (program_streams.c). */
 void moe_build_gated_read(moe_program_builder *b, moe_value x, int tensor, moe_value mix,
                           moe_value to);
+/* What moe_build_read() does where a branch attends to the streams of earlier layers; and what adds
+ * BRANCH to the layers' stream, which begins anew with the mixers of some layers. */
+void moe_build_recall(moe_program_builder *b, moe_value x, int tensor, moe_value mix, moe_value to);
+void moe_build_recalled(moe_program_builder *b);
 /* In the layer before which it stands, adds what tokens read of a table of n-grams to the streams.
  * Does nothing in others. */
 void moe_build_ngrams(moe_program_builder *b);

@@ -16,6 +16,10 @@ moe_value moe_build_read(moe_program_builder *b, moe_value x, int tensor, moe_va
         moe_build_gated_read(b, x, tensor, mix, to);
         return to;
     }
+    if (c->stream_block > 0) {
+        moe_build_recall(b, x, tensor, mix, to);
+        return to;
+    }
     moe_build(b, (moe_op){.kind = MOE_OP_NORM,
                           .n = n_all,
                           .tensor = MOE_TENSOR_ONES,
@@ -45,6 +49,10 @@ void moe_build_residual(moe_program_builder *b)
     moe_build_scale(b, MOE_VALUE_BRANCH, c->n_embd, c->residual_scale);
     if (c->n_streams <= 1) {
         moe_build_add(b, MOE_VALUE_X, MOE_VALUE_BRANCH, MOE_VALUE_X, c->n_embd);
+        return;
+    }
+    if (c->stream_block > 0) {
+        moe_build_recalled(b);
         return;
     }
     const moe_operand streams = moe_all_of(MOE_VALUE_X, c->n_embd);

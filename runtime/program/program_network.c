@@ -5,6 +5,10 @@
 /* limit: of the layer's kind, 0 without one. */
 static moe_activation activation_of(const moe_program_builder *b, float limit)
 {
+    const moe_model_config *c = b->config;
+    if (b->networks.activation.kind == MOE_ACTIVATION_SITU) {
+        return (moe_activation){MOE_ACTIVATION_SITU, c->situ_beta, c->situ_linear_beta};
+    }
     bool limited = b->networks.activation.kind == MOE_ACTIVATION_SILU && limit > 0;
     moe_activation_kind kind =
         b->networks.limits_gate ? MOE_ACTIVATION_SILU_CLAMPED : MOE_ACTIVATION_SILU_LIMITED;
@@ -96,6 +100,10 @@ void moe_build_experts(moe_program_builder *b, moe_value from)
                           .bias = MOE_TENSOR_NONE,
                           .x = moe_all_of(MOE_VALUE_RANK_OUT, c->n_expert_in),
                           .y = moe_all_of(to, c->n_expert_in)});
+    if (latent && moe_build_has(b, MOE_LAYER_LATENT_NORM)) {
+        moe_build_norm(b, MOE_LAYER_LATENT_NORM, moe_all_of(MOE_VALUE_LATENT_SUM, c->n_expert_in),
+                       c->n_expert_in, 1);
+    }
     if (latent) {
         moe_build_linear(b, MOE_VALUE_LATENT_SUM, c->n_expert_in, MOE_LAYER_LATENT_OUT, c->n_embd,
                          MOE_TENSOR_NONE, MOE_VALUE_BRANCH);

@@ -23,10 +23,14 @@ static void put_tensor(FILE *to, const moe_program *program, int tensor)
         [MOE_DRAFT_HIDDEN_NORM] = "hidden_norm",
         [MOE_DRAFT_FEATURES_NORM] = "features_norm",
     };
-    static const char *const globals[] = {"token_embd",     "output_norm",    "output_norm.bias",
-                                          "output",         "output.bias",    "1",
-                                          "output_hc_fn",   "output_hc_base", "output_hc_scale",
-                                          "output_hc_norm", "output_hc_down", "output_hc_up"};
+    static const char *const globals[] = {"token_embd",      "output_norm",    "output_norm.bias",
+                                          "output",          "output.bias",    "1",
+                                          "output_hc_fn",    "output_hc_base", "output_hc_scale",
+                                          "output_hc_norm",  "output_hc_down", "output_hc_up",
+                                          "output_res_score"};
+    _Static_assert(sizeof globals / sizeof globals[0] ==
+                       MOE_TENSOR_DRAFT - MOE_TENSOR_TOKEN_EMBEDDING,
+                   "a name for each tensor outside the layers");
     static const char ending[] = ".weight";
     const char *name = tensor >= MOE_TENSOR_DRAFT ? drafts[tensor - MOE_TENSOR_DRAFT]
                        : tensor >= MOE_TENSOR_TOKEN_EMBEDDING
@@ -102,6 +106,7 @@ static const char *activation_name(const moe_activation *a)
         [MOE_ACTIVATION_SILU_CLAMPED] = "silu of clamped",
         [MOE_ACTIVATION_GELU] = "gelu",
         [MOE_ACTIVATION_RELU] = "relu",
+        [MOE_ACTIVATION_SITU] = "situ",
     };
     return names[a->kind];
 }
@@ -333,6 +338,14 @@ static void put_streams(FILE *to, const moe_program *program, const moe_op *op)
 {
     const moe_operand *weights = &op->u.streams.weights;
     const char *mixed = op->u.streams.mixings > 0 ? "mixed " : "";
+    if (op->kind == MOE_OP_WRITE && weights->value == MOE_VALUE_NONE) {
+        const uint32_t begins = op->u.streams.begins;
+        fprintf(to, begins > 0 ? "%s[%" PRIu32 "] = %s[0], then " : "", value_name(op->y.value),
+                begins, value_name(op->x.value));
+        fprintf(to, begins > 0 ? "%s[0] = %s" : "%s[0] = %s[0] + %s", value_name(op->y.value),
+                value_name(begins > 0 ? op->z.value : op->x.value), value_name(op->z.value));
+        return;
+    }
     if (op->kind == MOE_OP_WRITE) {
         fprintf(to, "%s = %s%s + ", value_name(op->y.value), mixed, value_name(op->x.value));
         put_operand(to, weights, op->each);
@@ -349,6 +362,12 @@ static void put_streams(FILE *to, const moe_program *program, const moe_op *op)
         return;
     }
     fprintf(to, "%s = sum of ", value_name(op->y.value));
+    if (op->u.streams.n_recalled > 0) {
+        fprintf(to, "%s[:%" PRIu32 "], by softmax of norm(stream) . ", value_name(op->x.value),
+                op->u.streams.n_recalled);
+        put_tensor(to, program, op->tensor);
+        return;
+    }
     put_operand(to, weights, op->each);
     fprintf(to, " * streams of %s, weights sigmoid(%s * ", value_name(op->x.value),
             value_name(weights->value));

@@ -220,21 +220,23 @@ static void build_channels(moe_program_builder *b)
     const moe_recurrence *c = recurrence(b);
     uint32_t n_embd = b->config->n_embd;
     uint32_t inner = (uint32_t)moe_recurrence_out_floats(c);
-    bool steps = moe_build_has(b, MOE_LAYER_CHANNEL_F_B);
-    uint32_t n_low = steps ? c->key_dim : inner;
+    bool decay_steps = moe_build_has(b, MOE_LAYER_CHANNEL_F_B);
+    bool gate_steps = moe_build_has(b, MOE_LAYER_CHANNEL_G_B);
+    uint32_t n_low = c->key_dim;
     const moe_value parts[3] = {MOE_VALUE_PART_Q, MOE_VALUE_PART_K, MOE_VALUE_PART_V};
     const moe_op_output outputs[6] = {
         /* three at a time */
         moe_build_output(MOE_LAYER_CHANNEL_Q, 0, inner, parts[0]),
         moe_build_output(MOE_LAYER_CHANNEL_K, 0, inner, parts[1]),
         moe_build_output(MOE_LAYER_CHANNEL_V, 0, inner, parts[2]),
-        moe_build_output(MOE_LAYER_CHANNEL_F_A, 0, n_low, steps ? MOE_VALUE_DECAY_LOW : parts[0]),
-        moe_build_output(MOE_LAYER_CHANNEL_G_A, 0, n_low,
-                         steps ? MOE_VALUE_GATE_LOW : MOE_VALUE_OUT_GATE),
+        moe_build_output(MOE_LAYER_CHANNEL_F_A, 0, decay_steps ? n_low : inner,
+                         decay_steps ? MOE_VALUE_DECAY_LOW : parts[0]),
+        moe_build_output(MOE_LAYER_CHANNEL_G_A, 0, gate_steps ? n_low : inner,
+                         gate_steps ? MOE_VALUE_GATE_LOW : MOE_VALUE_OUT_GATE),
         moe_build_output(MOE_LAYER_CHANNEL_BETA, 0, c->n_head, MOE_VALUE_BETA),
     };
     moe_build_linears(b, MOE_VALUE_NORM, n_embd, outputs, 3);
-    if (steps) {
+    if (decay_steps) {
         moe_build_linears(b, MOE_VALUE_NORM, n_embd, outputs + 3, 3);
     }
     for (uint32_t i = 0; i < 3; i++) {
@@ -242,13 +244,15 @@ static void build_channels(moe_program_builder *b)
                        moe_part_of(MOE_VALUE_MIXED, (size_t)i * inner, c->conv_channels), inner, 1);
     }
     /* The queries' part has been copied: decays take its place. */
-    if (steps) {
+    if (decay_steps) {
         moe_build_linear(b, MOE_VALUE_DECAY_LOW, n_low, MOE_LAYER_CHANNEL_F_B, inner,
                          MOE_TENSOR_NONE, parts[0]);
-        moe_build_linear(b, MOE_VALUE_GATE_LOW, n_low, MOE_LAYER_CHANNEL_G_B, inner,
-                         MOE_TENSOR_NONE, MOE_VALUE_OUT_GATE);
     } else {
         moe_build_linears(b, MOE_VALUE_NORM, n_embd, outputs + 3, 3);
+    }
+    if (gate_steps) {
+        moe_build_linear(b, MOE_VALUE_GATE_LOW, n_low, MOE_LAYER_CHANNEL_G_B, inner,
+                         MOE_TENSOR_NONE, MOE_VALUE_OUT_GATE);
     }
     moe_build_copy(b, moe_all_of(MOE_VALUE_BETA, c->n_head),
                    moe_all_of(MOE_VALUE_STATE_GATES, c->n_gates), c->n_head, 1);

@@ -9,7 +9,10 @@
  *
  *    g[i] = key[i] . query[i] / sqrt(d),  key = norms of K e,  query = norms of S
  *    v[i] = sigmoid(sign(g[i]) sqrt|g[i]|) * V e
- *    S   += v + silu(convolution of v's norms, over tokens that are ngram_size apart) */
+ *    S   += v + silu(convolution of v's norms, over tokens that are ngram_size apart)
+ *
+ * And streams of earlier layers, to which a branch attends (Kimi-K3): S[0] is that of the layers,
+ * which begins anew every few layers with what a mixer puts out; S[1..] are what it was then. */
 #include "runtime/program/program_builder.h"
 
 void moe_build_streams_norm(moe_program_builder *b, int tensor, moe_value from, moe_value to)
@@ -128,4 +131,43 @@ void moe_build_ngrams(moe_program_builder *b)
     convolve(b, n_all);
     moe_build_add(b, MOE_VALUE_NGRAM_OUT, MOE_VALUE_NGRAM_KEYS, MOE_VALUE_NGRAM_OUT, n_all);
     moe_build_add(b, MOE_VALUE_X, MOE_VALUE_NGRAM_OUT, MOE_VALUE_X, n_all);
+}
+
+/* The score of a stream is norm(stream) . score. */
+void moe_build_recall(moe_program_builder *b, moe_value x, int tensor, moe_value mix, moe_value to)
+{
+    const moe_model_config *c = b->config;
+    const size_t n_all = (size_t)c->n_streams * c->n_embd;
+    const bool network = tensor == MOE_LAYER_FFN_STREAMS;
+    const int score = tensor == MOE_TENSOR_STREAMS ? MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_RECALL
+                      : network                    ? MOE_LAYER_FFN_RECALL
+                                                   : MOE_LAYER_ATTN_RECALL;
+    /* A layer's network finds one more, if its mixer has begun the stream anew. A guess ahead of
+     * the mixer does not. */
+    const bool behind = network && mix == MOE_VALUE_STREAM_MIX;
+    moe_build(b, (moe_op){.kind = MOE_OP_READ,
+                          .n = c->n_embd,
+                          .tensor = score,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = moe_all_of(x, n_all),
+                          .y = moe_all_of(to, c->n_embd),
+                          .u.streams = {.weights = moe_all_of(mix, c->n_streams),
+                                        .eps = c->norm_eps,
+                                        .n_recalled = moe_streams_before(c, b->layer + behind)}});
+}
+
+void moe_build_recalled(moe_program_builder *b)
+{
+    const moe_model_config *c = b->config;
+    const moe_operand streams = moe_all_of(MOE_VALUE_X, (size_t)c->n_streams * c->n_embd);
+    const bool of_mixer = b->program->layers[b->layer].mixed == 0; /* it has not ended */
+    const bool begins = of_mixer && b->layer % c->stream_block == 0;
+    moe_build(b, (moe_op){.kind = MOE_OP_WRITE,
+                          .n = c->n_embd,
+                          .tensor = MOE_TENSOR_NONE,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = streams,
+                          .y = streams,
+                          .z = moe_all_of(MOE_VALUE_BRANCH, c->n_embd),
+                          .u.streams.begins = begins ? moe_streams_before(c, b->layer) : 0});
 }

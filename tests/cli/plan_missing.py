@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`plan` of a family that is known and does not run (Kimi-K3): what its header tells, then a failure.
+"""`plan` of a family that is known and does not run (openPangu-2.0): what its header tells, then a failure.
 
     plan_missing.py COMMAND TRUE_SHAPE
 
@@ -20,7 +20,7 @@ def write(script, path):
     spec = importlib.util.spec_from_file_location("true_shape", script)
     true_shape = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(true_shape)
-    a = "kimi-k3"
+    a = "openpangu"
     keys = {"general.architecture": a, "general.alignment": 32, f"{a}.block_count": LAYERS + 1,
             f"{a}.nextn_predict_layers": 1, f"{a}.context_length": 1048576, f"{a}.embedding_length": EMBD,
             f"{a}.attention.head_count": 64, f"{a}.expert_count": EXPERTS, f"{a}.expert_used_count": 6}
@@ -41,11 +41,11 @@ def main():
     command, script = sys.argv[1:]
     expert = 3 * EMBD * FF // 256 * 144
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as work:
-        model = os.path.join(work, "kimi-k3.gguf")
+        model = os.path.join(work, "openpangu.gguf")
         write(script, model)
         done = subprocess.run([command, "plan", "-m", model, "--json"], capture_output=True, text=True)
         check("the exit status", done.returncode, 1)
-        check("the reason", "Kimi-K3, is not supported: it needs" in done.stderr, True)
+        check("the reason", "openPangu-2.0, is not supported: it needs" in done.stderr, True)
         plan = json.loads(done.stdout)
         check("it does not run", (plan["runnable"], plan["fits"]), (False, False))
         check("resident", plan["resident_bytes"], (2 * 1024 + LAYERS * HEAD) * EMBD // 32 * 34)

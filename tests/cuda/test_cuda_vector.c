@@ -212,6 +212,9 @@ static void activate_row(const moe_vector_kernels *k, const moe_activation *a, c
     case MOE_ACTIVATION_RELU:
         k->relu_mul(g, u, y, n);
         break;
+    case MOE_ACTIVATION_SITU: /* GPUs do not have it */
+        fail();
+        break;
     }
 }
 

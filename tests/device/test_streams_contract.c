@@ -67,8 +67,13 @@ static void run_rows(moe_device *device, bool mixed, uint32_t first, uint32_t n,
                                   .write_eps = mixed ? 0 : EPS,
                                   .mixings = mixed ? MIXINGS : 0,
                                   .y = y};
-    const moe_stream_write write = {x,       STREAMS, N, device_branch, weights + STREAMS,
-                                    WEIGHTS, mixed};
+    const moe_stream_write write = {.x = x,
+                                    .n_streams = STREAMS,
+                                    .n = N,
+                                    .branch = device_branch,
+                                    .weights = weights + STREAMS,
+                                    .weights_stride = WEIGHTS,
+                                    .mixes = mixed};
     assert_int_equal(ops->stream_read(device, &read, n, NULL), MOE_OK);
     assert_int_equal(ops->download(device, to->read[first], y, n * sizeof branch[0], NULL), MOE_OK);
     assert_int_equal(
@@ -275,9 +280,111 @@ static void test_gates(void **state)
     }
 }
 
+/* ---- Attention to streams, and a stream that begins anew ---- */
+
+#define RECALLED (STREAMS - 1)
+
+typedef struct recalled {
+    float weights[ROWS][STREAMS], read[ROWS][N];
+    float added[ROWS][STREAMS][N], begun[ROWS][STREAMS][N];
+} recalled;
+
+static recalled recall_first, recall_result;
+static float score[N];
+
+static void run_recall(moe_device *device, uint32_t first, uint32_t n, recalled *to)
+{
+    const moe_device_ops *ops = device->ops;
+    const size_t x_bytes = n * sizeof input.x[0], row_bytes = n * sizeof branch[0];
+    float *x = device_upload(device, input.x[first], x_bytes);
+    float *b = device_upload(device, branch[first], row_bytes);
+    float *s = device_upload(device, score, sizeof score);
+    float *weights = device_alloc(device, n * sizeof to->weights[0]);
+    float *y = device_alloc(device, row_bytes);
+    const moe_stream_read read = {.x = x,
+                                  .n_streams = RECALLED,
+                                  .n_stored = STREAMS,
+                                  .n = N,
+                                  .weights = weights,
+                                  .n_weights = STREAMS,
+                                  .score = s,
+                                  .eps = EPS,
+                                  .y = y};
+    moe_stream_write write = {.x = x, .n_streams = STREAMS, .n = N, .branch = b};
+    assert_int_equal(ops->stream_read(device, &read, n, NULL), MOE_OK);
+    assert_int_equal(ops->download(device, to->read[first], y, row_bytes, NULL), MOE_OK);
+    assert_int_equal(
+        ops->download(device, to->weights[first], weights, n * sizeof to->weights[0], NULL),
+        MOE_OK);
+    assert_int_equal(ops->stream_write(device, &write, n, NULL), MOE_OK);
+    assert_int_equal(ops->download(device, to->added[first], x, x_bytes, NULL), MOE_OK);
+    write.begins = RECALLED;
+    assert_int_equal(ops->stream_write(device, &write, n, NULL), MOE_OK);
+    assert_int_equal(ops->download(device, to->begun[first], x, x_bytes, NULL), MOE_OK);
+    ops->free(device, x, x_bytes);
+    ops->free(device, b, row_bytes);
+    ops->free(device, s, sizeof score);
+    ops->free(device, weights, n * sizeof to->weights[0]);
+    ops->free(device, y, row_bytes);
+}
+
+static void check_recall_row(const recalled *got, uint32_t row)
+{
+    double w[RECALLED], sum = 0;
+    for (uint32_t s = 0; s < RECALLED; s++) {
+        double square = 0, product = 0;
+        for (uint32_t c = 0; c < N; c++) {
+            const double x = (double)input.x[row][s][c];
+            square += x * x;
+            product += x * (double)score[c];
+        }
+        w[s] = exp(product / sqrt(square / N + (double)EPS));
+        sum += w[s];
+    }
+    for (uint32_t c = 0; c < N; c++) {
+        double y = 0;
+        for (uint32_t s = 0; s < RECALLED; s++) {
+            y += w[s] / sum * (double)input.x[row][s][c];
+        }
+        check_near(got->read[row][c], y);
+        const float added = input.x[row][0][c] + branch[row][c];
+        assert_true(got->added[row][0][c] == added && got->begun[row][RECALLED][c] == added);
+        assert_true(got->begun[row][0][c] == branch[row][c]);
+    }
+    for (uint32_t s = 0; s < RECALLED; s++) {
+        check_near(got->weights[row][s], w[s] / sum);
+    }
+    /* No other stream is touched. */
+    assert_memory_equal(got->added[row][1], input.x[row][1], (STREAMS - 1) * N * sizeof(float));
+    assert_memory_equal(got->begun[row][1], input.x[row][1], (RECALLED - 1) * N * sizeof(float));
+}
+
+static void test_recall(void **state)
+{
+    (void)state;
+    fill_inputs();
+    fill_values(score, N, 9);
+    for (size_t i = 0; device_spec_at(i) != NULL; i++) {
+        device_fixture fixture;
+        open_device(&fixture, device_spec_at(i));
+        if ((fixture.device->forms & MOE_FORM_BIT(MOE_FORM_STREAM_RECALL)) != 0) {
+            for (uint32_t r = 0; r < ROWS; r++) {
+                run_recall(fixture.device, r, 1, i == 0 ? &recall_first : &recall_result);
+                check_recall_row(i == 0 ? &recall_first : &recall_result, r);
+            }
+            run_recall(fixture.device, 0, ROWS, &recall_result);
+            for (uint32_t r = 0; r < ROWS; r++) { /* the last weight of a row is not written */
+                recall_result.weights[r][RECALLED] = recall_first.weights[r][RECALLED] = 0;
+            }
+            assert_memory_equal(&recall_result, &recall_first, sizeof recall_result);
+        }
+        close_device(&fixture);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_devices),
-                                       cmocka_unit_test(test_gates)};
+                                       cmocka_unit_test(test_recall), cmocka_unit_test(test_gates)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

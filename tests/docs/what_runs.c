@@ -32,14 +32,15 @@ typedef struct oracle {
     bool recorded;  /* whether a GPU can record whole passes of it */
 } oracle;
 
-/* Families that transformers has no class for; theirs is the description in this file. */
+/* Families that transformers has no class for; theirs is another package, or the description in
+ * this file. */
 static const struct {
     const char *architecture, *reference;
 } described[] = {
     {"deepseek", "deepseek_moe.py"},   {"bailingmoe", "bailing_moe.py"},
     {"bailingmoe2", "bailing_moe.py"}, {"smallthinker", "plain_moe.py"},
     {"grok", "plain_moe.py"},          {"arctic", "plain_moe.py"},
-    {"maple", "plain_moe.py"},
+    {"maple", "plain_moe.py"},         {"kimi-k3", "mlx-lm"},
 };
 
 static const char *source;

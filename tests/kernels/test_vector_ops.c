@@ -76,6 +76,11 @@ static void run_silu_clamped(const moe_vector_kernels *k, const test_case *in, f
     k->silu_clamped(in->a, in->b, out, in->n, 0.7f);
 }
 
+static void run_situ_mul(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    k->situ_mul(in->a, in->b, out, in->n, 0.9f, in->n % 2 == 0 ? 1.7f : 0.0f);
+}
+
 static void run_soft_cap(const moe_vector_kernels *k, const test_case *in, float *out)
 {
     memcpy(out, in->a, in->n * sizeof(float));
@@ -178,6 +183,7 @@ static const subject subjects[] = {
     {"relu_mul", run_relu_mul},
     {"silu_limited", run_silu_limited},
     {"silu_clamped", run_silu_clamped},
+    {"situ_mul", run_situ_mul},
     {"soft_cap", run_soft_cap},
     {"sigmoid", run_sigmoid},
     {"sigmoid_mul", run_sigmoid_mul},
@@ -399,6 +405,13 @@ static void forms_agree_with_double(void **state)
         for (uint32_t i = 0; i < n; i++) {
             double g = fmin(a[i], 0.7f), u = fmax(fmin(b[i], 0.7f), -0.7f);
             test_assert_near("silu_clamped", g / (1 + exp(-g)) * u, y[i], 2e-6, 1e-9);
+        }
+        const double limit = round % 2 == 0 ? 1.7 : 0;
+        k.situ_mul(a, b, y, n, 0.9f, (float)limit);
+        for (uint32_t i = 0; i < n; i++) {
+            double g = 0.9 * tanh(a[i] / 0.9) / (1 + exp(-(double)a[i]));
+            double u = limit > 0 ? limit * tanh(b[i] / limit) : b[i];
+            test_assert_near("situ_mul", g * u, y[i], 2e-6, 1e-9);
         }
         k.relu_mul(a, b, y, n);
         for (uint32_t i = 0; i < n; i++)

@@ -11,7 +11,7 @@ import gguf
 import numpy as np
 import torch
 
-from oracle_gguf import byte_characters, expert_tensors, permute_rows
+from oracle_gguf import add_small_vocabulary as add_vocabulary, expert_tensors, permute_rows
 
 PERMUTED = ("granitemoe", "bailingmoe", "granitehybrid")
 LAYER_NAMES = {
@@ -215,19 +215,6 @@ def add_of_family(writer, c, case):
         writer.add_indexer_head_count(c.index_n_heads)
         writer.add_indexer_key_length(c.index_head_dim)
         writer.add_indexer_top_k(c.index_topk)
-
-
-def add_vocabulary(writer, size):
-    """Some bytes, one merge and an end-of-text token, the last."""
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    bytes_ = byte_characters()[33:33 + size - 2]
-    writer.add_token_list([*bytes_, bytes_[0] + bytes_[1], "<|endoftext|>"])
-    writer.add_token_types([gguf.TokenType.NORMAL] * (size - 1) + [gguf.TokenType.CONTROL])
-    writer.add_token_merges([f"{bytes_[0]} {bytes_[1]}"])
-    writer.add_bos_token_id(size - 1)
-    writer.add_eos_token_id(size - 1)
-    writer.add_add_bos_token(False)
 
 
 def write(path, model, case):

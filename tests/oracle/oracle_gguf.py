@@ -103,6 +103,19 @@ def byte_characters():
     return [table[b] for b in range(256)]
 
 
+def add_small_vocabulary(writer, size):
+    """Some bytes, one merge and an end-of-text token, the last."""
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    bytes_ = byte_characters()[33:33 + size - 2]
+    writer.add_token_list([*bytes_, bytes_[0] + bytes_[1], "<|endoftext|>"])
+    writer.add_token_types([gguf.TokenType.NORMAL] * (size - 1) + [gguf.TokenType.CONTROL])
+    writer.add_token_merges([f"{bytes_[0]} {bytes_[1]}"])
+    writer.add_bos_token_id(size - 1)
+    writer.add_eos_token_id(size - 1)
+    writer.add_add_bos_token(False)
+
+
 def add_gpt2_vocabulary(writer, size):
     """256 bytes, merges of a few frequent English pairs, one end-of-text token (the last id)."""
     space = byte_characters()[32]

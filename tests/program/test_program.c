@@ -295,6 +295,10 @@ static void test_device_without_a_form(void **state)
         {"deepseek4", MOE_FORM_ROPE_BACK, "that is taken back (layer 0, 'attended"},
         {"deepseek4", MOE_FORM_ROUTE_SQRT_SOFTPLUS, "square root of softplus (layer 0, 'chosen, "},
         {"deepseek4", MOE_FORM_ROUTE_GIVEN, "by the token's number (layer 0, 'chosen, "},
+        {"kimi-k3", MOE_FORM_STREAM_RECALL,
+         "attention to earlier layers' streams (layer 0, 'read = sum of x[:1], by softmax"},
+        {"kimi-k3", MOE_FORM_EXPERTS_SITU, "networks with SiTU (layer 0, 'branch = "},
+        {"kimi-k3", MOE_FORM_STREAMS, NULL},
         {"hy_v4", MOE_FORM_EXPERTS_SILU_CLAMPED, "SiLU of a clamped gate (layer 1, 'outputs = "},
     };
     moe_team *team;

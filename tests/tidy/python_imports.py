@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 PACKAGES = {"agents", "anthropic", "gguf", "httpx", "huggingface_hub", "instructor", "jinja2", "jsonschema", "langchain_anthropic",
-            "langchain_openai", "libcachesim", "litellm", "llama_cpp", "llguidance", "matplotlib", "numpy", "ollama",
+            "langchain_openai", "libcachesim", "litellm", "llama_cpp", "llguidance", "matplotlib", "mlx", "mlx_lm", "numpy", "ollama",
             "openai", "pip", "pydantic", "pydantic_ai", "setuptools", "tokenizers", "torch", "transformers",
             "tvm_ffi", "xgrammar", "xxhash", "zstandard"}
 
