@@ -13,6 +13,7 @@
 #include "cli_options.h"
 #include "cli_progress.h"
 #include "commands.h"
+#include "far_model.h"
 #include "hub_model.h"
 
 /* Finds the command that the arguments name, and how many words it took. */
@@ -106,11 +107,20 @@ static int run_command(unsigned command, cli_options *options)
     while (runs[i].command != command) {
         i++;
     }
-    if (options->hub_model == NULL || (command & OF_NAMES) != 0) {
+    const bool is_far = far_model_is_asked(options);
+    if (!is_far && (options->hub_model == NULL || (command & OF_NAMES) != 0)) {
         return runs[i].run(options);
     }
+    int code = CLI_EXIT_OK;
+    if (is_far) {
+        far_model *far = NULL;
+        code = far_model_take(&far, options, (command & OF_HEADERS) != 0);
+        code = code == CLI_EXIT_OK ? runs[i].run(options) : code;
+        far_model_release(&far);
+        return code;
+    }
     hub_model model;
-    int code = hub_model_take(&model, options, (command & OF_HEADERS) != 0);
+    code = hub_model_take(&model, options, (command & OF_HEADERS) != 0);
     code = code == CLI_EXIT_OK ? runs[i].run(options) : code;
     hub_model_release(&model);
     return code;

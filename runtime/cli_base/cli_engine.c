@@ -148,6 +148,12 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     lab->trace_gates = options->trace != NULL;
     lab->route_trace = options->route_trace;
     engine_options->overcommit_memory = options->overcommit_memory;
+    engine_options->read_file = options->read_file;
+    engine_options->read_user = options->read_user;
+    if (options->read_file != NULL) {
+        engine_options->buffered_io = true;
+        engine_options->io = MOE_IO_THREADS; /* the kernel cannot call functions */
+    }
     code = read_lookahead(options, &engine_options->lookahead);
     if (code == CLI_EXIT_OK) {
         code = size_of(&options->host_memory, &engine_options->host_memory, options);

@@ -9,7 +9,8 @@
 #define MODEL                                                                                      \
     ((ENGINE & ~CLI_CONFIG) | SWEEPS | CLI_VERIFY | CLI_TOKENIZE | CLI_INSPECT | CLI_DEVICES |     \
      CLI_BENCH_SPECULATE | CLI_REPORT | CLI_WORKER)
-#define WORKERS      (RUNS | CLI_SERVE) /* may have them */
+#define WORKERS      (RUNS | CLI_SERVE)                                    /* may have them */
+#define COMES        ((ENGINE & ~CLI_CONFIG) | CLI_TOKENIZE | CLI_INSPECT) /* as it is read */
 #define TAKES_TEXT   (CLI_RUN | CLI_TOKENIZE | CLI_LOGITS)
 #define SWEEPS       (CLI_BENCH_IO | CLI_BENCH_CACHE | CLI_BENCH_OFFLOAD)
 #define SWEEPS_MODEL (CLI_BENCH_CACHE | CLI_BENCH_OFFLOAD)
@@ -20,9 +21,13 @@
 
 /* clang-format off */
 const cli_option_row cli_option_rows[] = {
+    {{"-m", "--model"}, "FILE", "model: a GGUF file (of a split one: any part; or "
+     "its address, with --disk-cache)",
+     .offset = AT(model), .kind = OPTION_TEXT,
+     .commands = COMES, .subject = SUBJECT_INPUT, .everyday = true},
     {{"-m", "--model"}, "FILE", "model: a GGUF file (of a split one: any part)",
      .offset = AT(model), .kind = OPTION_TEXT,
-     .commands = MODEL, .subject = SUBJECT_INPUT, .everyday = true},
+     .commands = MODEL & ~(COMES), .subject = SUBJECT_INPUT, .everyday = true},
     {{"-hf", "--hf-repo"}, "OWNER/REPO[:QUANT]", "model: by its name on huggingface.co, which is "
      "downloaded unless the cache has it; or OWNER/REPO:FILE.gguf (default QUANT: Q4_K_M, else the "
      "first file)", .offset = AT(hub_model), .kind = OPTION_TEXT,
@@ -31,6 +36,10 @@ const cli_option_row cli_option_rows[] = {
     {{"--offline"}, NULL, "do not ask the hub for a model that the cache lacks",
      .offset = AT(offline), .kind = OPTION_FLAG, .commands = MODEL | CLI_SHOW,
      .subject = SUBJECT_INPUT},
+    {{"--disk-cache"}, "DIR[:SIZE]", "keep here what was read of a model that -m names by its "
+     "address (https://...), of one that -hf names, or of a file on a slower drive, and start "
+     "before all of it is here (default SIZE: all of it)", .offset = AT(disk_cache),
+     .kind = OPTION_TEXT, .commands = COMES, .subject = SUBJECT_INPUT, .everyday = true},
     {{"--dry-run"}, NULL, "download the header alone; print the files, their sizes, and the plan "
      "of running them here", .offset = AT(dry_run), .kind = OPTION_FLAG, .commands = CLI_PULL,
      .subject = SUBJECT_INPUT, .everyday = true},

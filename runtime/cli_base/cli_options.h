@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <moe/moe.h>
+
 #include "cli_fail.h"
 
 enum { CLI_EXIT_OK = 0, CLI_EXIT_FAILURE = 1, CLI_EXIT_USAGE = 2, CLI_EXIT_INTERRUPTED = 130 };
@@ -67,7 +69,10 @@ typedef struct cli_options {
     const char *model;
     const char *hub_model; /* OWNER/REPO[:QUANT]; NULL: none */
     bool offline, dry_run;
-    bool model_is_header; /* no option: the model's weights are not here */
+    bool model_is_header;   /* no option: the model's weights are not here */
+    const char *disk_cache; /* "DIR:SIZE" or "DIR"; NULL: none */
+    moe_read_fn read_file;  /* no option: reads a model that is not here as a whole; NULL: none */
+    void *read_user;
     const char *prompt;
     const char *prompt_file;
     const char *tokens; /* logits: ids as text */

@@ -28,6 +28,7 @@
 #include "runtime/place/place.h"
 #include "runtime/host/memory_limits.h"
 #include "runtime/families/families.h"
+#include "runtime/model/gguf_called.h"
 #include "runtime/model/override_check.h"
 
 /* The baseline `caching` keeps one of so many experts of each layer, but at least one. */
@@ -55,6 +56,9 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     engine->runner.model_path = engine->model_path;
     moe_engine_set_reading(engine, o);
     int status = moe_model_open(&engine->gguf, o->model_path, &engine->reading, err);
+    if (status == MOE_OK && o->read_file != NULL) {
+        status = moe_gguf_read_by(engine->gguf, o->read_file, o->read_user, err);
+    }
     if (status == MOE_OK) {
         engine->reading.gguf = engine->gguf;
         moe_file_watch_init(&engine->files, engine->gguf, o->log, o->user);

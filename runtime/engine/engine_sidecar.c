@@ -51,9 +51,9 @@ int moe_engine_open_book(moe_engine *engine, const moe_engine_options *o, moe_er
 int moe_engine_make_checksums(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     /* Reading all experts makes their checksums, too. */
-    bool wanted =
-        o->idle_checksums == MOE_SWITCH_ON ||
-        (o->idle_checksums == MOE_SWITCH_AUTO && engine->book.path != NULL && !engine->reads_all);
+    bool wanted = o->idle_checksums == MOE_SWITCH_ON ||
+                  (o->idle_checksums == MOE_SWITCH_AUTO && engine->book.path != NULL &&
+                   !engine->reads_all && o->read_file == NULL);
     return wanted ? moe_idle_checksums_start(&engine->idle_checksums, &engine->book,
                                              &engine->reading, err)
                   : MOE_OK;

@@ -64,15 +64,23 @@ static bool escape(const char *path, char *out, size_t size)
     return *path == '\0';
 }
 
+bool hub_file_address(const hub_http *http, const char *repo, const char *commit, const char *path,
+                      char *url, size_t size)
+{
+    char escaped[3 * HUB_QUANT_SIZE];
+    return escape(path, escaped, sizeof escaped) &&
+           snprintf(url, size, "%s/%s/resolve/%s/%s", http->endpoint, repo, commit, escaped) <
+               (int)size;
+}
+
 int hub_locate(hub_http *http, const char *repo, const char *commit, hub_file *file,
                hub_place *place)
 {
-    char url[2048], path[3 * HUB_QUANT_SIZE];
+    char url[2048];
     hub_answer answer;
-    if (!escape(file->path, path, sizeof path)) {
+    if (!hub_file_address(http, repo, commit, file->path, url, sizeof url)) {
         return cli_fail(CLI_EXIT_FAILURE, "%s: the name is too long", file->path);
     }
-    snprintf(url, sizeof url, "%s/%s/resolve/%s/%s", http->endpoint, repo, commit, path);
     int code = hub_http_get(http, url, "0-0", 1, file->path, &answer);
     cli_buffer_free(&answer.body);
     if (code != CLI_EXIT_OK) {

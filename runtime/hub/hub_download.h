@@ -25,6 +25,9 @@ typedef struct hub_meter {
     double bytes_per_s;
 } hub_meter;
 
+/* The address of a file of the repository. False: it is too long. */
+bool hub_file_address(const hub_http *http, const char *repo, const char *commit, const char *path,
+                      char *url, size_t size);
 /* Finds the file, and checks that the hub's facts of it agree; fills in its sum. Exit codes. */
 int hub_locate(hub_http *http, const char *repo, const char *commit, hub_file *file,
                hub_place *place);

@@ -22,7 +22,7 @@
 #define LARGEST_FILE    (UINT64_C(1) << 50)
 #define HUB             "https://huggingface.co"
 
-static bool is_url(const char *text)
+bool hub_is_url(const char *text)
 {
     return (strncmp(text, "https://", 8) == 0 || strncmp(text, "http://", 7) == 0) &&
            strpbrk(text, " \t\r\n") == NULL;
@@ -33,10 +33,12 @@ int hub_http_open(hub_http *http)
     char token[900];
     const char *endpoint = getenv("HF_ENDPOINT");
     const char *seconds = getenv("HF_HUB_DOWNLOAD_TIMEOUT");
-    *http = (hub_http){.seconds = seconds != NULL ? strtol(seconds, NULL, 10) : 0, .tries = TRIES};
+    *http = (hub_http){.seconds = seconds != NULL ? strtol(seconds, NULL, 10) : 0,
+                       .connect_seconds = CONNECT_SECONDS,
+                       .tries = TRIES};
     http->seconds = http->seconds > 0 && http->seconds < 86400 ? http->seconds : SECONDS_WITHOUT;
     endpoint = endpoint == NULL || endpoint[0] == '\0' ? HUB : endpoint;
-    if (!is_url(endpoint) || strlen(endpoint) >= sizeof http->endpoint) {
+    if (!hub_is_url(endpoint) || strlen(endpoint) >= sizeof http->endpoint) {
         return cli_fail(CLI_EXIT_USAGE, "HF_ENDPOINT must be http://HOST or https://HOST, not '%s'",
                         endpoint);
     }
@@ -89,6 +91,27 @@ static bool is_of_hub(const hub_http *http, const char *url)
     return same;
 }
 
+int hub_http_turn_to(hub_http *http, const char *url)
+{
+    CURLU *parts = curl_url();
+    char *scheme = NULL, *host = NULL, *port = NULL;
+    if (!is_of_hub(http, url)) {
+        http->authorization[0] = '\0';
+    }
+    bool good = parts != NULL && curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
+                curl_url_get(parts, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+                curl_url_get(parts, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
+                curl_url_get(parts, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK;
+    good = good && snprintf(http->endpoint, sizeof http->endpoint, "%s://%s:%s", scheme, host,
+                            port) < (int)sizeof http->endpoint;
+    curl_free(scheme);
+    curl_free(host);
+    curl_free(port);
+    curl_url_cleanup(parts);
+    return good ? CLI_EXIT_OK
+                : cli_fail(CLI_EXIT_USAGE, "'%.200s' is no address of a web server", url);
+}
+
 /* A redirect leads to HTTP(S), and never from an encrypted hub to an address that is not. */
 static bool may_follow(const hub_http *http, const char *url)
 {
@@ -117,7 +140,7 @@ bool hub_http_prepare(const hub_http *http, CURL *curl, const char *url,
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "moe-offload/" MOE_VERSION_TEXT);
     curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, CONNECT_SECONDS);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, http->connect_seconds);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, http->seconds);
     return true;
@@ -176,9 +199,9 @@ static void take_range(hub_answer *answer, const char *text)
 
 void hub_answer_take_header(hub_answer *answer, const char *line, size_t size)
 {
-    static const char *const names[] = {"X-Linked-Etag", "ETag",        "X-Linked-Size",
-                                        "X-Repo-Commit", "Retry-After", "Content-Range",
-                                        "X-Error-Code"};
+    static const char *const names[] = {"X-Linked-Etag", "ETag",         "X-Linked-Size",
+                                        "X-Repo-Commit", "Retry-After",  "Content-Range",
+                                        "X-Error-Code",  "Last-Modified"};
     char text[128];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         size_t n = size;
@@ -189,6 +212,9 @@ void hub_answer_take_header(hub_answer *answer, const char *line, size_t size)
         snprintf(text, sizeof text, "%.*s", n < sizeof text ? (int)n : 0, value);
         if (i < 2) {
             take_sum(answer, value, n, i == 0);
+            if (i == 1) {
+                memcpy(answer->tag, text, sizeof text);
+            }
         } else if (i == 2 && text[0] != '\0' && strspn(text, "0123456789") == strlen(text)) {
             answer->size = strtoull(text, NULL, 10);
         } else if (i == 3 && hub_is_hex(text, 40)) {
@@ -200,6 +226,8 @@ void hub_answer_take_header(hub_answer *answer, const char *line, size_t size)
             take_range(answer, text);
         } else if (i == 6) {
             snprintf(answer->hub_error, sizeof answer->hub_error, "%.63s", text);
+        } else if (i == 7) {
+            snprintf(answer->modified, sizeof answer->modified, "%.63s", text);
         }
     }
 }
@@ -230,10 +258,15 @@ static size_t on_body(char *bytes, size_t one, size_t size, void *user)
     return n <= room ? n : 0;
 }
 
-static int on_time(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+static bool must_end(const hub_http *http)
 {
-    (void)user, (void)a, (void)b, (void)c, (void)d;
-    return cli_interrupted();
+    return cli_interrupted() || (http->stop != NULL && atomic_load(http->stop));
+}
+
+static int on_time(void *http, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+    (void)a, (void)b, (void)c, (void)d;
+    return must_end(http);
 }
 
 /* One address, without redirects: *next is where it leads; "": nowhere. */
@@ -260,6 +293,7 @@ static int ask(const hub_http *http, const char *url, const char *range, size_t 
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, &r);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_time);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, http);
     CURLcode done = curl_easy_perform(curl);
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &answer->status);
     curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &redirect);
@@ -314,7 +348,7 @@ bool hub_http_is_passing(const hub_answer *answer)
            answer->status >= 500;
 }
 
-bool hub_http_wait(const hub_answer *answer, unsigned tried)
+bool hub_http_wait(const hub_http *http, const hub_answer *answer, unsigned tried)
 {
     double seconds = 0.25 * (double)(1u << (tried < 6 ? tried : 6));
     if (answer->retry_after > MOST_WAIT) {
@@ -324,10 +358,17 @@ bool hub_http_wait(const hub_answer *answer, unsigned tried)
         seconds = answer->retry_after;
     }
     const struct timespec tick = {0, 50000000};
-    for (double waited = 0; waited < seconds && !cli_interrupted(); waited += 0.05) {
+    for (double waited = 0; waited < seconds && !must_end(http); waited += 0.05) {
         nanosleep(&tick, NULL);
     }
-    return !cli_interrupted();
+    return !must_end(http);
+}
+
+int hub_http_try(hub_http *http, const char *url, const char *range, size_t most, const char *what,
+                 hub_answer *answer)
+{
+    *answer = (hub_answer){0};
+    return follow(http, url, range, most, what, answer);
 }
 
 int hub_http_get(hub_http *http, const char *url, const char *range, size_t most, const char *what,
@@ -340,7 +381,7 @@ int hub_http_get(hub_http *http, const char *url, const char *range, size_t most
             return code;
         }
         if (!hub_http_is_passing(answer) || tried + 1 >= http->tries ||
-            !hub_http_wait(answer, tried)) {
+            !hub_http_wait(http, answer, tried)) {
             return hub_http_fail(http, answer, what);
         }
     }

@@ -4,6 +4,7 @@
 #ifndef HUB_HTTP_H
 #define HUB_HTTP_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -20,7 +21,9 @@ typedef struct hub_http {
     char endpoint[512];
     char authorization[1024]; /* a header; "": none */
     long seconds;             /* without a byte, until a connection is given up */
+    long connect_seconds;     /* until there is a connection */
     unsigned tries;           /* of a request */
+    const atomic_bool *stop;  /* ends requests, as Ctrl-C does; NULL: nothing else does */
 } hub_http;
 
 /* What the last answer of a chain of redirects was, and what the hub said on the way there. */
@@ -32,6 +35,8 @@ typedef struct hub_answer {
     char commit[HUB_COMMIT_SIZE];      /* X-Repo-Commit; "": none */
     char sum[HUB_SUM_SIZE];            /* X-Linked-Etag, or ETag; "": none that is a checksum */
     bool linked;                       /* sum and size are of X-Linked- headers */
+    char tag[128];                     /* the last ETag, as it came */
+    char modified[64];                 /* the last Last-Modified */
     uint64_t size;                     /* of the whole file; 0: not known */
     uint64_t from, to;                 /* of the range that came */
     uint64_t total;                    /* of the file, as the range has it; 0: no range came */
@@ -50,13 +55,23 @@ void hub_http_close(hub_http *http);
 int hub_http_get(hub_http *http, const char *url, const char *range, size_t most, const char *what,
                  hub_answer *answer);
 
+/* Like hub_http_get(), but tries once, and fails in words only if the address or a redirect is
+ * refused. */
+int hub_http_try(hub_http *http, const char *url, const char *range, size_t most, const char *what,
+                 hub_answer *answer);
+/* Makes requests go to this address in place of the hub's: the token only if it is the hub's own.
+ * An exit code. */
+int hub_http_turn_to(hub_http *http, const char *url);
+/* Whether this is an address of HTTP or HTTPS. */
+bool hub_is_url(const char *text);
+
 /* Whether a request that ended so may succeed when it is tried again. */
 bool hub_http_is_passing(const hub_answer *answer);
 /* Prints why the request failed; returns an exit code. */
 int hub_http_fail(const hub_http *http, const hub_answer *answer, const char *what);
 /* Waits before the try after this one: as long as the hub wants, else longer each time. False:
- * interrupted, or the hub wants more than a few minutes. */
-bool hub_http_wait(const hub_answer *answer, unsigned tried);
+ * interrupted or stopped, or the hub wants more than a few minutes. */
+bool hub_http_wait(const hub_http *http, const hub_answer *answer, unsigned tried);
 
 /* Sets what all requests to this address have in common: protocols, time-outs, and the token if the
  * address is the hub's own. Free *headers after the request. False: memory is short. */

@@ -58,6 +58,18 @@ int hub_model_take(hub_model *model, cli_options *options, bool header_only)
     return code;
 }
 
+bool hub_model_is_here(const cli_options *options)
+{
+    hub_cache cache;
+    hub_name name;
+    hub_files files = {0};
+    bool here = hub_name_parse(&name, options->hub_model) == CLI_EXIT_OK &&
+                hub_cache_open(&cache, name.repo) == CLI_EXIT_OK &&
+                hub_cache_find(&cache, &name, &files) == CLI_EXIT_OK && files.n > 0;
+    hub_files_free(&files);
+    return here;
+}
+
 void hub_model_release(hub_model *model)
 {
     DIR *dir = model->folder[0] != '\0' ? opendir(model->folder) : NULL;

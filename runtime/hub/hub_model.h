@@ -15,6 +15,8 @@ typedef struct hub_model {
 /* Sets options->model by options->hub_model: a model of the cache as it is, else the hub's, which
  * is downloaded first. header_only: its header is enough. Exit codes. */
 int hub_model_take(hub_model *model, cli_options *options, bool header_only);
+/* Whether the cache has the model. */
+bool hub_model_is_here(const cli_options *options);
 /* Removes what was only borrowed. */
 void hub_model_release(hub_model *model);
 

@@ -258,6 +258,23 @@ int hub_net_pull(const hub_name *name, const hub_cache *cache, const cli_options
                : code;
 }
 
+int hub_net_address(const char *model, char *url, size_t size)
+{
+    hub_http http = {.curl = NULL};
+    hub_name name;
+    hub_files files = {0};
+    int code = hub_name_parse(&name, model);
+    code = code == CLI_EXIT_OK ? hub_http_open(&http) : code;
+    code = code == CLI_EXIT_OK ? choose(&http, &name, &files) : code;
+    if (code == CLI_EXIT_OK &&
+        !hub_file_address(&http, name.repo, files.commit, files.list[0].path, url, size)) {
+        code = cli_fail(CLI_EXIT_FAILURE, "%s: the name is too long", files.list[0].path);
+    }
+    hub_files_free(&files);
+    hub_http_close(&http);
+    return code;
+}
+
 /* ---- Headers alone ---- */
 
 /* A file of which the first `there` bytes have been fetched. */

@@ -15,6 +15,9 @@ int hub_net_files(const hub_name *name, hub_files *chosen);
 int hub_net_pull(const hub_name *name, const hub_cache *cache, const cli_options *options,
                  hub_files *chosen, uint64_t *bytes);
 
+/* The address of the first file of the model that this OWNER/REPO[:QUANT] means. */
+int hub_net_address(const char *model, char *url, size_t size);
+
 /* Makes a folder with files of the model's names and sizes, of which only the headers are there:
  * some MB by ranges, the rest is holes. folder: "" if none was made. */
 int hub_net_headers(const hub_name *name, const hub_cache *cache, hub_files *chosen, char *folder,

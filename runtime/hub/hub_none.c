@@ -24,6 +24,14 @@ int hub_net_pull(const hub_name *name, const hub_cache *cache, const cli_options
     return fail(name);
 }
 
+int hub_net_address(const char *model, char *url, size_t size)
+{
+    hub_name name;
+    (void)url, (void)size;
+    int code = hub_name_parse(&name, model);
+    return code == CLI_EXIT_OK ? fail(&name) : code;
+}
+
 int hub_net_headers(const hub_name *name, const hub_cache *cache, hub_files *chosen, char *folder,
                     size_t size)
 {

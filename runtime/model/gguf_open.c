@@ -15,6 +15,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/model/gguf_called.h"
 
 #define FIRST_READ_BYTES ((uint64_t)1 << 20)
 #define MAX_HEADER_BYTES ((uint64_t)1 << 30) /* the largest vocabularies take about 20 MiB */
@@ -311,6 +312,18 @@ int moe_gguf_open_by(moe_gguf **out, const char *path, const moe_gguf_reading *r
         return status;
     }
     *out = gguf;
+    return MOE_OK;
+}
+
+int moe_gguf_read_by(moe_gguf *gguf, moe_called_read_fn read, void *user, moe_error *err)
+{
+    for (size_t i = 0; i < gguf->n_parts; i++) {
+        moe_gguf_file *file = &gguf->parts[i].file;
+        moe_byte_source *called;
+        MOE_TRY(moe_called_source_open(&called, file->source, read, user, err));
+        moe_byte_source_let_go(&file->source);
+        file->source = called;
+    }
     return MOE_OK;
 }
 

@@ -40,6 +40,7 @@ static const struct {
     {"--api-key-file", ~0u, "keys"},
     {"--api-key", ~0u, "secret,other"},
     {"--cache-dir", ~0u, "cache"},
+    {"--disk-cache", ~0u, "far|far:100M"},
     {"--alias", ~0u, "name|one,two"},
     {"--ctx-size", CLI_PERPLEXITY, "16"},
     {"--ctx-size", ~0u, "0|256|64"},

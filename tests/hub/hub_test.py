@@ -137,6 +137,32 @@ def test_run(hub):
     home.refused("two models", "exclude each other", "run", "-m", model, "-hf", NAME, *given, status=2)
 
 
+def test_disk_cache(hub):
+    """Answers begin while the file comes; the cache of the hub's programs is used first."""
+    home = Home(hub, HF_TOKEN="hf_right")
+    given = ("-p", "Once upon a time", "-n", "16", "--temp", "0", "--quiet")
+    want = home.run("run", "-m", model, *given)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        got = home.run("run", "-hf", NAME, "--disk-cache", folder, *given)
+        check("by name while it comes", got == (0, want, ""), got)
+        tokens = {(storage, given) for storage, _, _, given, _ in hub.requests}
+        check("the token goes to the hub alone", tokens == {(False, "Bearer hf_right"), (True, None)}, tokens)
+        asked = sum(1 for storage, *_ in hub.requests if not storage)
+        check("the hub is not asked for each part", asked < 6, asked)
+        check("the hub's cache is left alone", home.files() == [], home.files())
+        # An address of storage that expires: the hub is asked for a new one.
+        hub.reset()
+        with tempfile.TemporaryDirectory() as other:
+            hub.faults.storage_answers = [(206, {"Content-Range": f"bytes 0-0/{len(DEMO)}", "ETag": '"other"'}), (403, {})]
+            got = home.run("run", "-hf", NAME, "--disk-cache", other, *given)
+            check("an address that expires", got[:2] == (0, want), got)
+    home.run("pull", NAME)
+    hub.reset()
+    got = home.run("run", "-hf", NAME, "--disk-cache", "/nowhere/at/all", *given)
+    check("what was pulled is used", got == (0, want, "") and hub.requests == [], got)
+    home.refused("offline", "not in the cache", "run", "-hf", NAME + ":Q8_0", "--disk-cache", "x", "--offline", *given)
+
+
 def test_header(hub):
     home = Home(hub)
     for arguments in (("plan", "--json"), ("inspect", "--json"), ("tokenize", "-p", "Once upon a time"),
@@ -295,7 +321,7 @@ def test_hostile(hub):
 
 
 with HubDouble(REPOSITORIES) as double:
-    for test in (test_pull, test_choice, test_run, test_header, test_refusals, test_storage, test_interrupted,
+    for test in (test_pull, test_choice, test_run, test_disk_cache, test_header, test_refusals, test_storage, test_interrupted,
                  test_hostile):
         if sys.argv[3:] and test.__name__ not in sys.argv[3:]:
             continue

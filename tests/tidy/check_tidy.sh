@@ -21,7 +21,7 @@ c_files() {
 }
 
 library_files() {
-    c_files | grep -E '^(runtime|cache|offload|cpu|cuda)/' | grep -vE '^runtime/(cli|cli_base|hub)/'
+    c_files | grep -E '^(runtime|cache|offload|cpu|cuda)/' | grep -vE '^runtime/(cli|cli_base|far|hub)/'
 }
 
 # Quoted includes name the folder from the top of the tree, or a file by its bare name: a neighbour,

@@ -29,7 +29,7 @@ import sys
 
 SOURCES = (".c", ".cpp", ".cu")
 HEADERS = (".h", ".cuh")
-COMMAND = ("runtime/cli", "runtime/hub", "runtime/server", "bench", "examples")
+COMMAND = ("runtime/cli", "runtime/far", "runtime/hub", "runtime/server", "bench", "examples")
 DEFINED = set("TDBRVW")
 
 

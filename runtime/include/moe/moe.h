@@ -83,6 +83,11 @@ MOE_API void moe_free(void *array);
 
 /* ---- Engine ------------------------------------------------------------------------------- */
 
+/* Reads a file's bytes as pread() does, and may wait for them: returns how many it read (0 at the
+ * end), or -errno. Called on any thread, also on several at once. */
+typedef int64_t (*moe_read_fn)(const char *path, void *dst, size_t size, uint64_t offset,
+                               void *user);
+
 struct moe_engine_options {
     size_t struct_size;     /* sizeof(moe_engine_options), set by moe_engine_options_init() */
     const char *model_path; /* a GGUF file, or any part of a split one; required */
@@ -253,6 +258,13 @@ struct moe_engine_options {
     moe_pass_progress_fn pass_progress; /* how far a step's pass is; may be NULL */
     moe_log_fn log;                     /* may be NULL */
     void *user;                         /* passed to all three */
+
+    /* Reads the weights of the model's own files in place of the library; NULL: the library does.
+     * For files that are not whole yet: they have their whole size and their headers, and the
+     * function brings other bytes when they are asked for. There are no idle checksums then. A read
+     * that takes longer than io_timeout fails its step. Must work until the engine is closed. */
+    moe_read_fn read_file;
+    void *read_user; /* passed to it */
 };
 
 MOE_API void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size);

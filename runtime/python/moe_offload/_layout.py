@@ -386,6 +386,8 @@ class moe_engine_options(Structure):
         ("pass_progress", c_void_p),
         ("log", c_void_p),
         ("user", c_void_p),
+        ("read_file", c_void_p),
+        ("read_user", c_void_p),
     ]
 
 
