@@ -54,13 +54,14 @@ struct far_cache {
     uint32_t n_blocks;
     bool evicts;
     uint64_t limit_blocks;
-    head book;
+    head book; /* but for `whole`, which the lock guards */
 
     pthread_mutex_t lock; /* guards all that follows */
     pthread_cond_t news;  /* a block is no longer coming */
     block *blocks;
-    uint64_t n_here; /* blocks here or coming */
-    uint32_t n_head; /* blocks that never leave */
+    uint64_t n_here, n_coming; /* blocks here or coming; coming */
+    bool seals;                /* a thread writes down that all is here */
+    uint32_t n_head;           /* blocks that never leave */
     uint32_t hand, next_fill;
     uint32_t n_waiting; /* reads that fetch, or wait for others' fetches */
     uint64_t n_evicted, n_damaged;
@@ -122,11 +123,12 @@ static bool write_record(const far_cache *c, uint32_t i, const record *r)
     return write_all(c->book_fd, r, sizeof *r, sizeof(head) + (uint64_t)i * sizeof *r);
 }
 
-static bool write_head(far_cache *c, uint32_t whole)
+static bool write_head(const far_cache *c, uint32_t whole)
 {
-    c->book.whole = whole;
-    c->book.check = XXH3_64bits(&c->book, offsetof(head, check));
-    return write_all(c->book_fd, &c->book, sizeof c->book, 0);
+    head h = c->book;
+    h.whole = whole;
+    h.check = XXH3_64bits(&h, offsetof(head, check));
+    return write_all(c->book_fd, &h, sizeof h, 0);
 }
 
 /* ---- Opening ---- */
@@ -367,6 +369,7 @@ static uint32_t take_absent(far_cache *c, uint32_t i, uint32_t most)
     while (n < most && i + n < c->n_blocks && c->blocks[i + n].state == ABSENT) {
         c->blocks[i + n].state = COMING;
         c->n_here++;
+        c->n_coming++;
         n++;
     }
     while (c->evicts && c->n_here > c->limit_blocks && evict_one(c)) {
@@ -398,6 +401,7 @@ static int bring(far_cache *c, uint32_t first, uint32_t n, uint8_t *bytes)
         write_error = kept[k] ? write_error : errno;
     }
     pthread_mutex_lock(&c->lock);
+    c->n_coming -= n;
     c->write_error = write_error != 0 ? write_error : c->write_error;
     for (uint32_t k = 0; k < n; k++) {
         block *b = &c->blocks[first + k];
@@ -435,6 +439,7 @@ static int64_t fetch_run(far_cache *c, uint32_t first, uint32_t n, uint8_t *dst,
         c->n_here--;
     }
     if (bytes == NULL) {
+        c->n_coming -= n;
         pthread_cond_broadcast(&c->news);
     }
     return error == 0 ? (int64_t)got : -error;
@@ -547,7 +552,7 @@ int far_cache_fill_more(far_cache *c)
     while (c->next_fill < c->n_blocks && c->blocks[c->next_fill].state >= HERE) {
         c->next_fill++;
     }
-    bool all = c->n_here == c->n_blocks && c->next_fill == c->n_blocks;
+    bool all = c->n_here - c->n_coming == c->n_blocks && c->next_fill == c->n_blocks;
     if (c->write_error != 0 && !all) {
         got = -c->write_error;
     } else if (c->next_fill == c->n_blocks && !all) {
@@ -557,14 +562,19 @@ int far_cache_fill_more(far_cache *c)
         uint32_t n = take_absent(c, first, MOST_RUN);
         got = fetch_run(c, first, n, NULL, 1, first * BLOCK);
     }
+    bool whole = c->book.whole == 1;
+    bool seals = all && !whole && !c->seals;
+    c->seals = c->seals || seals;
     pthread_mutex_unlock(&c->lock);
-    if (!all || c->book.whole == 1) {
-        return got < 0 ? (int)-got : all;
+    if (!seals) {
+        return got < 0 ? (int)-got : all && whole;
     }
-    if (fdatasync(c->fd) != 0 || fdatasync(c->book_fd) != 0 || !write_head(c, 1)) {
-        return errno;
-    }
-    return 1;
+    int error = fdatasync(c->fd) == 0 && fdatasync(c->book_fd) == 0 && write_head(c, 1) ? 0 : errno;
+    pthread_mutex_lock(&c->lock);
+    c->seals = false;
+    c->book.whole = error == 0;
+    pthread_mutex_unlock(&c->lock);
+    return error == 0 ? 1 : error;
 }
 
 int far_cache_write_error(far_cache *c)

@@ -7,7 +7,7 @@ set -u
 fields=$(realpath "$1")
 cd "$2" || exit 2
 status=0
-library="$(find runtime -mindepth 1 -maxdepth 1 -type d ! -name 'cli*' ! -name server ! -name hub ! -name packaging) cache offload
+library="$(find runtime -mindepth 1 -maxdepth 1 -type d ! -name 'cli*' ! -name server ! -name hub ! -name far ! -name packaging) cache offload
     cpu cuda"
 # shellcheck disable=SC2086
 if grep -rnE --include='*.c' '"[^"]*--[a-z]' $library; then
