@@ -419,7 +419,7 @@ class Shape:
         self.add(at + "ssm_out.weight", inner, self.embd)
 
     def list_tensors(self) -> None:
-        self.add("token_embd.weight", self.embd, self.vocab, kind="Q8_0")
+        self.add("token_embd.weight", self.embd, self.vocab, kind="Q2_K" if self.type == "IQ1_S" else "Q8_0")
         if self.rank:
             self.list_gated_streams("output_hc", False)
         else:
@@ -505,6 +505,8 @@ def fill(file, at: int, name: str, dims: tuple[int, ...], kind: str, rng: random
         row = size_of(dims[:1], kind)
         for token in range(256):
             block = struct.pack("<e", 1.0) + bytes(rng.randrange(256) for _ in range(COLUMNS))
+            if kind == "Q2_K":
+                block = bytes(rng.randrange(256) for _ in range(80)) + struct.pack("<ee", 1.0, 1.0)
             os.pwrite(file, block, at + token * row)
     elif name.endswith("ffn_gate_inp.weight"):
         for expert in range(dims[1]):

@@ -340,10 +340,12 @@ static void put_streams(FILE *to, const moe_program *program, const moe_op *op)
     const char *mixed = op->u.streams.mixings > 0 ? "mixed " : "";
     if (op->kind == MOE_OP_WRITE && weights->value == MOE_VALUE_NONE) {
         const uint32_t begins = op->u.streams.begins;
-        fprintf(to, begins > 0 ? "%s[%" PRIu32 "] = %s[0], then " : "", value_name(op->y.value),
-                begins, value_name(op->x.value));
-        fprintf(to, begins > 0 ? "%s[0] = %s" : "%s[0] = %s[0] + %s", value_name(op->y.value),
-                value_name(begins > 0 ? op->z.value : op->x.value), value_name(op->z.value));
+        const char *x = value_name(op->x.value), *z = value_name(op->z.value);
+        if (begins > 0) {
+            fprintf(to, "%s[%" PRIu32 "] = %s[0], then %s[0] = %s", x, begins, x, x, z);
+        } else {
+            fprintf(to, "%s[0] = %s[0] + %s", x, x, z);
+        }
         return;
     }
     if (op->kind == MOE_OP_WRITE) {
