@@ -25,16 +25,18 @@ uint8_t *moe_block_key(const moe_kv_layout *layout, const moe_kv_row *row, uint3
     return page + layout->k_offset + at % MOE_KV_PAGE * layout->k_row_bytes;
 }
 
-/* What a layer's compressed keys, or its indexer's, are made of. */
+/* Where one kind of compressed keys is stored, and its weights: the layer's keys, or its
+ * indexer's. */
 typedef struct block_part {
     uint32_t dim, series, rate;
-    size_t k_offset;    /* bytes of a position's row before its k; gates are behind them */
-    size_t key_offset;  /* ... of a block's row before its key */
+    size_t k_offset;    /* where k begins in a position's row; its gates follow */
+    size_t key_offset;  /* where the key begins in a block's row */
     const float *place; /* [rate][series * dim] */
     const float *norm;  /* [dim] */
 } block_part;
 
-/* Row i of a block's sum: the first series of the block before, then the last one of its own. */
+/* Loads row i of a block's sum: first the rows of the previous block, by their first series, then
+ * the block's own rows, by their last series. */
 static void load_row(const moe_runner *runner, const moe_kv_row *row, uint32_t layer,
                      const block_part *part, uint32_t position, uint32_t at, float *k, float *gates)
 {
@@ -52,7 +54,7 @@ static void load_row(const moe_runner *runner, const moe_kv_row *row, uint32_t l
     vector->add(gates, place, gates, part->dim);
 }
 
-/* The sum of n rows of k by the softmax of their gates, which are changed. */
+/* The sum of n rows of k, weighted by the softmax of their gates. Overwrites the gates. */
 static void sum_rows(const float *k, float *gates, uint32_t n, uint32_t dim, float *sum)
 {
     for (uint32_t i = 0; i < dim; i++) {
@@ -73,7 +75,7 @@ static void sum_rows(const float *k, float *gates, uint32_t n, uint32_t dim, flo
     }
 }
 
-/* Norms a key, and turns its last elements by a position. */
+/* Applies the norm to a key, and rope to its last elements by a position. */
 static void norm_and_turn(const moe_runner *runner, const block_part *part, uint32_t position,
                           float *key)
 {
@@ -96,7 +98,7 @@ static void norm_and_turn(const moe_runner *runner, const block_part *part, uint
     }
 }
 
-/* Stores the key of the block that ends with a row. */
+/* Computes and stores the key of the block whose last position is this row's. */
 static void store_block(const moe_runner *runner, const moe_kv_row *row, uint32_t layer,
                         const block_part *part)
 {
@@ -156,7 +158,8 @@ static uint32_t *grow(moe_pass_buffers *b, size_t n)
     return b->block_path;
 }
 
-/* How many blocks a row attends to; *chooses: they are chosen. */
+/* How many blocks a row attends to. *chooses: out, whether the row attends to chosen blocks
+ * only. */
 static uint32_t blocks_of(const moe_model_config *c, const moe_op *op, const moe_kv_row *row,
                           bool *chooses)
 {

@@ -45,8 +45,8 @@ static inline moe_expert_work moe_expert_work_of(const moe_runner *runner, uint3
         .activation = moe_experts_op(runner, layer)->u.experts.activation};
 }
 
-/* The work of a plan's entry; its outputs go to their ranks. scales: the factors of the inputs, in
- * the plan's order; only read for families whose router weights multiply inputs. */
+/* The work of a plan's entry. Outputs go to the places of the expert's ranks. scales: the inputs'
+ * factors, in the plan's order; only read for families whose router weights multiply inputs. */
 static inline moe_expert_work moe_plan_work(const moe_runner *runner, uint32_t layer,
                                             const moe_layer_plan *plan, uint32_t entry,
                                             const float *scales, const moe_expert_view *view)
@@ -60,8 +60,9 @@ static inline moe_expert_work moe_plan_work(const moe_runner *runner, uint32_t l
     return work;
 }
 
-/* A plan's request to the store. n_rows and gates ([n_expert]) get each entry's rows and the sum of
- * their weights; they must live as long as the request. */
+/* Makes the request of a plan to the store. Writes to n_rows and gates ([n_expert]) how many
+ * rows each entry has, and the sum of these rows' weights. Both arrays must live as long as the
+ * request. */
 static inline moe_layer_request moe_plan_request(const moe_runner *runner, const moe_pass *pass,
                                                  uint32_t layer, const moe_layer_plan *plan,
                                                  uint32_t *n_rows, float *gates)

@@ -29,7 +29,7 @@ bool moe_all_finite(const float *x, size_t n)
     return true;
 }
 
-/* *row: the first row of `in` that has a value which is not finite, or n_rows. */
+/* *row: out, the first row of `in` with a value that is not finite; n_rows if there is none. */
 static int find_row(moe_runner *runner, const moe_op_written *in, uint32_t n_rows, uint32_t *row,
                     moe_error *err)
 {
@@ -59,10 +59,11 @@ static int find_row(moe_runner *runner, const moe_op_written *in, uint32_t n_row
 
 typedef struct origin {
     uint32_t n_rows;
-    const moe_op *op; /* the first that wrote such values since the stream was finite; or NULL */
+    /* The first operation that wrote such values since the stream was finite; or NULL. */
+    const moe_op *op;
     uint32_t layer;
     uint32_t row;
-    bool found; /* the stream has such values, too */
+    bool found; /* the stream now has such values, too */
 } origin;
 
 /* Values that are not finite are an error once they are in the stream; elsewhere they may have no
@@ -113,7 +114,7 @@ static int make_again(moe_runner *runner, const moe_pass *pass, origin *o, moe_e
     return moe_pass_end_step(runner, status, err);
 }
 
-/* The second pass is a rehearsal: it calls no hooks that only watch, and predicts nothing. */
+/* Runs the pass again as a rehearsal: it calls no hooks that only watch, and predicts nothing. */
 static int find_origin(moe_runner *runner, const moe_pass *pass, origin *o, moe_error *err)
 {
     moe_pass again = *pass;
@@ -129,7 +130,7 @@ static int find_origin(moe_runner *runner, const moe_pass *pass, origin *o, moe_
     return status;
 }
 
-/* In the program the layer's mixer stands before its network. */
+/* The mixer's operations stand before the network's in a layer's program. */
 static const char *block_of(const moe_runner *runner, const origin *o)
 {
     const moe_program *program = runner->program;

@@ -7,7 +7,7 @@
 
 #include "runtime/base/moe_assert.h"
 
-/* Ascending like the floats; both zeros alike, NaNs lowest. */
+/* A number that orders like the score: both zeros are equal, NaNs are lowest. */
 static uint32_t order_of(float score)
 {
     uint32_t bits;
@@ -25,7 +25,8 @@ void moe_choose_positions(const float *scores, uint32_t n, uint32_t n_chosen, ui
     }
     /* Finds the lowest chosen score byte by byte, from the highest byte down. */
     uint32_t lowest = 0;
-    uint32_t n_left = n_chosen; /* to be taken among those that begin like `lowest` */
+    /* How many to take of the scores that begin with the bytes of `lowest`. */
+    uint32_t n_left = n_chosen;
     for (int shift = 24; shift >= 0; shift -= 8) {
         uint32_t counts[256] = {0};
         uint32_t mask = shift == 24 ? 0 : UINT32_MAX << (shift + 8);

@@ -28,8 +28,8 @@ static int check_blocks(const moe_model_config *config, moe_kv_type type, moe_er
 
 /* ---- Groups ---- */
 
-/* The most pages that this many consecutive positions of a group touch. If chunks are whole pages,
- * the positions begin with a page. */
+/* The most pages of a group that n consecutive positions touch. Where chunks are whole pages, the
+ * positions begin at the start of a page. */
 static uint32_t pages_spanned(const moe_kv_group *g, uint64_t n)
 {
     bool aligned = g->window == 0 && g->chunk % MOE_KV_PAGE == 0;
@@ -67,7 +67,7 @@ static uint32_t group_of(moe_kv_pool *pool, const moe_layer_kind *kind, uint32_t
     return pool->n_groups++;
 }
 
-/* Places compressed keys, which are kept for all positions. */
+/* Places the layer's compressed keys. They are kept for all positions. */
 static void place_beside(moe_kv_pool *pool, const moe_model_config *config, uint32_t l,
                          uint32_t most_rows)
 {
@@ -91,7 +91,7 @@ static void place_beside(moe_kv_pool *pool, const moe_model_config *config, uint
     pool->groups[group].page_bytes = moe_align64(offset + n_rows * bytes);
 }
 
-/* Places the layer behind those that its group's page holds so far. */
+/* Places the layer in its group's page, behind the layers that the page holds so far. */
 static void place_layer(moe_kv_pool *pool, const moe_model_config *config, uint32_t l,
                         uint32_t most_rows)
 {
@@ -206,7 +206,7 @@ void moe_kv_pool_sizes(const moe_kv_pool *pool, moe_kv_sizes *sizes)
     }
 }
 
-/* The pages of all positions. */
+/* How many pages of a group all positions take. */
 static uint64_t all_pages(const moe_kv_sizes *sizes, uint32_t context)
 {
     return ((uint64_t)context + sizes->n_beyond + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
@@ -300,7 +300,8 @@ int moe_kv_add_page(moe_kv_pool *pool, uint32_t g, moe_error *err)
     if (page == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a page of the KV cache");
     }
-    page->memory = page; /* of a group that stores nothing: never read, and not NULL */
+    /* A page of a group that stores nothing: never read, but must not be NULL. */
+    page->memory = page;
     int status = group->page_bytes == 0
                      ? MOE_OK
                      : moe_memory_border_take_page(pool->border, group->page_bytes, &page->memory,

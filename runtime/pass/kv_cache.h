@@ -11,8 +11,8 @@
  *                                               ^ first_page[1]    ^ n_pages
  *
  * What has been freed cannot be seen again, so a timeline is cut back in one of two ways:
- *   - Within the margin (the last MOE_KV_MARGIN positions, and whatever else is still there) the
- *     pages are at hand.
+ *   - Within the margin (the last MOE_KV_MARGIN positions, and earlier ones that are still stored)
+ *     the pages are at hand.
  *   - Further back the table returns to a snapshot before the place, or to the beginning, and the
  *     tokens from there on are evaluated again. A snapshot holds the pages that its position sees.
  * Rejected drafts are always within the margin: pages are freed behind evaluated tokens only.
@@ -26,7 +26,7 @@
 #include "offload/memory_border.h"
 #include "runtime/model/model_config.h"
 
-#define MOE_KV_GROUPS    3u  /* at most; layers with a further span keep all pages */
+#define MOE_KV_GROUPS    3u  /* at most; if there are more spans, the last group keeps all pages */
 #define MOE_KV_MARGIN    64u /* positions */
 #define MOE_KV_SNAPSHOTS 2u
 /* The least number of positions between snapshots. The beginning of a turn gets one at any
@@ -42,20 +42,23 @@ typedef struct moe_kv_page {
 
 typedef struct moe_kv_group {
     uint32_t window, chunk; /* of the layers' kind (moe_layer_kind); both 0: all positions */
-    bool frees;             /* pages behind the span are freed */
-    uint32_t most_live;     /* pages of a table without its snapshots, if it frees */
+    bool frees;             /* pages behind the span are freed as the timeline grows */
+    /* If it frees: the most pages that a table has, without its snapshots. */
+    uint32_t most_live;
     size_t page_bytes; /* 0: no layer stores anything, as in a model of recurrent layers alone */
     moe_kv_page *free_pages;
     uint64_t n_pages;    /* allocated, used or free */
-    uint64_t n_free;     /* of them */
+    uint64_t n_free;     /* of n_pages */
     uint64_t n_promised; /* free pages that are promised to tables */
 } moe_kv_group;
 
 typedef struct moe_kv_pool {
     moe_device *device;
-    moe_kv_layout *layers; /* [n_layouts]: [n_layer], and as many sides if a layer has one */
-    /* [n_layer] Compressed keys, of which a page has one for each `rate` of its positions, or one
-     * alone (compressed_keys.h); n_head_kv 0: the layer has none. */
+    /* [n_layouts]: [n_layer] keys and values, then [n_layer] sides (moe_kv_side()) if a layer
+     * has one */
+    moe_kv_layout *layers;
+    /* [n_layer] Layouts of compressed keys (compressed_keys.h): a page has one key for each `rate`
+     * of its positions, or a single one. n_head_kv 0: the layer has none. */
     moe_kv_layout *beside;
     uint32_t n_layer;
     uint32_t n_layouts;
@@ -64,33 +67,34 @@ typedef struct moe_kv_pool {
     moe_memory_border *border; /* grants pages */
     moe_kv_group groups[MOE_KV_GROUPS];
     uint32_t n_groups;
-    uint32_t n_beyond; /* positions that passes store behind a full context, at most; set at open */
+    uint32_t n_beyond; /* the most positions that passes store behind a full context; set at open */
 } moe_kv_pool;
 
 typedef struct moe_kv_snapshot {
     uint32_t position; /* the number of tokens that it continues from */
     bool begins_turn;
-    uint32_t first_page[MOE_KV_GROUPS]; /* of groups that free */
-    moe_kv_page **pages; /* of those groups, one after the other, up to the position */
+    uint32_t first_page[MOE_KV_GROUPS]; /* only of groups that free pages */
+    moe_kv_page **pages; /* of these groups, one group after the other, up to the position */
 } moe_kv_snapshot;
 
-/* One session's view. pages[p * n_groups + g] holds the (stored) positions [p * MOE_KV_PAGE,
+/* The pages of one session. pages[p * n_groups + g] holds the (stored) positions [p * MOE_KV_PAGE,
  * (p + 1) * MOE_KV_PAGE) of group g; NULL if p < first_page[g]. */
 typedef struct moe_kv_table {
     moe_kv_page **pages;
-    void **addresses; /* of the same pages, for the device */
-    uint32_t n_pages; /* of a group, the freed ones included */
+    void **addresses; /* the memory of the same pages, as the device reads it */
+    uint32_t n_pages; /* of one group, freed pages included */
     uint32_t capacity;
     uint32_t first_page[MOE_KV_GROUPS];
-    uint32_t n_promised[MOE_KV_GROUPS];          /* free pages that are reserved for this table */
-    uint32_t promised_end;                       /* ... for positions up to here */
+    uint32_t n_promised[MOE_KV_GROUPS]; /* free pages that are reserved for this table */
+    /* The positions before this one are covered by the promise. */
+    uint32_t promised_end;
     moe_kv_snapshot snapshots[MOE_KV_SNAPSHOTS]; /* ascending positions */
     uint32_t n_snapshots;
     bool begins_turn; /* the next token begins a turn */
 } moe_kv_table;
 
-/* What a layer stores of a position beside keys and values, as a key of one head without a value:
- * an index key (moe_layer_kind.side_dim), or the position's token as 4 bytes. */
+/* What a layer stores of a position beside keys and values: an index key (moe_layer_kind.side_dim),
+ * or the position's token as 4 bytes. It is laid out like a key of one head without a value. */
 static inline const moe_kv_layout *moe_kv_side(const moe_kv_pool *pool, uint32_t layer)
 {
     return &pool->layers[pool->n_layer + layer];
@@ -100,8 +104,8 @@ static inline const moe_kv_layout *moe_kv_side(const moe_kv_pool *pool, uint32_t
 typedef struct moe_kv_sizes {
     uint32_t n_groups;
     uint32_t n_beyond;
-    uint64_t page_bytes[MOE_KV_GROUPS]; /* that a page takes of its memory */
-    uint32_t most_pages[MOE_KV_GROUPS]; /* 0: those of all positions */
+    uint64_t page_bytes[MOE_KV_GROUPS]; /* what a page takes of the device's memory */
+    uint32_t most_pages[MOE_KV_GROUPS]; /* 0: as many as all positions take */
 } moe_kv_sizes;
 
 /* most_rows: the most positions that a step stores at once, drafts included. */
@@ -116,21 +120,22 @@ uint64_t moe_kv_pool_bytes(const moe_kv_pool *pool);
 void moe_kv_pool_sizes(const moe_kv_pool *pool, moe_kv_sizes *sizes);
 /* The most pages of a group that a session with this context takes. */
 uint64_t moe_kv_group_pages(const moe_kv_sizes *sizes, uint32_t group, uint32_t context);
-/* The same for all groups, in bytes; freed: only the groups that free pages with this context. */
+/* The most bytes that it takes in all groups; only_freed: counts only groups that free pages. */
 uint64_t moe_kv_session_bytes(const moe_kv_sizes *sizes, uint32_t context, bool only_freed);
-/* Call once the context of sessions is known. Groups that would not save pages by freeing some then
- * keep all of them. */
+/* Call once the context of sessions is known. A group in which freeing pages would save none then
+ * keeps all of its pages. */
 void moe_kv_pool_limit(moe_kv_pool *pool, uint32_t context);
 
-/* Reserves exactly the pages that making [first, end) writable will take, so that this cannot fail
- * later for lack of pages; in groups that free pages, step by step. Drops snapshots if memory is
- * short. MOE_ERR_BUDGET: there are not enough pages; apart from snapshots, nothing has changed. */
+/* Reserves exactly the pages that making [first, end) writable will take, so that
+ * moe_kv_table_reserve() cannot fail later for lack of pages. In groups that free pages it reserves
+ * them step by step. Drops snapshots if memory is short. MOE_ERR_BUDGET: there are not enough
+ * pages; apart from snapshots, nothing has changed. */
 int moe_kv_table_promise(moe_kv_pool *pool, moe_kv_table *table, uint32_t first, uint32_t end,
                          moe_error *err);
 
 /* Makes positions [first, end) writable: adds pages, promised ones first, and copies shared pages.
- * Adds none before first_page. On failure the table holds what it held, and perhaps some more pages
- * behind it. */
+ * Adds no page before first_page. After a failure the table holds its earlier pages, and perhaps
+ * some new ones behind them. */
 int moe_kv_table_reserve(moe_kv_pool *pool, moe_kv_table *table, uint32_t first, uint32_t end,
                          moe_error *err);
 /* Moves what is stored at from[i] to position to[i], for every layer, i ascending; both lists
@@ -145,7 +150,8 @@ void moe_kv_table_truncate(moe_kv_pool *pool, moe_kv_table *table, uint32_t n);
 /* Call when a pass has taken the timeline from `before` tokens to n. Keeps a snapshot where one is
  * useful, and frees pages that no position within the margin sees. */
 void moe_kv_table_advance(moe_kv_pool *pool, moe_kv_table *table, uint32_t before, uint32_t n);
-/* Cuts back to n tokens, or to the latest place before it from which it can go on; returns it. */
+/* Cuts back to n tokens or, if that is not possible, to the latest earlier place from which the
+ * timeline can go on; returns that place. */
 uint32_t moe_kv_table_rewind(moe_kv_pool *pool, moe_kv_table *table, uint32_t n);
 /* The first page that a timeline of n tokens needs of this group. */
 uint32_t moe_kv_first_needed(const moe_kv_group *group, uint32_t n);
@@ -195,7 +201,7 @@ uint32_t moe_kv_snapshot_pages(const moe_kv_pool *pool, const moe_kv_snapshot *s
 uint32_t moe_kv_snapshot_all_pages(const moe_kv_pool *pool, const moe_kv_snapshot *snapshot);
 void moe_kv_snapshot_remove(moe_kv_pool *pool, moe_kv_table *table, uint32_t index);
 void moe_kv_snapshot_free(moe_kv_pool *pool, moe_kv_snapshot *snapshot);
-/* Adds a copy to the table's; none without memory. */
+/* Adds a copy of the snapshot to the table, unless there is no memory for it. */
 void moe_kv_snapshot_copy(const moe_kv_pool *pool, moe_kv_table *table,
                           const moe_kv_snapshot *snapshot);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Checks the state that the KV cache must have between two calls; assertions do so after a
+/* Checks the state that the KV cache must have between two calls. Assertions call this after a
  * session's pages have changed. */
 #include "runtime/pass/kv_cache.h"
 

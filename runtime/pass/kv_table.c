@@ -23,7 +23,7 @@ uint32_t moe_kv_pages_due(const moe_kv_pool *pool, const moe_kv_table *table, ui
     if (!group->frees) {
         return due;
     }
-    uint32_t own = 0; /* pages that come back to the table once they are behind the span */
+    uint32_t own = 0; /* pages that come back to the table once they are behind its span */
     for (uint32_t p = table->first_page[g]; p < table->n_pages; p++) {
         own += (*moe_kv_table_entry(pool, table, g, p))->n_users == 1;
     }

@@ -34,12 +34,13 @@ static bool is_wanted(const moe_kv_table *table, uint32_t position)
     if (table->begins_turn) {
         return position > behind;
     }
-    bool full = n == MOE_KV_SNAPSHOTS && last->begins_turn; /* the turn's stays */
+    bool full = n == MOE_KV_SNAPSHOTS && last->begins_turn; /* the snapshot of the turn stays */
     return !full && position >= behind + MOE_KV_INTERVAL;
 }
 
-/* Makes room for one more snapshot. The first stays until the next is twice as far: so a timeline
- * that is cut to more than half of its length, or to the last turn, need not begin at 0. */
+/* Makes room for one more snapshot. The first snapshot stays until the next one is twice as far
+ * along. So a timeline that is cut to more than half of its length, or to the last turn, need not
+ * begin at 0. */
 static void make_room(moe_kv_pool *pool, moe_kv_table *table)
 {
     uint32_t n = table->n_snapshots;
@@ -50,14 +51,14 @@ static void make_room(moe_kv_pool *pool, moe_kv_table *table)
     }
 }
 
-/* Takes no snapshot if there is no memory for its list of pages: cutting back costs more then. */
+/* If there is no memory for its list of pages, takes no snapshot: cutting back then costs more. */
 static void take_snapshot(moe_kv_pool *pool, moe_kv_table *table, uint32_t position)
 {
     moe_kv_snapshot s = {.position = position, .begins_turn = table->begins_turn};
     for (uint32_t g = 0; g < pool->n_groups; g++) {
         s.first_page[g] = moe_kv_first_needed(&pool->groups[g], position);
         if (pool->groups[g].frees && s.first_page[g] < table->first_page[g]) {
-            return; /* a loaded session that lacks them */
+            return; /* the session was loaded without these pages */
         }
     }
     s.pages = moe_calloc(moe_kv_snapshot_all_pages(pool, &s) + 1, sizeof *s.pages);
@@ -77,8 +78,8 @@ static void take_snapshot(moe_kv_pool *pool, moe_kv_table *table, uint32_t posit
 
 /* ---- Growing and cutting ---- */
 
-/* Frees pages that no position within the margin sees. Promises freed pages to the table again, up
- * to the number that its tokens still to be evaluated will take. */
+/* Frees pages that no position within the margin sees. Promises freed pages to the table again, as
+ * many as its tokens still to be evaluated will take. */
 static void free_behind(moe_kv_pool *pool, moe_kv_table *table, uint32_t g, uint32_t n)
 {
     moe_kv_group *group = &pool->groups[g];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Stores keys and values in the cache; then rows attend to the cache. */
+/* Stores keys and values in the cache, then lets rows attend to the cache. */
 #include "runtime/pass/program_run.h"
 
 #include "runtime/base/error.h"
@@ -65,10 +65,10 @@ int moe_op_attend(const moe_run *run, const moe_op *op, moe_error *err)
                                .row_scales = op->u.attend.scales_rows ? b->temperatures : NULL,
                                .sinks = moe_op_weight(run, op->tensor)->data,
                                .out = b->values[op->y.value]};
-    attention.layout.k_dim = op->n; /* less the index key behind it */
+    attention.layout.k_dim = op->n; /* without the index key that follows it */
     if (op->u.attend.rate > 0) {
         attention.beside = &runner->kv->beside[run->layer];
-        attention.window = 0; /* which is in the rows' paths */
+        attention.window = 0; /* the rows' paths already leave out what is behind the window */
         MOE_TRY(moe_compressed_rows(run, op, &attention.rows, err));
     } else if (op->u.attend.indexer != MOE_INDEXER_NONE) {
         moe_index_chosen(runner, run->pass, 0, &attention);

@@ -13,7 +13,7 @@
 #include "runtime/pass/routing.h"
 #include "runtime/pass/runner.h"
 
-/* Lets a place compute experts of the plan that are in its memory: views[i] is the plan's entry
+/* Has a place compute experts that are in its memory. views[i] belongs to the plan's entry
  * positions[i]. */
 static int submit(moe_runner *runner, moe_place *place, uint32_t layer, uint32_t n, uint32_t n_rows,
                   moe_error *err)
@@ -85,7 +85,7 @@ static int run_draft_experts(moe_runner *runner, uint32_t layer, uint32_t n_rows
     return moe_place_collect(place, status, err);
 }
 
-/* Builds the layer's plan and request from the choices as they are now. */
+/* Builds the layer's plan and request from the current choices. */
 static moe_layer_request plan_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer)
 {
     moe_pass_buffers *b = &runner->buffers;
@@ -182,7 +182,7 @@ static int serve_layer(moe_runner *runner, const moe_pass *pass, moe_layer_reque
     choose_places(runner, request);
     int status = moe_expert_store_begin(runner->experts, request, err);
     if (status == MOE_OK && request->on_host != NULL) {
-        status = compute_next(runner, request, n_rows, &n, err); /* the host's, before all else */
+        status = compute_next(runner, request, n_rows, &n, err); /* the host's experts come first */
     }
     if (status == MOE_OK && looks_ahead && runner->prefetches) {
         status = moe_predict_next_layer(runner, pass, request->layer, err);

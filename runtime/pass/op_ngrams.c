@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* A table of n-grams: which rows the tokens of a pass read, and what the streams get of them.
+/* A table of n-grams: which of its rows the tokens of a pass read, and what these rows add to the
+ * streams.
  *
- * Each position's token is stored beside keys and values. So the tokens before a row are those that
- * it sees: of its timeline, its fork, or its branch of a token tree. */
+ * Each position's token is stored beside its keys and values. A row reads the tokens before it from
+ * there, so it gets those of its own timeline, fork, or branch of a token tree. */
 #include "runtime/pass/op_ngrams.h"
 
 #include <string.h>
@@ -24,7 +25,7 @@ static int32_t *token_at(const moe_runner *runner, const moe_kv_row *row, uint32
                                (size_t)(stored % MOE_KV_PAGE) * layout->k_row_bytes);
 }
 
-/* The table's rows that a row of a pass reads. */
+/* Finds the rows of the table that a row of a pass reads. */
 static void rows_of(const moe_runner *runner, const moe_kv_row *row, uint64_t *rows)
 {
     const moe_ngram_table *t = &runner->config->ngrams;

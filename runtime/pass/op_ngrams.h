@@ -7,10 +7,10 @@
 
 #define MOE_NGRAM_TENSOR "per_layer_token_embd.weight"
 
-/* Stores the rows' tokens, and requests what they read of the table. Nothing happens in models
- * without one. */
+/* Stores the rows' tokens, and requests the table's rows that they read. Does nothing in models
+ * without such a table. */
 void moe_ngrams_begin(const moe_runner *runner, const moe_pass *pass);
-/* Requests what the tokens first .. end - 1 of a timeline will read. */
+/* Requests the table's rows that the tokens first .. end - 1 of a timeline will read. */
 void moe_ngrams_foresee(const moe_runner *runner, const int32_t *tokens, uint32_t first,
                         uint32_t end);
 

@@ -136,7 +136,7 @@ int moe_op_clamp(const moe_run *run, const moe_op *op, moe_error *err)
                                       (size_t)run->n_rows * op->n, err);
 }
 
-/* A layer's own factor is known once its weights are loaded. */
+/* The factor of a layer that has its own is known only once its weights are loaded. */
 int moe_op_scale(const moe_run *run, const moe_op *op, moe_error *err)
 {
     const float factor = op->tensor == MOE_TENSOR_NONE
@@ -226,7 +226,7 @@ int moe_op_gate(const moe_run *run, const moe_op *op, moe_error *err)
     return ops->gate(device_of(run), &gating, n_vectors, err);
 }
 
-/* Rows that follow each other are read where they are, unless they are of several streams. */
+/* Rows that follow each other are read in place, unless they have several streams. */
 int moe_op_select(const moe_run *run, const moe_op *op, moe_error *err)
 {
     float **values = run->runner->buffers.values;
@@ -258,7 +258,7 @@ int moe_op_network(const moe_run *run, const moe_op *op, moe_error *err)
 
 /* ---- Several in one call (program_fuse.c) ---- */
 
-/* The norm may be the next layer's. */
+/* The norm may be the first operation of the next layer. */
 static const float *norm_weight_of_layer(const moe_run *run, const moe_op *norm)
 {
     moe_run of_norm = *run;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Layers with a state. STATES advances the states of a pass's sequences: the operations behind it
- * are carried out for all their tokens together, as many sequences as the scratch has room for.
+/* Layers with a state. STATES advances the states of a pass's sequences. The operations behind it
+ * are then carried out for all tokens of these sequences together; one round takes as many
+ * sequences as the scratch has room for.
  *
  * The device takes the tokens of each sequence in order, and a token's work on the state does not
- * depend on its neighbours in the pass, so that chunks of a prompt change no bit.
+ * depend on its neighbours in the pass. So it changes no bit how a prompt is cut into chunks.
  *
  * A pass that logs (moe_state_run) keeps for each row what is needed to advance the state by it:
- * the row before the convolution, and its gates. A draft's ancestors are taken from the log,
- * without output. */
+ * the row before the convolution, and its gates. A draft takes the rows of its ancestors from the
+ * log, to advance the state; no output is computed for them. */
 #include "runtime/pass/program_run.h"
 
 #include "cpu/kernels/delta_rule.h"
@@ -20,7 +21,7 @@ _Static_assert(MOE_RECURRENCE_MAX_DIM <= MOE_DELTA_MAX_KEY_DIM &&
                    MOE_RECURRENCE_MAX_KERNEL <= MOE_DELTA_MAX_TAPS,
                "kernels take what configs may have");
 
-/* Sequences that are advanced together, at most. */
+/* The most sequences that are advanced together. */
 #define MOST_SEQUENCES 32u
 
 static const float *state_at(const void *state, const moe_state_layout *at)
@@ -34,11 +35,11 @@ static float *log_row(const moe_state_run *run, const moe_state_layout *at, uint
     return (float *)((uint8_t *)run->log + at->log_offset + row * at->row_bytes);
 }
 
-/* What a STATES operation advances: its layer's states, or the convolution of a table. */
+/* What a STATES operation advances: its layer's states, or those of the convolution of a table. */
 typedef struct advanced {
     const moe_state_layout *at;
     const float *mixed; /* [rows of the pass][n_mixed] */
-    const float *gates; /* [..][n_gates]; NULL: advancing a state needs `mixed` alone */
+    const float *gates; /* [..][n_gates]; NULL: states advance by `mixed` alone */
     float *out;         /* [..][n_out] */
     size_t n_mixed, n_gates, n_out;
 } advanced;
@@ -59,7 +60,7 @@ static advanced advanced_by(const moe_runner *runner, const moe_op *op, uint32_t
     };
 }
 
-/* Logged rows of a run as the device takes them. */
+/* Describes the first n_rows logged rows of a run to the device. */
 static moe_delta_sequence logged_rows(const advanced *a, const moe_state_run *run, uint32_t n_rows)
 {
     const float *first = log_row(run, a->at, 0);
@@ -84,8 +85,8 @@ static int log_rows(moe_device *device, const advanced *a, const moe_state_run *
                                                     (uint32_t)a->n_gates, run->n_rows, err);
 }
 
-/* The rows of one run of the pass; their inputs are in the buffers, and in the log if the run has
- * one. */
+/* Describes the rows of one run of the pass to the device. It takes their inputs from the log if
+ * the run has one, otherwise from the buffers. */
 static moe_delta_sequence rows_of_run(const advanced *a, const moe_state_run *run)
 {
     moe_delta_sequence s;
@@ -166,7 +167,7 @@ int moe_advance_states(moe_runner *runner, const moe_state_run *run, uint32_t la
     return MOE_OK;
 }
 
-/* ---- What advances them ---- */
+/* ---- The operations that advance states ---- */
 
 static const float *floats_of(const moe_run *run, int tensor)
 {

@@ -61,7 +61,7 @@ static int bring_or_embed(moe_runner *runner, const moe_pass *pass, moe_error *e
                                   : moe_program_front(runner, pass, err);
 }
 
-/* The chunk takes the layer at once. */
+/* Takes the chunk through the whole layer. */
 static int run_layer(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     const uint32_t layer = pass->panel->layer;
@@ -81,7 +81,7 @@ static int mix(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     const moe_program_layer *l = &runner->program->layers[pass->panel->layer];
     const moe_run run = run_of(runner, pass);
-    runner->prefetches = false; /* nobody asks for the next layer's yet */
+    runner->prefetches = false; /* the next layer's experts must not be requested yet */
     MOE_TRY(bring_or_embed(runner, pass, err));
     int status = moe_program_run(&run, (moe_span){l->first, l->rest + 1}, err);
     MOE_TRY(moe_place_collect(runner->at_host, status, err));
@@ -89,8 +89,8 @@ static int mix(moe_runner *runner, const moe_pass *pass, moe_error *err)
     return fetch_rows(runner, pass, err);
 }
 
-/* What follows the experts' sum of a chunk of a block. What the layer computes between mixing and
- * routing is computed again. */
+/* Computes what follows the experts' sum, for a chunk of a block. Before that it repeats the
+ * operations between the mixer and the routing. */
 static int rest(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     const uint32_t layer = pass->panel->layer;

@@ -94,7 +94,7 @@ void moe_panel_block_begin(moe_panel_block *block, uint32_t first, uint32_t n_ro
     block->n_rows = n_rows;
     block->n_served = 0;
     block->is_planned = false;
-    /* Of rows that are left out: none. */
+    /* Rows that bring no choices keep MOE_PLAN_NO_EXPERT. */
     const size_t n_slots = (size_t)n_rows * (block->plan.max_slots / block->max_rows);
     memset(block->chosen, 0xff, n_slots * sizeof *block->chosen);
     _Static_assert(MOE_PLAN_NO_EXPERT == UINT32_MAX, "all bits are set");
@@ -107,7 +107,7 @@ bool moe_panel_block_is_served(const moe_panel_block *block)
 
 /* ---- Chunks ---- */
 
-/* Where the pass's rows are in the block. */
+/* The index, in the block, of the pass's first row. */
 static uint32_t row_of(const moe_pass *pass)
 {
     const moe_panel_chunk *panel = pass->panel;
@@ -147,19 +147,19 @@ int moe_panel_block_bring(moe_runner *runner, const moe_pass *pass, moe_error *e
 
 /* ---- Experts ---- */
 
-/* Rows on their way to experts: pairs of a row and one of its experts, by ascending expert. */
+/* Rows that are brought to experts: pairs of a row and one of its experts, by ascending expert. */
 typedef struct row_tile {
     moe_runner *runner;
     const moe_panel_block *block;
-    const float *rows; /* of the block: what the tile is made of */
+    const float *rows; /* the block's rows that the pairs refer to */
     uint32_t layer;
-    bool scales_inputs; /* the weights multiply inputs, not outputs */
+    bool scales_inputs; /* the routers' weights multiply inputs, not outputs */
     uint32_t n_works, n_pairs;
-    uint32_t *slots; /* [n_pairs]: row * n_used + rank; in the buffers, as what follows */
+    uint32_t *slots; /* [n_pairs]: row * n_used + rank; in the pass's buffers, as is index */
     uint32_t *index; /* 0, 1, .. */
 } row_tile;
 
-/* Adds the tile's outputs to their rows' sums, as moe_combine does. */
+/* Adds the tile's outputs to the sums of their rows, in the way of moe_combine. */
 static void add_outputs(const row_tile *t)
 {
     const moe_model_config *c = t->runner->config;
@@ -174,7 +174,8 @@ static void add_outputs(const row_tile *t)
     }
 }
 
-/* Brings the tile's rows to the device, and norms them if they are the stream's. */
+/* Copies the tile's rows to the device. If these are rows of the stream, applies the norm to
+ * them. */
 static int bring_tile(const row_tile *t, moe_error *err)
 {
     const moe_runner *runner = t->runner;
@@ -188,7 +189,7 @@ static int bring_tile(const row_tile *t, moe_error *err)
                                     : MOE_OK;
 }
 
-/* Has the device compute the tile, and adds the outputs up. */
+/* Has the device compute the tile, and adds its outputs to the sums. */
 static int compute_tile(row_tile *t, moe_error *err)
 {
     moe_pass_buffers *b = &t->runner->buffers;
@@ -212,8 +213,8 @@ static int compute_tile(row_tile *t, moe_error *err)
     return MOE_OK;
 }
 
-/* Adds the next rows of an expert, from `begin` on in the plan's lists, as many as there is room
- * for; returns how many. */
+/* Adds rows of an expert to the tile, from index `begin` of the plan's lists on, as many as there
+ * is room for. Returns how many. */
 static uint32_t add_rows(row_tile *t, uint32_t entry, uint32_t begin, const moe_expert_view *view)
 {
     moe_pass_buffers *b = &t->runner->buffers;
@@ -265,9 +266,10 @@ static int compute(moe_runner *runner, const moe_panel_chunk *panel, uint32_t fi
     return compute_tile(&t, err);
 }
 
-/* How many of the plan's experts come next: enough to keep a pass busy, if slots are free for those
- * that are missing; but one at least. Free are slots of experts that have been served, and of
- * layers behind: half of them, if the next ones are to come into the other half meanwhile. */
+/* How many of the plan's experts come next: enough to keep a pass busy, if there are free slots for
+ * the missing ones, but at least one. A slot is free if its expert has been served, or belongs to
+ * an earlier layer. If the pass prefetches, only half of the free slots count: the following
+ * experts come into the other half meanwhile. */
 static uint32_t choose_group(moe_runner *runner, const moe_panel_chunk *panel)
 {
     const moe_panel_block *block = panel->block;
@@ -312,7 +314,8 @@ static moe_layer_request request_of(moe_runner *runner, const moe_pass *pass, ui
                                .cancel = {pass->is_cancelled, pass->cancel_user}};
 }
 
-/* Computes the n experts that have been requested, in their order, as far as they have arrived. */
+/* Computes the n requested experts in their order, each as soon as it and all before it have
+ * arrived. */
 static int compute_in_order(moe_runner *runner, const moe_panel_chunk *panel, uint32_t n,
                             moe_error *err)
 {
@@ -351,7 +354,7 @@ int moe_panel_block_serve(moe_runner *runner, const moe_pass *pass, moe_error *e
         block->is_planned = true;
     }
     if (block->n_served == plan->n_experts) {
-        return MOE_OK; /* no row has chosen any */
+        return MOE_OK; /* no row has chosen an expert */
     }
     moe_expert_store_scan(runner->experts, panel->layer, plan->experts[block->n_served]);
     const uint32_t n = choose_group(runner, panel);

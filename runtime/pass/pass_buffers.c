@@ -19,7 +19,7 @@ static size_t logit_rows(uint32_t max_rows)
     return max_rows < MOE_LOGIT_ROWS ? max_rows : MOE_LOGIT_ROWS;
 }
 
-/* ---- What a device has to have room for ---- */
+/* ---- What a device must have room for ---- */
 
 static moe_rows_limit at_least(moe_rows_limit limit, uint32_t n_rows, uint32_t n)
 {
@@ -61,7 +61,7 @@ void moe_pass_device_limits(const moe_program *program, uint32_t max_rows,
     for (uint32_t i = 0; i < program->n_ops; i++) {
         need_for(&program->ops[i], max_rows, program->config->n_expert_used, limits);
     }
-    /* A selective scan projects the rows of a draft's ancestors, too. */
+    /* A selective scan also projects the rows of a draft's ancestors. */
     if (program->n_floats[MOE_VALUE_STEPS] > 0) {
         limits->linear.n_rows = max_u32(max_rows, MOE_MOST_LOGGED);
     }
@@ -69,7 +69,7 @@ void moe_pass_device_limits(const moe_program *program, uint32_t max_rows,
 
 /* ---- The device's part ---- */
 
-/* 0: the program does not use it, or it is a part of another value. */
+/* 0: the program does not use the value, or keeps it in another value's memory. */
 static size_t value_bytes(const moe_program *program, moe_value value, uint32_t max_rows)
 {
     const moe_pass_buffers buffers = {.max_rows = max_rows};
@@ -140,7 +140,7 @@ static int init_index_part(moe_pass_buffers *b, const moe_model_config *c, moe_e
                           b->max_rows);
 }
 
-/* Floats of a block's k, gates and sum, of the widest part. */
+/* How many floats the k, gates and sum of a block take, for the widest kind of key. */
 static size_t block_floats(const moe_model_config *c)
 {
     size_t most = 0;

@@ -36,7 +36,7 @@ static bool takes_part(const moe_pass_hook *hook, const moe_pass *pass)
            (!pass->rehearses || (hook->passes & MOE_HOOK_ON_REHEARSAL) != 0);
 }
 
-/* The first hook from this one on that takes part in the pass. */
+/* The first hook, from `hook` on, that takes part in the pass. */
 static moe_pass_hook *first_of(moe_pass_hook *hook, const moe_pass *pass)
 {
     while (hook != NULL && !takes_part(hook, pass)) {

@@ -26,12 +26,12 @@ typedef enum moe_hook_order {
     MOE_HOOK_STAND_IN  /* takes experts out of the layer's plan, to compute them by itself */
 } moe_hook_order;
 
-/* Which passes a hook takes part in: a set of these. */
+/* The kinds of passes that a hook takes part in: a set of these. */
 enum {
     MOE_HOOK_ON_EXACT = 1 << MOE_PASS_EXACT,
     MOE_HOOK_ON_LOSSY = 1 << MOE_PASS_LOSSY,
     MOE_HOOK_ON_DRAFT = 1 << MOE_PASS_DRAFT,
-    MOE_HOOK_ON_REHEARSAL = 1 << 8, /* also those that will run again (moe_pass.rehearses) */
+    MOE_HOOK_ON_REHEARSAL = 1 << 8, /* also passes that will be run again (moe_pass.rehearses) */
     MOE_HOOK_ON_TARGET = MOE_HOOK_ON_EXACT | MOE_HOOK_ON_LOSSY,
     MOE_HOOK_ON_ALL = MOE_HOOK_ON_TARGET | MOE_HOOK_ON_DRAFT | MOE_HOOK_ON_REHEARSAL
 };
@@ -39,12 +39,14 @@ enum {
 typedef struct moe_pass_hook moe_pass_hook;
 struct moe_pass_hook {
     moe_hook_order order;
-    unsigned passes;  /* MOE_HOOK_ON_* */
-    bool wants_probs; /* buffers->router_probs are filled from now on */
-    /* The host must route the pass layer by layer, so no hook may take the pass over. */
+    unsigned passes; /* MOE_HOOK_ON_* */
+    /* The router's probabilities are written to buffers->router_probs from now on. */
+    bool wants_probs;
+    /* The host must route the pass layer by layer, so no hook may run the whole pass instead. */
     bool needs_host_routing;
-    /* The hook takes part in panels, too: it gets a layer's stages chunk by chunk, without
-     * take_over, before_pass and after_pass. A hook without this makes panels impossible. */
+    /* The hook also takes part in panels: there its stages of a layer are called chunk by chunk,
+     * without take_over, before_pass and after_pass. If one hook does not set this, passes cannot
+     * be panels. */
     bool takes_panels;
     void *context;
 
@@ -52,32 +54,34 @@ struct moe_pass_hook {
      * stage. */
     int (*take_over)(void *context, moe_runner *runner, const moe_pass *pass, bool *done,
                      moe_error *err);
-    /* Not in drafts. */
+    /* Called before each pass, except drafts. */
     int (*before_pass)(void *context, moe_runner *runner, const moe_pass *pass, moe_error *err);
     /* The routers' choices are in buffers->chosen and chosen_weights, best first, and may be
      * changed. */
     int (*after_routing)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                          moe_error *err);
-    /* The choices are final, in ascending order of experts. The hook may take experts out, by
-     * MOE_PLAN_NO_EXPERT in their places, if it computes them by itself (compute_beside,
+    /* The choices are final, in ascending order of experts. The hook may take experts out by
+     * writing MOE_PLAN_NO_EXPERT in their places, if it computes them by itself (compute_beside,
      * collect_beside). */
     int (*before_plan)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                        moe_error *err);
-    /* Sees what the layer's plan requests from the store. Not in drafts, which request nothing. */
+    /* Sees what the layer's plan requests from the store. Not called in drafts, which request
+     * nothing. */
     void (*on_request)(void *context, moe_runner *runner, moe_layer_request *request);
-    /* The layer's experts are being loaded; its plan is in buffers->plan. Not in drafts. */
+    /* The layer's experts are being loaded; its plan is in buffers->plan. Not called in drafts. */
     void (*while_loading)(void *context, moe_runner *runner, uint32_t layer);
-    /* Computes, meanwhile, what the hook has taken out of the choice (before_plan), into RANK_OUT
-     * at the same places. Not in drafts. */
+    /* Computes the experts that the hook took out in before_plan, while others are loaded. Writes
+     * their outputs to the same places of RANK_OUT. Not called in drafts. */
     int (*compute_beside)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                           moe_error *err);
     /* The pass has nothing to compute until an expert arrives, in about expected_ns. The hook may
      * do some other work that takes no longer, and returns true if it did; then it is called again.
-     * It must not touch the pass's buffers, and not move any expert. Not in drafts. */
-    bool (*while_waiting)(void *context, moe_runner *runner, uint64_t expected_ns);
-    /* All other experts of the layer have been computed. A hook that has had some of those that it
-     * took out computed elsewhere puts their outputs in their places now, before the sum. Not in
+     * The hook must not touch the pass's buffers, and must not move any expert. Not called in
      * drafts. */
+    bool (*while_waiting)(void *context, moe_runner *runner, uint64_t expected_ns);
+    /* All other experts of the layer have been computed. If some of the experts that the hook took
+     * out are computed elsewhere, it now puts their outputs in their places of RANK_OUT, before the
+     * sum. Not called in drafts. */
     int (*collect_beside)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                           moe_error *err);
     /* The sum of the routed experts is in buffers->branch. */

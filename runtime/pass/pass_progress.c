@@ -57,7 +57,7 @@ static void begin_clock(moe_pass_clock *c, const moe_runner *runner, uint32_t n_
         .began_ns = moe_now_ns(), .read_before = bytes_read(runner), .n_rows = n_rows};
 }
 
-/* The first stage of each pass. This hook never takes a pass over. */
+/* Called at the start of each pass. This hook never takes a pass over. */
 static int begin(void *context, moe_runner *runner, const moe_pass *pass, bool *done,
                  moe_error *err)
 {
@@ -92,7 +92,7 @@ static void note_done(moe_pass_clock *c, const moe_runner *runner, uint32_t rows
     c->done_read = bytes_read(runner);
 }
 
-/* In a block an expert takes as long as its share of the rows in other layers. */
+/* In a block of a panel, counts an expert as its share of the rows that another layer has. */
 static void while_loading(void *context, moe_runner *runner, uint32_t layer)
 {
     moe_pass_watch *w = context;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A hook that tells the program how far a running pass is. It sees layers end and waits begin, and
- * reports at most ten times a second. */
+/* A hook that tells the calling program how far a running pass is. It learns when layers end and
+ * waits begin, and reports at most ten times a second. */
 #ifndef MOE_PASS_PROGRESS_H
 #define MOE_PASS_PROGRESS_H
 
@@ -12,10 +12,10 @@
 typedef struct moe_pass_clock {
     uint64_t began_ns, read_before;
     uint32_t n_rows;
-    uint32_t layer;              /* under way */
-    uint32_t n_done;             /* layers with experts that are done, */
-    uint32_t rows;               /* and rows of the next one, */
-    uint64_t done_ns, done_read; /* and when that was, and what had been read */
+    uint32_t layer;              /* the layer under way */
+    uint32_t n_done;             /* layers with experts that have been computed */
+    uint32_t rows;               /* rows of the next such layer that have been computed */
+    uint64_t done_ns, done_read; /* at the last change of the two: the time, and the bytes read */
 } moe_pass_clock;
 
 typedef struct moe_pass_watch {
@@ -24,8 +24,8 @@ typedef struct moe_pass_watch {
     void *user;
     uint32_t n_with_experts;      /* layers that have experts */
     uint64_t told_ns;             /* when tell() was last called, for any pass */
-    moe_pass_clock pass, panel;   /* the ones under way */
-    moe_pass_clock *at_work;      /* the one of the two that computes */
+    moe_pass_clock pass, panel;   /* the pass and the panel under way */
+    moe_pass_clock *at_work;      /* which of the two is computing */
     const moe_panel_block *block; /* the panel's block under way, or NULL */
 } moe_pass_watch;
 

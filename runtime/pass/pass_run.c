@@ -29,8 +29,8 @@ int moe_pass_queue_logits(moe_runner *runner, const uint32_t *rows, uint32_t n, 
     return moe_program_run(&run, runner->program->back, err);
 }
 
-/* Fetches the logits together with the normed hidden states that they are computed from: a product
- * with quantised weights may hide a value that is not finite. */
+/* Fetches the logits together with the normed hidden states that they are computed from. The hidden
+ * states are checked, too: a product with quantised weights may hide a value that is not finite. */
 static int fetch(moe_runner *runner, uint32_t n, uint32_t n_behind, moe_error *err)
 {
     moe_pass_buffers *b = &runner->buffers;
@@ -137,7 +137,7 @@ void moe_pass_tell_refusal(const moe_runner *runner, const char *consequence,
     }
 }
 
-/* Replays the front, or records it if that has not been done. */
+/* Replays the layer's front; records it first if there is no recording. */
 static int play_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     moe_device *device = runner->device;
@@ -160,7 +160,7 @@ static int play_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, 
     return status != MOE_OK ? moe_fail(err, status, "%s", reason.message) : MOE_OK;
 }
 
-/* Whether the operations before the layer's routing can be recorded. */
+/* Whether the operations before the layer's routing may be recorded. */
 static bool has_recorded_front(const moe_runner *runner, const moe_pass *pass, uint32_t layer)
 {
     const moe_recording_ops *recording = runner->device->recording;
@@ -260,8 +260,8 @@ int moe_pass_run_draft(moe_runner *runner, const moe_pass *pass, moe_error *err)
     return status != MOE_OK ? status : output_logits(runner, pass, err);
 }
 
-/* Whether this pass counts in the trial of prefetching: such passes prefetch only while that is
- * faster. Wide passes always prefetch. */
+/* Whether this pass counts in the trial of prefetching. Such passes prefetch only while that makes
+ * them faster. Wide passes always prefetch. */
 static bool is_tried(const moe_runner *runner, const moe_pass *pass)
 {
     return runner->prefetch == MOE_PREFETCH_TRIED && pass->n_rows <= MOST_TRIED_ROWS;
@@ -292,8 +292,8 @@ static int run_counted_layers(moe_runner *runner, const moe_pass *pass, moe_erro
     return MOE_OK;
 }
 
-/* If `begun`, the front of the first layer has been computed; its second part is cheap to repeat.
- */
+/* `begun`: the front of the first layer has been computed; the cheap operations of its second part
+ * are repeated. */
 static int queue_part(moe_runner *runner, const moe_pass *pass, const moe_pass_part *part,
                       moe_error *err)
 {

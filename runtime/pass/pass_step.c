@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The device's step around a pass: it receives the rows and their angles once for all layers. */
+/* The device's step around a pass. The device gets the rows and their angles once for all
+ * layers. */
 #include <math.h>
 
 #include "runtime/pass/op_ngrams.h"
@@ -31,7 +32,7 @@ static void fill_rope_tables(const moe_runner *runner, const moe_pass *pass)
     }
 }
 
-/* Fills in the scales of the rows' queries, of layers with scales_queries. */
+/* Fills in the scales of the rows' queries, for layers with scales_queries. */
 static void fill_temperatures(const moe_runner *runner, const moe_pass *pass)
 {
     const moe_model_config *c = runner->config;

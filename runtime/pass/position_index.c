@@ -34,10 +34,11 @@ static int grow(moe_pass_buffers *b, uint32_t n, moe_error *err)
     return MOE_OK;
 }
 
-/* Where index keys are stored, and those of pools, by their last positions. */
+/* Where a layer stores its index keys, and the keys of pools at their last positions. */
 typedef struct index_place {
     moe_kv_layout layout;
-    size_t key, pooled; /* bytes behind the position's row */
+    /* Offsets of a position's own key, and of its pool's key, in the position's row. */
+    size_t key, pooled;
 } index_place;
 
 static index_place index_place_of(const moe_runner *runner, uint32_t layer)
@@ -54,7 +55,7 @@ static index_place index_place_of(const moe_runner *runner, uint32_t layer)
     return (index_place){*layout, key, key + gate};
 }
 
-/* The row of a logical position. */
+/* Finds the stored row of a logical position. */
 static uint8_t *index_row(const index_place *at, const moe_kv_row *row, uint32_t position)
 {
     const uint32_t stored = moe_kv_row_stored(row, position);
@@ -85,7 +86,8 @@ static void pool_keys(float *rows, const float *places, uint32_t pool, uint32_t 
     }
 }
 
-/* The mean of a pool's keys, normed, turned as its first position is. keys: [pool][dim] */
+/* The mean of a pool's keys, after a norm and the rope of the pool's first position. keys:
+ * [pool][dim] */
 static void mean_key(const moe_runner *runner, const float *keys, const float *weight,
                      uint32_t first, float *key)
 {
@@ -111,8 +113,8 @@ static void mean_key(const moe_runner *runner, const float *keys, const float *w
                                      : vector.rope_halves)(key, cosines, sines, c->n_rot);
 }
 
-/* A pool's key takes the place of the gate of its last position, or of that position's key, whose
- * path it follows: so every row that sees the position finds the key of its own pool. */
+/* A pool's key takes the place of the gate of its last position, or of that position's own key. So
+ * every row whose path has this position finds the key of its own pool, also in a token tree. */
 static void store_pool(const moe_runner *runner, const index_place *at, const moe_kv_row *row,
                        const float *weight)
 {
@@ -149,8 +151,7 @@ int moe_op_pool(const moe_run *run, const moe_op *op, moe_error *err)
     return MOE_OK;
 }
 
-/* Copies the index keys of n logical positions, or of so many pools of them, to the device's block.
- */
+/* Copies the index keys of n logical positions, or of n pools, to the device's block. */
 static int bring_keys(moe_runner *runner, const moe_kv_row *row, const index_place *at,
                       uint32_t first, uint32_t n, moe_error *err)
 {
@@ -170,15 +171,15 @@ static int bring_keys(moe_runner *runner, const moe_kv_row *row, const index_pla
                                (size_t)n * c->index_dim * sizeof(float), err);
 }
 
-/* Rows of the pass that see the same stored positions; some see fewer of them. */
+/* Rows of the pass that see the same stored positions, though some see fewer of them. */
 typedef struct row_group {
     uint32_t first, n_rows;
     uint32_t n_positions; /* the most that one of them sees */
-    uint32_t n_keys;      /* ... or whole pools of them */
+    uint32_t n_keys;      /* the keys of these positions, or of whole pools of them */
     uint32_t n_scores;    /* of a row: for each key, or for each block and head */
 } row_group;
 
-/* Sums the products of a row's heads, those above 0, with n keys. */
+/* Sums the positive products of a row's heads with each of n keys, weighted by head. */
 static void sum_scores(const moe_runner *runner, const float *weights, const float *products,
                        uint32_t n, float *scores)
 {
@@ -193,7 +194,8 @@ static uint32_t n_blocks_of(const moe_model_config *c, uint32_t n_positions)
     return n_positions / c->index_block + (n_positions % c->index_block > 0);
 }
 
-/* The highest product of a block's keys for each head. scores: [index_heads][n_blocks] */
+/* Raises each block's score, for each head, to the highest product of its keys. scores:
+ * [index_heads][n_blocks] */
 static void raise_scores(const moe_model_config *c, const float *products, uint32_t begin,
                          uint32_t n, uint32_t n_blocks, float *scores)
 {
@@ -239,14 +241,15 @@ static int score_block(moe_runner *runner, const row_group *group, uint32_t begi
     return MOE_OK;
 }
 
-/* So many that a row which chooses attends to. */
+/* How many positions a row attends to if it chooses. */
 static uint32_t n_chosen_of(const moe_model_config *c, const moe_kv_row *row)
 {
     return c->index_block > 0 ? c->index_top_k - c->index_block + row->position % c->index_block + 1
                               : c->index_top_k + (row->position + 1) % c->index_pool;
 }
 
-/* Where a row's choice stands, for a group of heads: [groups][rows][moe_most_chosen()]. */
+/* Where a row's chosen positions are stored for a group of heads:
+ * [groups][rows][moe_most_chosen()]. */
 static uint32_t *choice_of(const moe_runner *runner, const moe_pass *pass, uint32_t row,
                            uint32_t group)
 {
@@ -254,7 +257,7 @@ static uint32_t *choice_of(const moe_runner *runner, const moe_pass *pass, uint3
     return chosen + ((size_t)group * pass->n_rows + row) * moe_most_chosen(runner->config);
 }
 
-/* From blocks to positions, where they stand; the last block ends with the row. */
+/* Chooses blocks, and lists where their positions are stored. The last block ends with the row. */
 static void choose_blocks(moe_runner *runner, const moe_kv_row *at, float *scores, uint32_t *path)
 {
     const moe_model_config *c = runner->config;
@@ -286,13 +289,13 @@ static void choose_for_row(moe_runner *runner, const moe_pass *pass, uint32_t ro
     if (c->index_block > 0) {
         return;
     }
-    if (c->index_rate > 0) { /* blocks, whose places moe_compressed_rows() finds */
+    if (c->index_rate > 0) { /* the choice is of blocks, whose places moe_compressed_rows() finds */
         moe_choose_positions(scores, (at->position + 1) / c->index_rate, c->index_top_k,
                              b->index_order, path);
         return;
     }
     moe_choose_positions(scores, n_keys, n_pools, b->index_order, path);
-    for (uint32_t i = c->index_top_k; i-- > 0;) { /* from pools to positions, where they stand */
+    for (uint32_t i = c->index_top_k; i-- > 0;) { /* replaces each chosen pool by its positions */
         path[i] = path[i / pool] * pool + i % pool;
     }
     for (uint32_t i = c->index_top_k; i < n; i++) {
@@ -321,7 +324,7 @@ static void refer_to_choice(moe_runner *runner, const moe_pass *pass)
     }
 }
 
-/* The factors of the heads' scores; 1 where indexers have none. */
+/* Fetches the factors of the heads' scores; 1 for indexers without such factors. */
 static int bring_factors(moe_runner *runner, const row_group *group, moe_error *err)
 {
     const uint32_t n_head = runner->config->index_heads;
@@ -364,7 +367,7 @@ static int choose_for_group(moe_runner *runner, const moe_pass *pass, uint32_t l
     return MOE_OK;
 }
 
-/* The group that begins with a row. */
+/* The group whose first row is `first`. */
 static row_group group_at(const moe_pass *pass, uint32_t first)
 {
     const moe_kv_row *rows = pass->kv_rows;
@@ -418,7 +421,7 @@ static int choose_on_device(moe_runner *runner, const moe_pass *pass, uint32_t l
     return runner->device->ops->choose(runner->device, &choice, pass->n_rows, err);
 }
 
-/* Chooses on the host, for a device whose memory is the host's. */
+/* Chooses on the host, for a device that works in the host's memory. */
 static int choose_on_host(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err)
 {
     const moe_model_config *c = runner->config;

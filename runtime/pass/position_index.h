@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Attention to chosen positions (DeepSeek-V3.2's sparse attention). A layer's indexer has a key for
- * each position, which is stored behind the layer's own key, and queries for each row; it scores
+ * each position, which is stored behind the layer's own key, and queries for each row. It scores
  *
  *    score(row, position) = sum over heads of weight[head] * relu(query[head] . key(position))
  *

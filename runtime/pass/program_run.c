@@ -5,8 +5,9 @@
 #include "runtime/base/moe_assert.h"
 #include "runtime/pass/runner.h"
 
-/* Whether the device carries out the fused operations that begin with this one, of which the span
- * has n. Who wants to see each operation gets each. */
+/* Whether the device carries out, in one call, the fused operations that begin with this one; n
+ * operations of the span are left. If the pass watches every operation (after_op), none are
+ * fused. */
 static bool takes_fused(const moe_run *run, const moe_op *op, uint32_t n)
 {
     const moe_form form = op->fused == MOE_OP_HEADS ? MOE_FORM_HEADS : MOE_FORM_ADD_NORM;
@@ -93,7 +94,8 @@ int moe_bring_experts_x(moe_runner *runner, uint32_t layer, const float *x, uint
     const uint32_t rest = runner->program->layers[layer].rest;
     const moe_run run = {.runner = runner, .n_rows = n_rows};
     const moe_value input = runner->program->ops[rest + 1].x.value;
-    const bool latent = input == MOE_VALUE_LATENT; /* projected right before the routing */
+    /* Projected right before the routing, so it must be computed here. */
+    const bool latent = input == MOE_VALUE_LATENT;
     float *to = runner->buffers.values[latent ? runner->program->ops[rest - 1].x.value : input];
     const size_t bytes = (size_t)n_rows * runner->config->n_embd * sizeof(float);
     MOE_TRY(runner->device->ops->upload(runner->device, to, x, bytes, err));

@@ -11,40 +11,40 @@
 /* The rows and layer for which the operations of a span are carried out. */
 struct moe_run {
     moe_runner *runner;
-    const moe_pass *pass; /* NULL where no operation asks for it */
-    uint32_t layer;       /* the operation's */
+    const moe_pass *pass; /* NULL if no operation of the span reads it */
+    uint32_t layer;       /* the layer whose operations are run */
     uint32_t n_rows;
-    const uint32_t *rows; /* of SELECT: [n_rows] */
-    const float *mixed;   /* of COMBINE: weights in device memory; NULL: the host's */
+    const uint32_t *rows; /* for SELECT: [n_rows] the rows that it selects */
+    const float *mixed;   /* for COMBINE: the weights in device memory; NULL: the host's weights */
     /* For the operations behind STATES: the sequences whose tokens they compute. */
     const moe_delta_sequence *sequences;
     uint32_t n_sequences;
 };
 
-/* Carries out operations in their order, those that are fused in one call where the device can. */
+/* Carries out operations in their order; fused operations in one call, where the device can. */
 int moe_program_run(const moe_run *run, moe_span span, moe_error *err);
 
 /* ---- Layers ---- */
 
-/* A layer in two parts: the front up to where the host needs the router's logits, and the rest, if
- * there is one. Each reads x of the buffers and adds to it. */
+/* A layer in two parts. The front goes up to the point where the host needs the router's logits;
+ * the rest may be empty. Each part reads x of the buffers and adds to it. */
 int moe_layer_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
 int moe_layer_rest(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-/* Runs a layer from `mixed` to the end, after its mixer has been run. The operations before `rest`
- * are cheap to repeat. */
+/* Runs a layer from the operation `mixed` to its end, once its mixer has been run. The operations
+ * between `mixed` and `rest` may run a second time; they are cheap. */
 int moe_layer_network(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-/* Runs the operations before the layers; for a drafting layer, also those that join its inputs. */
+/* Runs the operations before the layers and, for a drafting layer, those that join its inputs. */
 int moe_program_front(moe_runner *runner, const moe_pass *pass, moe_error *err);
-/* Computes y, the model's last norm of n rows of x; both on the device. */
+/* Computes the model's last norm of n rows of x to y; both are on the device. */
 int moe_program_last_norm(moe_runner *runner, float *x, float *y, uint32_t n, moe_error *err);
 /* Copies n_rows rows of the stream's width from host memory to the input of the layer's routed
  * experts, projected if the layer projects it. */
 int moe_bring_experts_x(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,
                         moe_error *err);
-/* The next layer's router on the stream as it is. */
+/* Queues the next layer's router on the stream as it is now. */
 int moe_program_router_ahead(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err);
-/* Advances the states of a layer, which keeps some, from run->from over the first n_rows rows of
- * run->log to run->to (moe_state_run). Does nothing in other layers. */
+/* Advances a layer's states from run->from over the first n_rows rows of run->log, and writes them
+ * to run->to (moe_state_run). Does nothing in layers without states. */
 int moe_advance_states(moe_runner *runner, const moe_state_run *run, uint32_t layer,
                        moe_error *err);
 
@@ -53,7 +53,7 @@ int moe_advance_states(moe_runner *runner, const moe_state_run *run, uint32_t la
 /* The functions with which a runner carries out operations. */
 extern const moe_op_body moe_op_bodies[MOE_OPS];
 
-/* A tensor of an operation; data is NULL if there is none. */
+/* The weight that stands for a tensor of the operation; its data is NULL if the model lacks it. */
 const moe_weight *moe_op_weight(const moe_run *run, int tensor);
 
 int moe_op_embed(const moe_run *run, const moe_op *op, moe_error *err);
@@ -71,7 +71,7 @@ int moe_op_write(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_gate(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_select(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_network(const moe_run *run, const moe_op *op, moe_error *err);
-/* Fused operations. op: the first of the sequence. */
+/* Fused operations. op: the first of those that are fused. */
 int moe_op_add_norm(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_heads(const moe_run *run, const moe_op *op, moe_error *err);
 /* op_attention.c, compressed_keys.c, position_index.c */
@@ -96,8 +96,8 @@ int moe_op_route(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_experts(const moe_run *run, const moe_op *op, moe_error *err);
 int moe_op_combine(const moe_run *run, const moe_op *op, moe_error *err);
 moe_combine moe_op_combine_of(const moe_run *run, const moe_op *op);
-/* If weights scale the experts' inputs: fills in the scales of the rows of buffers->plan, and the
- * remaining weights of outputs. */
+/* If router weights scale the experts' inputs, fills in these scales for the rows of buffers->plan,
+ * and the weights that the outputs still need. */
 void moe_place_weights(moe_runner *runner, uint32_t layer, uint32_t n_rows);
 
 #endif

@@ -33,8 +33,8 @@ void moe_route_edit_weigh(const moe_route_edit *edit, uint32_t row)
     }
 }
 
-/* Inserts expert behind those of experts[first..at) that are no worse, so of equal ones the earlier
- * stays in front. Overwrites experts[at]. */
+/* Inserts `expert` into experts[first..at) behind all that are no worse, so of equal experts the
+ * earlier one stays in front. Overwrites experts[at]. */
 static void insert(const moe_route_edit *edit, const float *probs, uint32_t *experts,
                    uint32_t first, uint32_t at, uint32_t expert)
 {

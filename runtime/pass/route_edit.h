@@ -9,7 +9,7 @@
 
 #include <moe/status.h>
 
-#define MOE_EXPERT_NONE UINT32_MAX /* a dropped rank, whose weight is 0 */
+#define MOE_EXPERT_NONE UINT32_MAX /* marks a dropped rank; its weight is 0 */
 
 /* How the model computes mixing weights from the probabilities of the chosen experts. */
 typedef struct moe_mixing_rule {
@@ -31,7 +31,7 @@ typedef struct moe_route_edit {
     moe_mixing_rule mixing;
 } moe_route_edit;
 
-/* In every editor, ids of n_expert or more are dropped ranks and stay as they are. */
+/* In every editor, an id of n_expert or more is a dropped rank, which stays as it is. */
 
 /* Whether the expert is among these n. */
 static inline bool moe_row_uses(const uint32_t *experts, uint32_t n, uint32_t expert)
@@ -44,12 +44,14 @@ static inline bool moe_row_uses(const uint32_t *experts, uint32_t n, uint32_t ex
     return false;
 }
 
-/* Computes a row's weights by the model's rule over its experts: p, or p over the sum in rank order
- * plus 1e-20f, times the scale; 0 for dropped ranks. */
+/* Computes a row's weights by the model's rule over the row's experts. With p the router's
+ * probability, a weight is p, or p over (the sum in rank order + 1e-20f), times the scale; 0 for
+ * dropped ranks. */
 void moe_route_edit_weigh(const moe_route_edit *edit, uint32_t row);
-/* Replaces a row's experts that are not allowed ([n_expert]), and computes the weights. Allowed
- * experts stay, and the best other allowed ones (by p plus the selection bias, ties to the lower
- * id) fill the row, all in the router's order. Ranks without an expert are last and dropped. */
+/* Replaces those of a row's experts that are not allowed ([n_expert]), and computes the weights.
+ * Allowed experts stay; the best other allowed experts (by p plus the selection bias, ties to the
+ * lower id) fill the row, all in the router's order. Ranks for which no expert is left come last
+ * and are dropped. */
 void moe_route_edit_reselect(const moe_route_edit *edit, uint32_t row, const bool *allowed);
 
 #endif

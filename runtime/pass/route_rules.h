@@ -8,8 +8,8 @@
 
 typedef struct moe_route_rules {
     moe_mixing_rule *mixing; /* [n_layer] */
-    float *bias;             /* the memory of their selection_bias, [n_layer][n_expert] */
-    float *scales;           /* ... of their expert_scales, likewise */
+    float *bias;             /* memory for the selection_bias of all layers, [n_layer][n_expert] */
+    float *scales;           /* memory for their expert_scales, [n_layer][n_expert] */
 } moe_route_rules;
 
 /* The runner's weights must be loaded. */

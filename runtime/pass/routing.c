@@ -9,9 +9,9 @@
 #include "runtime/pass/program_run.h"
 #include "runtime/pass/runner.h"
 
-/* Prefetches under way at once: a token's experts of two layers. */
+/* The most prefetches under way at once: a token's experts of two layers. */
 #define MAX_PREFETCHES(n_used) (2 * (n_used))
-/* Prefetches may hold at most this part of the slots. */
+/* Prefetches may hold at most one slot in this many. */
 #define PREFETCH_SLOT_DIVISOR 4
 
 moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer)
@@ -32,7 +32,7 @@ moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer)
                        .group_score = c->group_score};
 }
 
-/* Queues a layer's router on the stream as it is, and fills in its route. */
+/* Queues the router of the next layer on the stream as it is now, and fills in its route. */
 static int queue_prediction(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_route *route,
                             moe_error *err)
 {
@@ -60,7 +60,7 @@ static const uint32_t *experts_of_token(const moe_runner *runner, uint32_t layer
     return (const uint32_t *)table->data + (size_t)token * runner->config->n_expert_used;
 }
 
-/* Those of all rows of a pass. */
+/* Takes the experts of all rows of a pass from the layer's table. */
 static void take_from_table(const moe_runner *runner, const moe_pass *pass, uint32_t layer,
                             uint32_t *experts)
 {
@@ -178,7 +178,7 @@ static void prefetch(moe_runner *runner, const moe_pass *pass, uint32_t layer)
         for (uint32_t i = 0; i < plan->n_experts && pass->n_rows > 1; i++) {
             n_once += plan->first[i + 1] - plan->first[i] == 1;
         }
-        n -= n_once; /* the last in order */
+        n -= n_once; /* these stand last in the order */
         wanted = n;
     }
     uint64_t most = runner->plan->expert_slots / PREFETCH_SLOT_DIVISOR;
@@ -193,7 +193,7 @@ int moe_predict_next_layer(moe_runner *runner, const moe_pass *pass, uint32_t la
     const uint32_t n_rows = pass->n_rows;
     uint32_t next = layer + 1;
     b->predicted_layer = UINT32_MAX;
-    /* Before a pass they are requested together, but a panel goes from layer to layer. */
+    /* A pass requests such experts for all layers at its start; a panel, layer by layer. */
     const bool by_table = next < c->n_table_lead && pass->panel != NULL;
     if (!by_table && !has_next(runner, layer)) {
         return MOE_OK;

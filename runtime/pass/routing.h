@@ -9,12 +9,12 @@
 #include "runtime/device/device.h"
 #include "runtime/pass/pass.h"
 
-/* Describes how the layer's router chooses from buffers->router_logits; does not set the places for
- * its results. */
+/* Describes how the layer's router chooses from buffers->router_logits. The caller sets where the
+ * results go. */
 moe_route moe_route_of_layer(const moe_runner *runner, uint32_t layer);
 
-/* Chooses experts by the router's logits, or by the layer's table, into the buffers. with_next:
- * also runs the next layer's router, if that saves a round trip to the device. */
+/* Chooses experts by the router's logits, or by the layer's table; the choice is in the buffers.
+ * with_next: also runs the next layer's router, if that saves a round trip to the device. */
 int moe_route_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer, bool with_next,
                     moe_error *err);
 
@@ -30,8 +30,8 @@ void moe_order_choice(moe_runner *runner, uint32_t n_rows);
 int moe_predict_next_layer(moe_runner *runner, const moe_pass *pass, uint32_t layer,
                            moe_error *err);
 
-/* Before a pass: requests the experts of layers with a table (moe_layer_kind.by_table), which
- * follow from the pass's tokens alone. */
+/* Call before a pass. Requests the experts of layers with a table (moe_layer_kind.by_table): there
+ * the pass's tokens alone determine the experts. */
 void moe_request_by_table(moe_runner *runner, const moe_pass *pass);
 
 /* Compares the prediction for this layer, if there was one, with its actual plan. */

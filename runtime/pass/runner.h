@@ -25,11 +25,12 @@
 typedef enum moe_prefetch_mode {
     MOE_PREFETCH_OFF,
     MOE_PREFETCH_ON,
-    MOE_PREFETCH_TRIED /* while it is faster, which prefetch_gate decides */
+    MOE_PREFETCH_TRIED /* while it makes passes faster, which prefetch_gate decides */
 } moe_prefetch_mode;
 
-/* Copies of the residual stream before layers[i], for all rows of the last pass that was not a
- * draft. No copy is made for a layer that the model does not have. */
+/* Copies of the residual stream as it is before each of the layers listed in `layers`, for all
+ * rows of the last pass that was not a draft. No copy is made for a layer that the model does
+ * not have. */
 #define MOE_MOST_TAPS 3u
 typedef struct moe_layer_taps {
     uint32_t layers[MOE_MOST_TAPS];
@@ -41,11 +42,11 @@ struct moe_runner {
     const char *model_path; /* for messages */
     moe_device *device;
     const moe_model_config *config;
-    const moe_program *program; /* of the config */
+    const moe_program *program; /* the model's program */
     const moe_op_body *bodies;  /* [MOE_OPS]: moe_op_bodies of program_run.h */
     const moe_weights *weights;
     const float *rope_frequencies;   /* [n_rot / 2] */
-    const float *window_frequencies; /* [window_n_rot / 2], of layers with a window; or NULL */
+    const float *window_frequencies; /* [window_n_rot / 2], for layers with a window; or NULL */
     const moe_memory_plan *plan;
     moe_kv_pool *kv;
     moe_state_pool *states;
@@ -61,14 +62,14 @@ struct moe_runner {
     /* Changed by passes; one pass runs at a time. */
     moe_pass_buffers buffers;
     moe_device_place at_device; /* computes the experts that are in the device's slots */
-    moe_place_split split;      /* between the two places */
+    moe_place_split split;      /* divides experts between the two places */
     moe_pass_hook *hooks;       /* a list, ordered by moe_hook_order */
     moe_trial_gate prefetch_gate;
     bool prefetches;         /* this pass prefetches */
     uint64_t n_pass_experts; /* distinct experts that this pass has requested, in all layers */
     uint64_t n_passes;
     uint64_t n_predicted, n_predicted_right;
-    bool fronts_refused; /* layers' fronts could not be recorded */
+    bool fronts_refused; /* the device has refused to record the fronts of layers */
 };
 
 /* A tensor of a layer, by its name in tensor_map.h (MOE_LAYER_*); data is NULL if the model lacks

@@ -104,7 +104,7 @@ static void recycle(moe_state_pool *pool, moe_state_table *t, moe_state *state)
     }
 }
 
-/* Without memory for one more state, reuses the oldest snapshot. */
+/* Reserves `next`. Without memory for one more state, reuses the oldest snapshot. */
 static int reserve_next(moe_state_pool *pool, moe_state_table *t, moe_error *err)
 {
     int status = new_state(pool, pool->state_bytes, &t->next, err);
@@ -197,8 +197,8 @@ int moe_state_table_move_log(const moe_state_pool *pool, const moe_state_table *
     return MOE_OK;
 }
 
-/* Of the snapshots and one more after them, finds the one whose removal leaves the others spaced
- * most evenly. The last one and the latest beginning of a turn stay. */
+/* Which of these n states can be dropped with the least loss: the one whose removal leaves the
+ * others spaced most evenly. The last one and the latest beginning of a turn are never chosen. */
 static uint32_t least_missed(moe_state *const *s, uint32_t n)
 {
     uint32_t turn = n;
@@ -217,7 +217,7 @@ static uint32_t least_missed(moe_state *const *s, uint32_t n)
     return least;
 }
 
-/* Moves the session's reference to the snapshots. */
+/* Makes the state a snapshot, with the session's reference to it. */
 static void keep(moe_state_pool *pool, moe_state_table *t, moe_state *state)
 {
     moe_state *all[MOE_STATE_SNAPSHOTS + 1];
@@ -260,7 +260,7 @@ void moe_state_table_commit(moe_state_pool *pool, moe_state_table *t, uint32_t p
     if (old != NULL && is_wanted(t, old)) {
         keep(pool, t, old);
     } else if (old != NULL && old->n_users == 1) {
-        t->next = old; /* a snapshot as long as no pass writes to it */
+        t->next = old; /* serves as a snapshot until a pass writes to it */
     } else {
         drop(pool, &old, pool->state_bytes);
     }

@@ -45,7 +45,7 @@ static double mean_without_dearest(double *values, uint32_t n)
     return sum / n;
 }
 
-/* The time with it divided by the time without. */
+/* The cost of a pass with the measure divided by the cost of a pass without it. */
 static double relative_cost(moe_trial_gate *gate)
 {
     double off = mean_without_dearest(gate->costs[0], gate->n_costs[0]);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Decides whether something that should help does help. The gate tries it in turns with going
- * without it, on the work itself, and keeps the better of the two until the next trial.
+/* Decides whether a measure that should save time does save time. The gate tries passes with and
+ * without the measure in turns, on the work itself, and keeps the better of the two until the next
+ * trial.
  *
  *    TRY: off, on, off, on (runs of 6 passes) --> HOLD the better --> TRY ...
  *            |    |                               (128 passes, doubled while the verdict stays)
@@ -28,23 +29,24 @@
 typedef struct moe_trial_gate {
     bool holding;
     bool on;
-    uint32_t left; /* passes of the hold */
-    uint32_t hold; /* length of the next one */
+    uint32_t left; /* passes until the end of the hold */
+    uint32_t hold; /* passes of the next hold */
     uint32_t n;    /* passes of the trial so far */
     double costs[2][MOE_TRIAL_RUN * MOE_TRIAL_RUNS / 2];
     uint32_t n_costs[2];
-    double busy_ns, time_ns;                  /* of the first run */
-    double bytes[2], work[2];                 /* of the passes in costs */
+    double busy_ns, time_ns; /* of the trial's first run */
+    /* of the passes counted in costs; [1]: with the measure. */
+    double bytes[2], work[2];
     uint64_t n_trials, n_held_on, n_held_off; /* for reports */
 } moe_trial_gate;
 
 void moe_trial_gate_init(moe_trial_gate *gate);
-/* Whether the coming pass uses it. */
+/* Whether the coming pass uses the measure. */
 bool moe_trial_gate_is_on(const moe_trial_gate *gate);
 typedef struct moe_trial_pass {
     double work; /* passes of all widths compare by time_ns / work */
     double time_ns;
-    double busy_ns; /* of that time, what was spent on what the measure competes for */
+    double busy_ns; /* the part of time_ns that was spent on work that the measure competes with */
     double bytes;   /* moved */
 } moe_trial_pass;
 

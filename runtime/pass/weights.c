@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Walks three times over the same list of tensors. The first walk adds up the size of the arena.
- * The second lists the reads, in order, so that the reader is ahead of the third walk, which fills
+/* The loader walks three times over the same list of tensors. The first walk adds up the size of
+ * the arena. The second lists the reads in order, so that the reader can run ahead. The third fills
  * the arena. */
 #include "runtime/pass/weights.h"
 
@@ -31,11 +31,11 @@ typedef struct loader {
     size_t n_ranges, capacity;
     size_t at; /* the current range */
     moe_model_reader *reader;
-    moe_pages_ahead *ahead; /* of the arena; NULL: none */
+    moe_pages_ahead *ahead; /* touches the arena's pages ahead; NULL: nothing does */
     XXH3_state_t *hash;     /* of the current range's bytes so far; NULL: no checksums are made */
-    size_t sum;             /* the range's, among the source's */
-    bool is_known;          /* there is that checksum */
-    moe_finite_scan scan;   /* of the same bytes, if it is not known */
+    size_t sum;             /* index of the current range's checksum in the source's */
+    bool is_known;          /* this checksum is known */
+    moe_finite_scan scan;   /* scans the same bytes if their checksum is not known */
     uint64_t bytes_all, bytes_done;
     moe_error *err;
 } loader;
@@ -136,9 +136,9 @@ static int upload_bytes(loader *load, const void *dst, uint64_t size)
     return status;
 }
 
-/* MOE_OK: the tensor matches its checksum or, if it has none, its values are finite. Without the
- * check a NaN could stay unnoticed, because the conversion of activations to blocks of 8 bits drops
- * it. */
+/* MOE_OK: the tensor's bytes match their checksum or, if they have none, its values are finite.
+ * Without that check a NaN could stay unnoticed, because it is lost when activations are converted
+ * to blocks of 8 bits. */
 static int verify(const loader *load)
 {
     const moe_weights_source *s = load->source;
@@ -356,7 +356,7 @@ static int load_rope_factors(loader *load, const moe_tensor_ref *ref, float **fa
     return load_by(load, ref, fill_host_floats, &to);
 }
 
-/* What no layer has, and stands before the layers. */
+/* The tensors that belong to no layer and stand before the layers. */
 static int walk_front(loader *load, const moe_tensor_map *map)
 {
     moe_weights *w = load->weights;
@@ -424,7 +424,7 @@ static int open_reader(loader *load)
     return moe_model_reader_begin(load->reader, load->ranges, load->n_ranges, load->err);
 }
 
-/* Refuses a table with numbers that are no experts, or one twice for a token. */
+/* Refuses a table if one of its numbers is no expert, or is there twice for a token. */
 static int check_table(const loader *load, uint32_t layer, const moe_weight *table)
 {
     const uint32_t *experts = (const uint32_t *)table->data;
@@ -461,7 +461,7 @@ static int measure_and_load(loader *load)
         return moe_fail(load->err, MOE_ERR_MEMORY, "no memory to load weights");
     }
     w->arena_bytes = moe_weights_bytes(load->config, map, load->experts_only);
-    if (w->arena_bytes == 0) { /* of experts alone, without biases */
+    if (w->arena_bytes == 0) { /* a model of experts alone, without biases */
         return MOE_OK;
     }
     void *arena;

@@ -14,7 +14,7 @@
 /* A tensor that the model lacks has data NULL. */
 typedef struct moe_layer_weights {
     moe_weight tensors[MOE_LAYER_TENSOR_COUNT];
-    float out_scale; /* of what the layer leaves in the residual stream; 1: none */
+    float out_scale; /* a factor of the residual stream that the layer leaves; 1: none */
 } moe_layer_weights;
 
 typedef struct moe_weights {
@@ -25,10 +25,11 @@ typedef struct moe_weights {
     moe_weight output_bias;
     moe_weight draft[MOE_DRAFT_TENSORS]; /* of a drafting layer; else data is NULL */
     moe_weight streams[MOE_STREAMS_TENSORS];
-    float *rope_factors;       /* host, [n_rot / 2], or NULL */
-    float *rope_factors_long;  /* ... for contexts beyond the original one; or NULL */
+    float *rope_factors; /* host, [n_rot / 2], or NULL */
+    /* Host, [n_rot / 2]: for contexts beyond the original one; or NULL. */
+    float *rope_factors_long;
     moe_layer_weights *layers; /* [n_layer] */
-    uint8_t *arena;            /* device: everything above */
+    uint8_t *arena;            /* device: the memory of all weights above */
     size_t arena_bytes;
 } moe_weights;
 
@@ -37,10 +38,11 @@ typedef struct moe_weights_source {
     const moe_gguf *gguf;
     const moe_model_config *config;
     const moe_tensor_map *map;
-    moe_weight_sums *sums; /* of the gguf's tensors: known ones, and those to be made; or NULL */
-    moe_model_reader_options reader; /* except gguf, is_cancelled and cancel_user */
-    bool experts_only;        /* loads only what experts have besides their matrices: biases */
-    uint32_t n_threads;       /* that bring the arena's pages in ahead of the bytes */
+    moe_weight_sums *sums;           /* the gguf's checksums, known and to be made; or NULL */
+    moe_model_reader_options reader; /* except its fields gguf, is_cancelled and cancel_user */
+    /* Loads only the tensors that experts have besides their matrices: biases. */
+    bool experts_only;
+    uint32_t n_threads;       /* threads that touch the arena's pages ahead of the bytes */
     moe_progress_fn progress; /* false cancels; may be NULL */
     void *user;               /* progress's */
 } moe_weights_source;
