@@ -32,18 +32,19 @@ extern "C" {
 /* For one call, or for several one after the other; fill it with 0 first. The functions take NULL
  * for no bounds. */
 typedef struct moe_allowance {
-    uint64_t bytes; /* the most memory at a time, results that were handed out included. 0: any */
-    uint64_t steps; /* the most steps of all calls. 0: any */
+    uint64_t bytes; /* the most memory at a time, with results that were handed out. 0: no limit */
+    uint64_t steps; /* the most steps of all calls. 0: no limit */
     /* Called every 65536 steps on the calling thread; true ends the call. NULL: it is never
      * stopped. */
     bool (*stopped)(void *user);
     void *user; /* passed to stopped */
 
     /* Written by the calls. */
-    uint64_t bytes_now; /* taken; what a result holds stays in it until the program sets it lower */
-    uint64_t bytes_peak; /* the most that were taken at a time */
+    uint64_t bytes_now;  /* memory taken now. What a result holds counts until the program sets
+                          * bytes_now lower */
+    uint64_t bytes_peak; /* the most that bytes_now was */
     uint64_t steps_taken;
-    int refused;       /* the status that ended a call for want of allowance; MOE_OK: none */
+    int refused;       /* the status with which the allowance ended a call; MOE_OK: none */
     uint32_t reserved; /* must be 0 */
 } moe_allowance;
 

@@ -64,10 +64,10 @@ static inline void moe_chat_options_init(moe_chat_options *options)
 /* A rendered conversation. */
 typedef struct moe_chat_prompt moe_chat_prompt;
 
-/* The tokens are exactly those of the template's text: only the template adds a BOS.
- * MOE_ERR_ARGUMENT if a text is not valid JSON or the template refuses the messages, with the
- * template's own words; MOE_ERR_UNSUPPORTED if the model has no template, or one that is wrong,
- * needs something that the library does not have, or exceeds a limit. */
+/* Renders a conversation. The tokens are exactly those of the template's text: only the template
+ * adds a BOS. MOE_ERR_ARGUMENT if a text is not valid JSON or the template refuses the messages,
+ * with the template's own words; MOE_ERR_UNSUPPORTED if the model has no template, or one that is
+ * wrong, needs something that the library does not have, or exceeds a limit. */
 MOE_API int moe_chat_render(moe_chat_prompt **out, const moe_engine *engine,
                             const moe_chat_options *options, moe_error *err);
 MOE_API void moe_chat_prompt_close(moe_chat_prompt **prompt);
@@ -96,8 +96,8 @@ typedef struct moe_chat_reply moe_chat_reply;
 MOE_API int moe_chat_reply_create(moe_chat_reply **out, const moe_engine *engine,
                                   const moe_chat_prompt *prompt, moe_error *err);
 MOE_API void moe_chat_reply_close(moe_chat_reply **reply);
-/* For programs that read tool calls from the content: control tokens that neither are marks of
- * reasoning nor end a text come as text, too. A message of gpt-oss to a tool comes as
+/* For programs that read tool calls from the content: also returns control tokens as text, except
+ * the marks of reasoning and tokens that end a text. A message of gpt-oss to a tool comes as
  * "<|start|>", its header, "<|message|>", its text, "<|call|>". Call it before the first token. */
 MOE_API void moe_chat_reply_keep_markup(moe_chat_reply *reply);
 /* Returns the text that this token completed, of the reasoning and of the answer after it, without
@@ -105,8 +105,8 @@ MOE_API void moe_chat_reply_keep_markup(moe_chat_reply *reply);
  * call. To get the text unchanged use moe_text_push(). */
 MOE_API void moe_chat_reply_push(moe_chat_reply *reply, int32_t token, const char **reasoning,
                                  const char **content);
-/* Says that the text was cut off here: finish() then leaves out half a character at its end, which
- * it would return as U+FFFD. */
+/* Says that the text was cut off here: if its last character is incomplete, moe_chat_reply_finish()
+ * then leaves it out instead of returning U+FFFD. */
 MOE_API void moe_chat_reply_cut_off(moe_chat_reply *reply);
 /* Returns the text that was held back because it might have been the beginning of a mark. */
 MOE_API void moe_chat_reply_finish(moe_chat_reply *reply, const char **reasoning,

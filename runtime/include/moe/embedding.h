@@ -23,16 +23,16 @@
 extern "C" {
 #endif
 
-/* hidden: [n_embd], logits: [n_vocab] of the timeline's position; valid until it returns. It runs
- * within a step, and must not call the engine or its sessions. */
+/* Gets hidden: [n_embd] and logits: [n_vocab] of a position of the timeline; both are valid until
+ * the function returns. It runs within a step, and must not call the engine or its sessions. */
 typedef void (*moe_position_fn)(size_t position, const float *hidden, const float *logits,
                                 void *user);
 
 /* From now on steps call visit, in order, for each position that they evaluate of the tokens that
  * the program fed; NULL: none. They skip positions that are evaluated already and tokens that the
  * session samples. If the step fails afterwards, the positions come again, with the same values.
- * Forks and saved sessions do not inherit visit. It takes no memory, but the logits of all
- * positions are computed: a few percent of a prompt's time. */
+ * Forks and saved sessions do not inherit visit. This takes no memory, but the logits of all
+ * positions are computed, which takes a few percent of a prompt's time. */
 MOE_API int moe_session_watch(moe_session *session, moe_position_fn visit, void *user,
                               moe_error *err);
 

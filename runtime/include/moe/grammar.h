@@ -7,9 +7,9 @@
  *   item   ::= [a-zA-Z_] [^\x00-\x1F",]*   classes of characters;  .  is any character
  *   ws     ::= " "?                        # a comment
  * A rule ends with its line, except within a group, after "::=" and "|", and before "|". Escapes
- * are \n \r \t \ \" \[ \] \- \xHH \uHHHH \UHHHHHHHH. Beyond it, <[123]> is the token 123, which no
- * text spells if it is a control token. A rule that calls itself before it reads a character is
- * refused.
+ * are \n \r \t \ \" \[ \] \- \xHH \uHHHH \UHHHHHHHH. An addition to GBNF: <[123]> is the token 123,
+ * also if it is a control token, which no text spells. A rule that calls itself before it reads a
+ * character is refused.
  *
  * Threads (the groups are explained in moe.h):
  *   free:    moe_grammar_create, moe_grammar_close, moe_json_schema_grammar
@@ -33,23 +33,23 @@ typedef struct moe_grammar moe_grammar;
 
 /* Compiles a grammar of size bytes. MOE_ERR_ARGUMENT names the line and what is wrong there. */
 MOE_API int moe_grammar_create(moe_grammar **out, const char *text, size_t size, moe_error *err);
-/* Sessions that use it keep it alive. */
+/* Sessions that use the grammar keep it alive. */
 MOE_API void moe_grammar_close(moe_grammar **grammar);
 
 /* Turns a JSON schema into a grammar's text (*grammar: moe_free()); "{}" gives that of any JSON
  * value. Objects have their properties in the order in which the schema lists them, and no others
  * unless additionalProperties or patternProperties say so or none are listed; keywords without a
- * type are about the type that they belong to. Held are type, enum, const, nullable; minimum,
- * maximum, exclusiveMinimum, exclusiveMaximum and multipleOf (of integers, and 0.1, 0.01 ..;
- * bounded numbers are written without an exponent); minLength, maxLength, pattern (characters,
- * classes, \d \w \s, groups, alternatives, repetitions, ^ and $ at the ends; no look-around) and
- * format (date, time, date-time, uuid, email, ipv4, hostname, uri); properties, required,
- * additionalProperties, patternProperties (of one pattern), propertyNames, minProperties,
- * maxProperties, dependentRequired, dependentSchemas; items, prefixItems, minItems, maxItems,
- * contains, uniqueItems (of up to 8 listed values); anyOf, oneOf whose parts exclude each other,
- * allOf, if, then, else, and $ref within the schema. What is allowed is never more than the schema
- * allows, and may be less. MOE_ERR_UNSUPPORTED names a keyword that is not held; annotations and
- * unknown keywords say nothing about the text. */
+ * type apply only to values of the type that they belong to. The grammar enforces type, enum,
+ * const, nullable; minimum, maximum, exclusiveMinimum, exclusiveMaximum and multipleOf (of
+ * integers, and 0.1, 0.01 ..; bounded numbers are written without an exponent); minLength,
+ * maxLength, pattern (characters, classes, \d \w \s, groups, alternatives, repetitions, ^ and $ at
+ * the ends; no look-around) and format (date, time, date-time, uuid, email, ipv4, hostname, uri);
+ * properties, required, additionalProperties, patternProperties (of one pattern), propertyNames,
+ * minProperties, maxProperties, dependentRequired, dependentSchemas; items, prefixItems, minItems,
+ * maxItems, contains, uniqueItems (of up to 8 listed values); anyOf, oneOf whose parts exclude each
+ * other, allOf, if, then, else, and $ref within the schema. The grammar never allows more than the
+ * schema, and may allow less. MOE_ERR_UNSUPPORTED names a keyword that it cannot enforce;
+ * annotations and unknown keywords are ignored. */
 MOE_API int moe_json_schema_grammar(char **grammar, const char *schema, size_t size,
                                     moe_error *err);
 

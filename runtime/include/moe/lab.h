@@ -60,17 +60,17 @@ typedef enum moe_draft_pin {
     MOE_DRAFT_PIN_RANDOM = 2
 } moe_draft_pin;
 
-/* The expert that replaces one that the self draft does not have. */
+/* Which expert replaces one that the self draft does not have. */
 typedef enum moe_stand_in {
-    MOE_STAND_IN_TOPK = 0,   /* the router's next best in memory: better than all affinities where
-                                that was measured (bench/results) */
-    MOE_STAND_IN_OUTPUT = 1, /* the nearest by SpecMoE's affinities, of the calibration: outputs, */
-    MOE_STAND_IN_WEIGHT = 2, /* weights, */
-    MOE_STAND_IN_COACT = 3,  /* co-activation, */
-    MOE_STAND_IN_ROUTER = 4, /* rows of the router */
+    MOE_STAND_IN_TOPK = 0,     /* the router's next best in memory: better than all affinities where
+                                  that was measured (bench/results) */
+    MOE_STAND_IN_OUTPUT = 1,   /* the nearest by SpecMoE's affinity of outputs (calibration) */
+    MOE_STAND_IN_WEIGHT = 2,   /* the nearest by affinity of weights */
+    MOE_STAND_IN_COACT = 3,    /* the nearest by co-activation */
+    MOE_STAND_IN_ROUTER = 4,   /* the nearest by rows of the router */
     MOE_STAND_IN_SHUFFLED = 5, /* the nearest of a random table, for comparison */
     MOE_STAND_IN_RANDOM = 6,   /* any expert in memory */
-    MOE_STAND_IN_NONE = 7      /* nothing */
+    MOE_STAND_IN_NONE = 7      /* nothing replaces it */
 } moe_stand_in;
 
 /* Attached to an engine's options (options.lab); opening copies what it needs. The default of every
@@ -103,7 +103,7 @@ typedef struct moe_lab_options {
     bool cost_by_bytes;
 
     /* Speculation. */
-    bool no_back_off, no_early_exit, no_disable, no_climb; /* of Cascade: rules left out */
+    bool no_back_off, no_early_exit, no_disable, no_climb; /* rules of Cascade that are left out */
     moe_length_kind length_control;
     /* Constants of Cascade, in iterations, at most 1000000; 0: the paper's. */
     uint32_t trial_iterations;   /* t: 4 */
@@ -123,10 +123,11 @@ typedef struct moe_lab_options {
      * off with cost_by_bytes or trace_path, since a draft that overlaps makes cache hits depend on
      * when reads arrive; and off on a device with a link or a queue, which cannot do it. */
     moe_switch lookahead_overlap;
-    /* Whether a GPU that plays whole tokens reads experts in host memory over the link. Otherwise a
-     * pass goes layer by layer, and moves them or computes them on the host. Auto depends on
-     * options.host_compute: off: always; on: never; auto: while reading a token's bytes takes less
-     * time than the round trips of its layers. The text does not change. */
+    /* Whether a GPU runs whole tokens without the host and reads experts in host memory over the
+     * link. Otherwise a pass goes layer by layer, and such experts are moved or computed on the
+     * host. Auto depends on options.host_compute: with off always; with on never; with auto while
+     * reading a token's bytes takes less time than the round trips of its layers. The text does not
+     * change. */
     moe_switch read_in_place;
     uint64_t row_slots; /* rows of a table on disk that are kept in memory; 0: 65,536, or more */
 } moe_lab_options;
@@ -150,11 +151,11 @@ typedef struct moe_storage_test {
     bool small_pages;         /* buffers of small pages; default: huge ones where there are any */
     uint32_t block_bytes;     /* the most bytes of a piece in which ranges are read; 0: 1 MiB */
     uint32_t depth;           /* pieces in flight, at most 4096; 0: 16. For "sync" always 1 */
-    uint64_t range_min_bytes; /* ranges are so long at least; 0: 1 MiB, or less in a small file */
-    uint64_t range_max_bytes; /* ... at most, below the file's size; 0: 6 MiB */
-    uint64_t total_bytes;     /* of ranges, then it ends; 0: 1 GiB */
-    double max_seconds;       /* it also ends after so long; 0: no limit */
-    uint64_t seed;            /* of the ranges: equal seeds ask for equal ranges */
+    uint64_t range_min_bytes; /* shortest range; 0: 1 MiB, or less in a small file */
+    uint64_t range_max_bytes; /* longest range, below the file's size; 0: 6 MiB */
+    uint64_t total_bytes;     /* ends after ranges of so many bytes; 0: 1 GiB */
+    double max_seconds;       /* also ends after so many seconds; 0: no limit */
+    uint64_t seed;            /* equal seeds give equal ranges */
     /* [n_copies] Copies of the file on other drives, at most 7. Each piece is read from the drive
      * that will deliver it soonest, and `depth` pieces are in flight on each drive. */
     const char *const *copies;
@@ -168,9 +169,9 @@ typedef struct moe_storage_speed {
     double seconds;      /* of reading; opening and touching buffers is not in it */
     uint64_t bytes_read; /* aligned supersets of the ranges */
     uint64_t n_ranges;   /* ranges read */
-    uint64_t n_reads;    /* system calls' worth: pieces */
+    uint64_t n_reads;    /* pieces read */
     double cached_share; /* of the file, in the page cache when reading began; -1: not known */
-    bool direct;         /* O_DIRECT it was: the page cache played no part */
+    bool direct;         /* read with O_DIRECT: the page cache played no part */
     uint8_t reserved[7]; /* 0 */
     char how[128];       /* "io_uring, O_DIRECT, 16 x 1 MiB" */
 } moe_storage_speed;
@@ -198,12 +199,12 @@ typedef enum moe_tier {
     MOE_TIER_NONE = 0,   /* the layer has no experts */
     MOE_TIER_DISK = 1,   /* in the model's file alone */
     MOE_TIER_COMING = 2, /* on its way to the device */
-    MOE_TIER_HOST = 3,   /* in host memory, of a device with memory of its own */
+    MOE_TIER_HOST = 3,   /* in host memory; only if the device has memory of its own */
     MOE_TIER_DEVICE = 4  /* ready for use; on the CPU: in memory */
 } moe_tier;
 
-/* Sets tiers [n_layer][n_expert] (moe_engine_info) to moe_tier values; n: how many there is room
- * for. Counts nothing, and changes nothing. */
+/* Sets tiers [n_layer][n_expert] (moe_engine_info) to moe_tier values; n: the elements of the
+ * array. Changes neither statistics nor the cache. */
 MOE_API int moe_engine_get_tiers(const moe_engine *engine, uint8_t *tiers, size_t n,
                                  moe_error *err);
 

@@ -31,12 +31,12 @@ typedef enum moe_budget_order {
 typedef struct moe_lossy_options {
     size_t struct_size; /* set by moe_lossy_options_init() */
 
-    /* Expert budget (MoE-Spec): most experts of a layer in a pass, from what a token uses to what a
-     * layer has; 0: off. Default 0 */
+    /* Expert budget (MoE-Spec): the most experts of a layer that a pass uses, from the number that
+     * a token uses to all of the layer; 0: off. Default 0 */
     uint32_t expert_budget;
     moe_budget_order budget_order; /* default MOE_BUDGET_BY_ROUTER */
-    /* Drops a choice that is outside the budget. Default false: the router's next best kept expert
-     * takes its place. */
+    /* True: an expert that a token chose and the budget does not keep is dropped. Default false:
+     * the kept expert that the router ranks next takes its place. */
     bool budget_truncates;
     bool budget_free_resident; /* experts in memory do not count; default false */
 
@@ -44,16 +44,17 @@ typedef struct moe_lossy_options {
     bool buddies;            /* default false, and then the other fields of buddies are not
                               * used */
     bool buddies_random;     /* a baseline: any expert in memory; default false */
-    bool buddies_own_weight; /* weighted by the router; default true; false: by the missing
-                              * expert's weight, as in the paper */
+    bool buddies_own_weight; /* a buddy has the router's weight for the buddy; default true; false:
+                              * that of the missing expert, as in the paper */
     bool buddies_drop;       /* a missing expert without a buddy is dropped; default false:
                                 it is fetched */
     /* A token that chose experts i and j adds min(p_i, p_j) to their co-activation, with p
      * normalised over its experts; default false: it adds 1. */
     bool buddies_weighted;
-    uint32_t buddies_max_replaced; /* rho: of a token and layer, 0..64; default 3 */
+    uint32_t buddies_max_replaced; /* rho: most replacements of a token in a layer, 0..64; default
+                                    * 3 */
     uint32_t buddies_max;          /* K_max: buddies of an expert, 1..1024; default 4 */
-    uint32_t buddies_search;       /* how many of them are tried, 0..1024; 0: all; default 0 */
+    uint32_t buddies_search;       /* how many buddies are tried, 0..1024; 0: all; default 0 */
     /* TAE: no replacement if a token's routing is among this percentage of the layer's most
      * certain, 0..99; 0: everywhere; default 15. */
     uint32_t buddies_tae_percentile;
@@ -63,8 +64,9 @@ typedef struct moe_lossy_options {
                            * more, 0..2; above 1: everywhere; default 2 */
     float buddies_beta;   /* no replacement in a layer if this share of the requested experts is
                            * missing, 0..1; default 1: everywhere */
-    /* Bytes that a pass may fetch for layers that are left unchanged: beta follows from the misses
-     * of the latest passes, and is at most buddies_beta; 0: beta is buddies_beta. Default 0 */
+    /* Bytes that a pass may fetch for layers in which beta forbids replacement. beta then follows
+     * from the misses of the latest passes, and is at most buddies_beta; 0: beta is buddies_beta.
+     * Default 0 */
     uint64_t buddies_transfer;
     float buddies_eta; /* weight of novelty in the choice of a buddy, 0..10; default 0 */
     /* On a device with its own memory: the score of a buddy that is in host memory is multiplied by
@@ -73,10 +75,10 @@ typedef struct moe_lossy_options {
     float buddies_kappa;
     float buddies_epsilon; /* is added to each co-activation, 0..10^6; default 1 */
     /* TAE: the probabilities' temperature, 0.1..10; default 1. The percentiles stay those of
-     * temperature 1: above 1 fewer tokens are among the most certain, below more. */
+     * temperature 1, so above 1 fewer tokens are among the most certain, and below 1 more. */
     float buddies_temperature;
-    /* The score of a buddy that the token has already is multiplied by this, 0..1; default 0: it is
-     * excluded. One that is taken computes once, with the sum of both weights. */
+    /* The score of a buddy that the token already uses is multiplied by this, 0..1; default 0: such
+     * a buddy is excluded. If it is taken, it computes once, with the sum of both weights. */
     float buddies_reuse;
 
     /* Low-bit copies stand in for experts that are not in memory. They need the file that
@@ -89,7 +91,8 @@ typedef struct moe_lossy_options {
                            * Never more than all of them take */
 
     /* Quality limits of the modes above, one of which must be on. */
-    double quality_limit; /* mean KL (nats) to the exact pass that turns lossy modes off; 0: none */
+    double quality_limit; /* if the mean KL (nats) to exact passes exceeds this, lossy modes are
+                           * turned off; 0: no limit */
     /* The share of passes that are compared with the exact one, (0, 1]; 0: 0.02. The first 8
      * positions that a session evaluates under lossy modes are always compared. */
     double quality_share;

@@ -59,9 +59,10 @@ typedef struct moe_file_summary {
     bool runnable; /* the engine can open it; else `why_not` says why */
     char why_not[MOE_ERROR_MESSAGE_SIZE];
     const char *architecture;
-    /* "" when not runnable. Then the numbers below are 0. But if the family is known by name, they
-     * are those that the header gives: layers, experts, bytes; keys and values where the family's
-     * format fixes them, and in state_bytes the part of them that is not compressed yet. */
+    /* "" when not runnable. The numbers below are then 0, unless the family is known by name. For
+     * such a family they are what the header gives: layers, experts, bytes, and, where the family's
+     * format fixes them, keys and values; state_bytes is the part of keys and values that is not
+     * compressed yet. */
     const char *family;
     uint32_t n_layer, n_layer_moe, n_embd, n_vocab, n_head, n_head_kv, context_train;
     uint32_t n_expert, n_expert_used, n_ff_expert, n_ff_shared;
@@ -74,8 +75,8 @@ typedef struct moe_file_summary {
     const char *recurrence;
     uint64_t n_layer_recurrent;
     uint64_t state_bytes;
-    /* The part for layers with a window (or chunks), which free keys and values behind it; and the
-     * widest window. */
+    /* The part of kv_bytes_per_token_f16 that is for layers with an attention window (or chunks),
+     * which free keys and values behind the window; and the widest window. */
     uint64_t kv_windowed_per_token_f16;
     uint64_t attention_window;
     /* A table whose rows are read from disk as tokens need them: its bytes, which are neither in

@@ -28,36 +28,38 @@
  *            moe_session_was_cancelled
  *   own:     moe_text_push, moe_text_finish, moe_text_close
  *   last:    moe_engine_close
- * A session's moe_session_close is for moe_session_cancel what `last` is: no cancel runs beside it
- * or comes after it.
+ * For moe_session_cancel(), moe_session_close() counts as a `last` call: no cancel of that session
+ * may run beside it or after it.
  *
  * Errors. Functions return MOE_OK or a negative moe_status; `err` (may be NULL) receives one line
  * that names the thing and the remedy. Constructors write *out on success and NULL otherwise.
- * Release functions take a pointer to the handle, accept NULL handles, and null it. NULL for an
- * argument that is required is MOE_ERR_ARGUMENT; functions that return no status then return 0,
- * NULL, false or "", or do nothing.
+ * Release functions take a pointer to the handle, accept NULL handles, and null it. If a required
+ * argument is NULL, a function returns MOE_ERR_ARGUMENT; a function without a status returns 0,
+ * NULL, false or "" instead, or does nothing.
  *
  * Ownership. What a function returns by pointer to const belongs to the engine or session and lives
  * as long as the comment says; arrays returned through `**` are released with moe_free(). Nothing
  * in the library prints, exits or aborts.
  *
- * Sizes. A struct whose first field is struct_size can grow at its end, and still a program works
- * with an older and with a newer library than the one it was compiled for. struct_size is the size
- * that the struct has for the program. In a struct that the program hands over, its _init function
- * sets it (moe_..._init_sized() is for other languages); in one that the library fills, the program
- * sets it before the call: moe_engine_info info = {.struct_size = sizeof info};
- *   - The struct of an older program is smaller than the library's. The fields that it lacks have
- *     their defaults, or are not told; no more than struct_size bytes are written.
- *   - That of a newer program is larger. The bytes that the library does not know must be 0 when
- *     they are handed over, else the call fails and names the struct; the library fills in 0.
+ * Sizes. A struct whose first field is struct_size may get more fields at its end in later
+ * versions. A program still works with older and newer libraries than the one it was compiled for.
+ * struct_size is the size of the struct as the program knows it. If the program hands the struct
+ * over, the struct's _init function sets struct_size (moe_..._init_sized() is for other languages);
+ * if the library fills the struct, the program sets it before the call: info.struct_size = sizeof
+ * info.
+ *   - The struct of an older program is smaller than the library's. The library uses the defaults
+ *     of the fields that it lacks, and writes no more than struct_size bytes.
+ *   - The struct of a newer program is larger. If the program hands it over, the bytes that the
+ *     library does not know must be 0; otherwise the call fails and names the struct. If the
+ *     library fills it, it sets these bytes to 0.
  *   - A size below that of the struct's first required fields, above 64 KiB, or no multiple of
  *     sizeof(size_t), is MOE_ERR_ARGUMENT, and nothing is written.
  * Structs that have no struct_size, or that stand inside another struct, keep their size for ever.
  *
  * Exactness. With lossy modes off, the logits of a position depend on the model and the tokens
  * before it, and on nothing else: not on threads, batch neighbours, prefill chunk or instruction
- * set. At temperature 0 the tokens are therefore the same in every configuration (one KV type being
- * one configuration of the model). The one exception is asked for by name: MOE_FLOAT_GEMM_BLAS. */
+ * set. At temperature 0 the tokens are therefore the same in every configuration with the same KV
+ * cache type. There is one exception, which a program must ask for: MOE_FLOAT_GEMM_BLAS. */
 #ifndef MOE_MOE_H
 #define MOE_MOE_H
 
@@ -83,8 +85,8 @@ MOE_API void moe_free(void *array);
 
 /* ---- Engine ------------------------------------------------------------------------------- */
 
-/* Reads a file's bytes as pread() does, and may wait for them: returns how many it read (0 at the
- * end), or -errno. Called on any thread, also on several at once. */
+/* Reads bytes of a file like pread(), and may block. Returns how many bytes it read (0 at the end),
+ * or -errno. The engine calls it on any thread, also on several at once. */
 typedef int64_t (*moe_read_fn)(const char *path, void *dst, size_t size, uint64_t offset,
                                void *user);
 
@@ -97,23 +99,24 @@ struct moe_engine_options {
      * used. moe_machine_describe() in moe/machine.h lists GPUs. */
     const char *device;
     uint32_t n_threads; /* worker threads; 0: the physical cores this process may use */
-    /* Most tokens of a session. 0: as many as the model was trained for, but so that experts keep
-     * three quarters of the memory that they share with a session (and 4,096 tokens in any case);
-     * one log line says so. */
+    /* Most tokens of a session. 0: as many as the model was trained for, or fewer, so that experts
+     * keep three quarters of the memory that they share with a session. If that would leave fewer
+     * than 4,096 tokens, experts keep less. One log line says so. */
     uint32_t context;
-    uint32_t prefill_chunk; /* most rows of one pass, drafts' too, 1..4096; 0: 512 */
-    /* Most rows of a panel, beside prefill_chunk. A prompt of more than prefill_chunk tokens goes
-     * through the model layer by layer, all its rows before the next layer, so that each missing
-     * expert is read once for all of them, and not once for each prefill_chunk rows. While the
-     * panel is under way, a row takes as many floats as the model is wide from the memory for
-     * experts. The text is the same. There are no panels with drafting layers, lookahead or
-     * recorded routings. 0: as many rows as an eighth of the memory for experts holds, if not all
-     * experts fit, or all but a few slots of a cache that is smaller than a layer; a value up to
-     * prefill_chunk: no panels */
+    uint32_t prefill_chunk; /* most rows of one pass, with drafts, 1..4096; 0: 512 */
+    /* Most rows of a panel. A panel is a prompt of more than prefill_chunk tokens that goes through
+     * the model layer by layer: all its rows pass one layer before any passes the next. So each
+     * missing expert is read once for the panel, and not once for every prefill_chunk rows. While a
+     * panel is under way, each of its rows takes n_embd floats for each residual stream from the
+     * memory for experts. The text is the same. There are no panels with drafting layers, lookahead
+     * or recorded routings. 0: if some experts miss, as many rows as an eighth of the memory for
+     * experts holds; if that memory is smaller than a layer, as many as it holds beside a few
+     * expert slots. A value up to prefill_chunk: no panels */
     uint32_t panel;
-    /* How much of the time other sessions have while a panel is under way, in hundredths, 1..99: a
-     * step evaluates chunks of the panel until it has had the rest. A chunk through a layer is not
-     * interrupted, and the others then have the next steps. 0: 50 */
+    /* The percentage of the time that other sessions get while a panel is under way, 1..99: a step
+     * evaluates chunks of the panel until the panel has had its share. The engine does not
+     * interrupt a chunk within a layer; if the panel overran its share, the next steps are for the
+     * other sessions. 0: 50 */
     uint32_t panel_others;
     moe_kv_cache_type kv_cache;
     moe_float_gemm float_gemm;
@@ -122,9 +125,10 @@ struct moe_engine_options {
     uint32_t sessions;
 
     /* Memory. Budgets are limits on what the process takes, not hints. */
-    /* Bytes of RAM; 0: what machine and cgroup leave, minus headroom, and if no expert cache is
-     * stated either, the expert slots follow: steps close slots when other programs need memory or
-     * a control group's limit is lowered, and open them again later. The text is the same. */
+    /* Bytes of RAM. 0: what machine and cgroup leave, minus headroom. If the size of the expert
+     * cache is not set either, it then follows the machine: steps close expert slots when other
+     * programs need memory or a control group's limit is lowered, and open them again later. The
+     * text is the same. */
     uint64_t host_memory;
     uint64_t device_memory;    /* bytes on a device with memory of its own (on each GPU); 0: all */
     uint64_t expert_cache;     /* bytes of the device's expert slots; 0: what the budget leaves */
@@ -141,8 +145,9 @@ struct moe_engine_options {
      * longest: its pages and states go to a file without a name, with a checksum, and come back
      * before it is used again. If that file cannot be read or is damaged, the session's tokens are
      * evaluated again, and the engine logs it. The text is the same. The plan then needs memory for
-     * one whole session and for the tokens and logits of the others; but sessions that are stepped
-     * together must fit. Sessions that draft by a layer or look ahead are not parked. */
+     * one whole session, and for the tokens and logits of the others. Sessions that are stepped
+     * together must still fit together. Sessions that draft by a layer or look ahead are not
+     * parked. */
     const char *park_folder;
 
     bool buffered_io;        /* read experts through the page cache instead of O_DIRECT */
@@ -164,19 +169,19 @@ struct moe_engine_options {
     const char *const *model_copies;
     size_t n_model_copies;
     /* The file that keeps checksums of the weights. The engine makes a checksum when it first reads
-     * a part of the weights. It compares with it the first reading of each later process and every
-     * 16th reading after that; every reading if the checksum is a calibration's; and everything
-     * that copies deliver: a part of an expert is read from a copy only once its checksum is known.
-     * So checksums show changes since the first reading; only those of a calibration show damage
-     * that the file had before. "auto": MODEL.moe-sums beside the model. NULL, "none": checksums
-     * are in memory only, as they are if the file cannot be written (one log line says so). If
-     * model files were changed or replaced, the file starts empty again. The checksums of a
-     * drafting layer's experts, and of a drafting file, are in a file of the same name with
-     * "-draft" behind it. */
+     * a part of the weights. Each later process compares its first reading of the part with the
+     * checksum, and every 16th reading after that; it compares every reading if the checksum is a
+     * calibration's, or if the bytes come from a copy (model_copies). A part of an expert is read
+     * from a copy only once its checksum is known. So a checksum shows changes since it was made;
+     * damage that is older than the first reading shows only if a calibration made the checksum
+     * before. "auto": MODEL.moe-sums beside the model. NULL, "none": checksums are in memory only,
+     * as they are if the file cannot be written (one log line says so). If model files were changed
+     * or replaced, the file starts empty again. The checksums of a drafting layer's experts, and of
+     * a drafting file, are in a second file, whose name has "-draft" at its end. */
     const char *checksums;
     /* Makes the missing checksums while no step runs: a thread reads the parts that were not read
-     * yet, and stops when a step begins or the engine closes. Auto: if a file keeps checksums, and
-     * the engine does not read all experts anyway (warm_start) */
+     * yet, and stops when a step begins or the engine closes. Auto: does so if a file keeps
+     * checksums and the engine does not read all experts anyway (warm_start). */
     moe_switch idle_checksums;
 
     /* How experts are brought in. */
@@ -193,41 +198,46 @@ struct moe_engine_options {
      * the engine opens; the CPU's are read in the background after opening, layer by layer, beside
      * steps, which overtake these reads (only if prefetch is not off). */
     moe_switch warm_start;
-    /* Prefetches the next layer's experts. Auto: if some experts miss, passes do not spend most of
-     * their time waiting, and it saves a larger share of that waiting than it adds of bytes. */
+    /* Prefetches the next layer's experts. Auto: prefetches while some experts miss, passes do not
+     * wait for experts most of their time, and the share of the waiting that it saves is larger
+     * than the share of bytes that it adds. */
     moe_switch prefetch;
     /* For a device with its own memory: computes a missing expert in host memory instead of moving
      * it to the device. Auto: as many experts of a layer as is fastest; on: all of them. A GPU that
-     * plays whole tokens alone reads a missing expert in place in host memory instead. With off it
-     * always does; with auto, while a token needs so few such experts that the link takes less time
-     * for them than the host takes to route layer by layer; with on, never. */
+     * runs all layers of a token without the host cannot do this: it reads a missing expert over
+     * the link from host memory. With off it always runs so. With auto it does while the link takes
+     * less time for a token's missing experts than the host takes to route layer by layer. With on
+     * it never does. */
     moe_switch host_compute;
     /* [n_workers] "HOST:PORT" of workers (moe/workers.h), which compute experts that miss; NULL:
-     * none. A host name with several addresses stands for a worker at each. One that is away is
-     * tried again; what a worker does not bring, the engine computes. Opening fails if a worker has
-     * another model or another key. At most 32. There are no panels with workers. */
+     * none. A host name with several addresses stands for a worker at each. The engine tries again
+     * to reach a worker that is away, and computes the experts that a worker does not deliver.
+     * Opening fails if a worker has another model or another key. At most 32. There are no panels
+     * with workers. */
     const char *const *workers;
     size_t n_workers;
-    const uint8_t *worker_key; /* [worker_key_bytes] that the workers know, too; NULL: none */
+    const uint8_t *worker_key; /* [worker_key_bytes] the workers have the same; NULL: none */
     size_t worker_key_bytes;
-    /* Auto: a missing expert is computed where it is done soonest, by the costs measured so far;
-     * on: by a worker, if one has it. */
+    /* Where a missing expert is computed. Auto: where it will be done soonest, by the costs
+     * measured so far; on: by a worker, if one has it. */
     moe_switch worker_compute;
     double worker_timeout; /* seconds without an answer after which a worker is left out; 0: 10 */
-    /* Opens the engine for moe_worker_serve(): of the weights it reads experts alone. Sessions
-     * cannot be created. */
+    /* Opens the engine for moe_worker_serve(): it reads no weights but the experts, and no sessions
+     * can be created. */
     bool experts_only;
 
     /* Speculation: several tokens are drafted, then verified in one pass, which moves each missing
-     * expert once. A step may then write several tokens. Lossless: the text is that of plain
-     * decoding, greedy or sampled with the same seed. */
+     * expert once. A step may then write several tokens. Speculation is lossless: the text is that
+     * of plain decoding, greedy or sampled with the same seed. */
     moe_speculate speculate;
-    /* Of MOE_SPECULATE_MODEL: a file with the same vocabulary. Of _MTP and _AUTO: a file with a
-     * drafting layer or an EAGLE-3 head for this model, or NULL. Else NULL. */
+    /* With MOE_SPECULATE_MODEL: a model file with the same vocabulary. With MOE_SPECULATE_MTP and
+     * MOE_SPECULATE_AUTO: a file with a drafting layer or an EAGLE-3 head for this model, or NULL.
+     * Otherwise NULL. */
     const char *draft_model;
     uint32_t draft_max; /* most tokens drafted in a row, 1..63; 0: 8 */
-    /* Drafted nodes of a tree, 1..511; 0: chains. With recurrent layers, whose state does not
-     * branch, moe_engine_open returns MOE_ERR_UNSUPPORTED unless this is 0. */
+    /* Drafts are trees of up to this many tokens, 1..511; 0: drafts are chains. With recurrent
+     * layers, whose state does not branch, moe_engine_open returns MOE_ERR_UNSUPPORTED unless this
+     * is 0. */
     uint32_t tree_nodes;
     moe_acceptance acceptance;
     /* Lookahead: before a session's next token is evaluated, a draft on resident experts runs that
@@ -260,11 +270,12 @@ struct moe_engine_options {
     void *user;                         /* passed to all three */
 
     /* Reads the weights of the model's own files in place of the library; NULL: the library does.
-     * For files that are not whole yet: they have their whole size and their headers, and the
-     * function brings other bytes when they are asked for. There are no idle checksums then. A read
-     * that takes longer than io_timeout fails its step. Must work until the engine is closed. */
+     * For files that are not complete yet: they have their full size and their headers, and the
+     * function fetches other bytes when the engine asks for them. The engine then makes no idle
+     * checksums. A read that takes longer than io_timeout fails its step. The function must work
+     * until the engine is closed. */
     moe_read_fn read_file;
-    void *read_user; /* passed to it */
+    void *read_user; /* passed to read_file */
 };
 
 MOE_API void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size);
@@ -280,8 +291,8 @@ MOE_API int moe_engine_open(moe_engine **out, const moe_engine_options *options,
  * order; its memory is freed when the last of them is closed. */
 MOE_API void moe_engine_close(moe_engine **engine);
 
-/* Reads the model's header and plans; loads nothing. MOE_ERR_BUDGET below the floor (*plan is
- * filled in all the same). */
+/* Reads the model's header and makes the memory plan; loads no weights. MOE_ERR_BUDGET: the budget
+ * is below plan->floor; *plan is filled in all the same. */
 MOE_API int moe_plan_memory(const moe_engine_options *options, moe_memory_plan *plan,
                             moe_error *err);
 
@@ -331,17 +342,17 @@ enum {
     MOE_TOKENIZE_PARSE_SPECIAL = 2 /* text such as "<|im_end|>" becomes its control token */
 };
 
-/* Encodes size bytes (any bytes). *tokens: moe_free(). */
+/* Turns size bytes of text into tokens; the bytes need not be UTF-8. *tokens: moe_free(). */
 MOE_API int moe_tokenize(const moe_engine *engine, const char *text, size_t size, unsigned flags,
                          int32_t **tokens, size_t *n_tokens, moe_error *err);
-/* The bytes of one token, not terminated, valid as long as the engine. Control tokens give their
- * markup with with_control, otherwise nothing. */
+/* The bytes of one token, not terminated, valid as long as the engine. For a control token, returns
+ * its markup if with_control is true, else no bytes. */
 MOE_API const char *moe_token_piece(const moe_engine *engine, int32_t token, bool with_control,
                                     size_t *size);
 /* True for tokens that end a generation (EOS, end of turn). */
 MOE_API bool moe_token_is_end(const moe_engine *engine, int32_t token);
 
-/* Streaming decoder: whole UTF-8 characters only. */
+/* Turns tokens into text as they come, in whole UTF-8 characters. */
 typedef struct moe_text moe_text;
 MOE_API int moe_text_create(moe_text **out, const moe_engine *engine, moe_error *err);
 MOE_API void moe_text_close(moe_text **text);
@@ -370,9 +381,10 @@ static inline void moe_session_options_init(moe_session_options *options)
  * Memory. Sessions and expert slots share the budget. A session is granted memory before anything
  * is allocated: by create() for its logits and sampler, by feed() for the tokens and their KV
  * cache, by a step for what it will write. It gets free memory first, then the memory of the
- * coldest expert slots, as long as each size of slots keeps as many as a token uses experts in a
- * layer. Beyond that the call returns MOE_ERR_BUDGET, and timelines are unchanged. Slots get the
- * memory back when the session is closed or cut. The text does not depend on any of this. */
+ * coldest expert slots. Of each size of slots, the engine keeps as many as a token uses experts in
+ * a layer; if a session needs more than the others give, the call returns MOE_ERR_BUDGET, and
+ * timelines are unchanged. Slots get the memory back when the session is closed or cut. The text
+ * does not depend on any of this. */
 MOE_API int moe_session_create(moe_session **out, moe_engine *engine,
                                const moe_session_options *options, moe_error *err);
 MOE_API void moe_session_close(moe_session **session);
@@ -382,24 +394,32 @@ MOE_API void moe_session_close(moe_session **session);
  * for an id outside the vocabulary. */
 MOE_API int moe_session_feed(moe_session *session, const int32_t *tokens, size_t n, moe_error *err);
 
-/* One pass over n sessions of one engine (with speculation: and the draft before it): evaluates fed
- * tokens and drafts (at most prefill_chunk rows in all, of which every session with something to do
- * gets at least one, so n <= prefill_chunk; drafts are cut to the rest) and, in each session that
- * has nothing left to evaluate, samples the next token and appends it to the timeline, where the
- * next step evaluates it. A prompt that became part of a panel (moe_engine_options.panel) takes no
- * part in the pass: the step first carries out chunks of the panel through one layer each, as long
- * as panel_others says, and its tokens stay pending until all have left the last layer. Other
- * prompts of more than prefill_chunk tokens wait until then, and are the next panel. Sessions may
- * join and leave between steps. Sessions with nothing to do (evaluate_only, or cut back to where no
- * logits are at hand: feed them) are skipped. A session whose context is full samples nothing:
- * moe_session_is_full(). On error no session's timeline has changed. Values that are not finite
- * (NaN, infinite), as damaged weights give them, are MOE_ERR_FORMAT, which names the first layer
- * where they appeared. A session that is cancelled before or while the step runs is left out, and
- * its timeline is unchanged: the step is made with the others (again, where it had begun), and
- * succeeds or fails with them; moe_session_was_cancelled() tells which. MOE_ERR_CANCELLED: all were
- * cancelled. A step without sessions (n = 0) only lets expert slots follow the machine's memory
- * (host_memory); a program that waits for its next request makes one now and then, four times a
- * second at most. */
+/* Runs one pass over n sessions of one engine; with speculation, drafts before it. The pass
+ * evaluates fed tokens and drafts, at most prefill_chunk rows in all. Every session with something
+ * to do gets at least one row, so n <= prefill_chunk; drafts get the rows that are left. Each
+ * session that then has nothing left to evaluate samples its next token and appends it to the
+ * timeline; the next step evaluates that token. Sessions may join and leave between steps.
+ *
+ * Sessions with nothing to do are skipped: those with evaluate_only, and those that were cut back
+ * to a position without logits (feed them). A session whose context is full samples nothing:
+ * moe_session_is_full().
+ *
+ * Panels. A prompt that became part of a panel (moe_engine_options.panel) takes no part in the
+ * pass. Instead the step first takes chunks of the panel through one layer each, for as long as
+ * panel_others allows; the panel's tokens stay pending until all have left the last layer. Other
+ * prompts of more than prefill_chunk tokens wait until then, and become the next panel.
+ *
+ * Errors. On error no session's timeline has changed. MOE_ERR_FORMAT: values are not finite (NaN,
+ * infinite), as damaged weights cause; the message names the first layer where they appeared.
+ *
+ * Cancelling. A session that is cancelled before or while the step runs is left out, and its
+ * timeline is unchanged. The step is made with the other sessions (again, if it had begun), and
+ * succeeds or fails with them; moe_session_was_cancelled() tells which were left out.
+ * MOE_ERR_CANCELLED: all were cancelled.
+ *
+ * A step without sessions (n = 0) only lets expert slots follow the machine's memory (host_memory).
+ * A program that waits for its next request makes such a step now and then, four times a second at
+ * most. */
 MOE_API int moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err);
 
 /* Tokens sampled since the last call, at most capacity; returns how many. */
@@ -414,8 +434,8 @@ MOE_API bool moe_session_is_full(const moe_session *session);
 /* [n_vocab] logits of the last evaluated position, valid until the next step; NULL before. */
 MOE_API const float *moe_session_logits(const moe_session *session);
 
-/* Evaluates tokens after the timeline and passes the logits of each of their positions to visit, in
- * order. When visit returns false the timeline ends after that position. */
+/* Feeds and evaluates tokens, and passes the logits of each of their positions to visit, in order.
+ * When visit returns false, the timeline ends after that position. */
 typedef bool (*moe_logits_fn)(size_t position, const float *logits, void *user);
 MOE_API int moe_session_score(moe_session *session, const int32_t *tokens, size_t n,
                               moe_logits_fn visit, void *user, moe_error *err);
@@ -423,42 +443,44 @@ MOE_API int moe_session_score(moe_session *session, const int32_t *tokens, size_
 /* Removes everything after the first n tokens (n <= moe_session_n_tokens()), including sampled
  * tokens that have not been taken: moe_session_take() then gives only those before n.
  *
- * Layers with a window or chunks free keys and values behind it, and recurrent layers have a state
- * that cannot be cut. A cut to any n works and gives the same text; what it costs differs. In
- * models with windows the last 64 evaluated tokens can be cut off at no cost. Further back, and in
- * models with recurrent layers, the session goes back to a snapshot before n, or to the beginning,
- * and the next step evaluates the tokens from there to n again. It keeps at most two snapshots of
- * windows and three of states: at the beginnings of turns (feeding more than one token), where the
- * latest has priority, and at distances of hundreds of tokens. A saved session has none. The same
- * holds for moe_session_follow() (moe/chat.h) and for forks that are cut. Rejected drafts are no
- * cut: they cost nothing. */
+ * A cut to any n works and gives the same text, but its cost differs: layers with an attention
+ * window (or chunks) free the keys and values behind the window, and recurrent layers have a state
+ * that cannot be cut. In models with windows the last 64 evaluated tokens can be cut off at no
+ * cost. For a cut further back, and in models with recurrent layers, the session goes back to a
+ * snapshot before n, or to the beginning, and the next step evaluates the tokens from there to n
+ * again. A session keeps at most two snapshots of windows and three of states. It takes them where
+ * a turn begins (more than one token is fed; the latest such snapshot has priority), and every few
+ * hundred tokens. A saved session has no snapshots. All this also holds for moe_session_follow()
+ * (moe/chat.h) and for forks that are cut. Rejected drafts are not cuts and cost nothing. */
 MOE_API int moe_session_truncate(moe_session *session, size_t n, moe_error *err);
-/* A second session with the same past, sampling, evaluate_only and what moe/sampling.h sets. KV
- * pages are shared until written. The sampler's generator continues from the same state in both: to
- * get another text, give the second one another seed with moe_session_set_sampling(). */
+/* Creates a second session with the same timeline, sampling, evaluate_only, biases and reports
+ * (moe/sampling.h). The two share KV pages until one of them writes to a page. The sampler's
+ * generator continues from the same state in both: to get another text, give the second one another
+ * seed with moe_session_set_sampling(). */
 MOE_API int moe_session_fork(moe_session **out, moe_session *session, moe_error *err);
 /* Changes the sampling from now on; the generator restarts from the new seed. */
 MOE_API int moe_session_set_sampling(moe_session *session, const moe_sampling *sampling,
                                      moe_error *err);
 /* Saves tokens, KV cache and sampler state, atomically. The file is tied to the model's fingerprint
- * and the KV type; loading it into another engine is MOE_ERR_MISMATCH. What moe/sampling.h sets is
- * not saved. The file also says which weights it was computed with: by their checksums, if all are
- * known, and by inode, size and times of the model's files. If neither shows that the weights are
- * the same, load() takes the tokens alone, which are then all pending, and logs it. It does the
- * same if the file was computed under lossy modes or MOE_FLOAT_GEMM_BLAS, which the file notes, and
- * this engine is without them. Only its owner can read the file. */
+ * and the KV type; loading it with another model or KV type is MOE_ERR_MISMATCH. Biases and reports
+ * (moe/sampling.h) are not saved. The file also says which weights it was computed with: by their
+ * checksums, if all are known, and by inode, size and times of the model's files. If neither shows
+ * that the weights are the same, moe_session_load() takes only the tokens, all of which are then
+ * pending, and logs it. It does the same if the file was computed under lossy modes or
+ * MOE_FLOAT_GEMM_BLAS (the file says so) and this engine is without them. Only its owner can read
+ * the file. */
 MOE_API int moe_session_save(const moe_session *session, const char *path, moe_error *err);
 MOE_API int moe_session_load(moe_session **out, moe_engine *engine, const char *path,
                              moe_error *err);
-/* Reads the tokens of a saved session (*tokens: moe_free()) without loading it. Fails like
- * moe_session_load(), and with MOE_ERR_MISMATCH if that would take the tokens alone. Does not read
- * the rest of the file or its checksum. */
+/* Reads the tokens of a saved session (*tokens: moe_free()) without loading it. Fails where
+ * moe_session_load() fails, and with MOE_ERR_MISMATCH where moe_session_load() would take only the
+ * tokens. Does not read the rest of the file or its checksum. */
 MOE_API int moe_session_file_tokens(const char *path, const moe_engine *engine, int32_t **tokens,
                                     size_t *n, moe_error *err);
 /* Requests cancellation, from any thread and from signal handlers. The current step, or the next
  * one, leaves the session out within a layer's time, even while it waits for a disk that hangs.
- * Scoring ends with MOE_ERR_CANCELLED. This answers the request: the following step includes the
- * session again. */
+ * Scoring ends with MOE_ERR_CANCELLED. One request cancels one step: the following step includes
+ * the session again. */
 MOE_API void moe_session_cancel(moe_session *session);
 /* True if the last step (or scoring) with this session left it out because it was cancelled. */
 MOE_API bool moe_session_was_cancelled(const moe_session *session);

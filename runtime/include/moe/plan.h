@@ -8,18 +8,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where memory goes, in bytes. Opening and planning refuse by this plan, before anything is
- * allocated. */
+/* Where memory goes, in bytes. If the plan exceeds the budget, opening and planning fail before
+ * anything is allocated. */
 typedef struct moe_memory_plan {
     size_t struct_size;     /* set by the program: sizeof(moe_memory_plan) */
     uint64_t budget;        /* the limit, of RAM */
-    bool budget_is_default; /* not given: derived from machine and cgroup */
+    bool budget_is_default; /* the options gave none: derived from machine and cgroup */
     uint64_t process;       /* what the process takes now, without the following */
     uint64_t resident;      /* weights that are not experts */
     uint64_t kv_cache;      /* of one session with a full context */
     uint64_t scratch;       /* of one pass, and of reading */
-    /* All the above and the fewest expert slots that work. A later plan's floor may be higher,
-     * since `process` grows with what the program allocates: leave a few MiB above it. */
+    /* process, resident, kv_cache, scratch and the fewest expert slots that work. A later plan's
+     * floor may be higher, since `process` grows with what the program allocates: leave a few MiB
+     * above it. */
     uint64_t floor;
     uint64_t expert_cache; /* expert slots */
     uint64_t expert_slots; /* experts that they hold */
@@ -46,15 +47,16 @@ typedef struct moe_memory_plan {
      * routing without locality reaches. */
     double expected_hit_rate;
     bool hit_rate_is_calibrated;
-    double expected_memory_hit_rate; /* likewise, in the slots or in RAM: not read from the disk */
+    double expected_memory_hit_rate; /* likewise, share in the slots or in RAM: not read from
+                                      * disk */
     uint64_t token_expert_bytes;     /* of the experts that one token uses, all layers */
     /* Sessions. The plan has room for one with a full context; more of them take memory from the
      * expert slots as they grow, the coldest first, and give it back when they end. session_state
      * is part of `total`, and of `floor`; always RAM. */
     uint64_t session_state;  /* of one session: logits, sampler, tokens, drafts */
-    uint64_t sessions;       /* as many as the options ask for, all with a full context: */
-    uint64_t sessions_bytes; /* what they hold, KV caches and states */
-    uint64_t sessions_slots; /* experts that the device's slots still hold then */
+    uint64_t sessions;       /* as many as the options ask for, all with a full context */
+    uint64_t sessions_bytes; /* what these sessions hold: KV caches and states */
+    uint64_t sessions_slots; /* experts that the device's slots hold beside them */
     uint64_t available;      /* of RAM: the most that a budget may be, by machine and groups */
     uint64_t layer_states;   /* part of kv_cache: the state of recurrent layers of one session */
     uint64_t context_most;   /* what `context` would be with enough memory */
@@ -65,11 +67,11 @@ typedef struct moe_memory_plan {
     uint64_t experts_in_memory; /* distinct experts that all slots hold, of the device and of RAM */
     uint64_t low_bit_cache;     /* slots of low-bit copies, part of total (lossy_modes.h) */
     uint64_t low_bit_slots;     /* copies that they hold */
-    uint64_t cards;             /* that the device consists of; without memory of its own 0 */
+    uint64_t cards;             /* GPUs of the device; without memory of its own 0 */
     uint64_t card_cache[8];     /* of expert_cache, on each card */
-    uint64_t panel_rows;        /* of a prompt, that read each missing expert once; 0: no panels */
-    uint64_t row_cache;         /* part of scratch: rows of a table that stays on disk; */
-    uint64_t row_table;         /* its bytes there; 0: the model has none */
+    uint64_t panel_rows;        /* most rows of a panel (options.panel); 0: no panels */
+    uint64_t row_cache;         /* part of scratch: rows of a table that stays on disk */
+    uint64_t row_table;         /* bytes of that table on disk; 0: the model has none */
     uint64_t reserved[6];       /* 0 */
 } moe_memory_plan;
 

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define MOE_POLICY_ABI 2 /* 1: without lookahead(); still loaded */
+#define MOE_POLICY_ABI 2 /* ABI 1, without lookahead(), is accepted, too */
 #define MOE_KEY_NONE   UINT32_MAX
 
 /* What a policy needs, or-ed into moe_policy.needs. A cache that cannot supply it refuses the
@@ -74,7 +74,7 @@ typedef bool (*moe_policy_evictable)(void *context, uint32_t key);
 
 typedef struct moe_policy {
     uint32_t abi;   /* MOE_POLICY_ABI */
-    uint32_t needs; /* of the above */
+    uint32_t needs; /* MOE_POLICY_NEEDS_..., or-ed */
     const char *name;
     /* NULL when memory is short. */
     void *(*create)(const moe_policy_config *config);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Biases for a session's sampler, and reports on its choices. Both apply to drafts, too: the same
- * sampler verifies a draft, so the text does not depend on speculation. Forks inherit it; saved
- * sessions do not hold it.
+ * sampler verifies a draft, so the text does not depend on speculation. Forks inherit biases and
+ * reports; saved sessions do not contain them.
  *
  * A logit is changed in this order: the bias of its token, repeat_penalty, presence_penalty and
- * frequency_penalty. Then come the choice of the greatest, or the filters and the draw.
+ * frequency_penalty. Then the sampler takes the greatest logit (greedy), or filters and draws.
  *
  * Threads (the groups are explained in moe.h):
  *   free:    moe_sampling_init_sized, moe_sampling_init, moe_token_report_make
@@ -31,8 +31,8 @@ typedef struct moe_sampling {
     float repeat_penalty; /* > 0; 1: off. Default 1. Also changes a greedy choice */
     uint32_t repeat_last; /* tokens that the three penalties look back on. Default 64 */
     uint64_t seed;        /* of the session's own generator. Default 0 */
-    /* Subtracted from the logit of a token that is among them: presence_penalty once,
-     * frequency_penalty for each time that it is there. [-1000, 1000]; 0: off, the default */
+    /* Subtracted from the logit of a token that is among the last repeat_last: presence_penalty
+     * once, frequency_penalty once per occurrence. [-1000, 1000]; 0: off, the default */
     float presence_penalty;
     float frequency_penalty;
     uint64_t reserved[2]; /* must be 0 */
@@ -50,7 +50,7 @@ typedef struct moe_token_bias {
 } moe_token_bias;
 
 /* Replaces the session's biases from its next token on; n = 0: none. The array is copied. A token
- * that is named twice gets both. */
+ * that is named twice gets the sum of both biases. */
 MOE_API int moe_session_set_biases(moe_session *session, const moe_token_bias *biases, size_t n,
                                    moe_error *err);
 
@@ -76,8 +76,8 @@ MOE_API int moe_session_set_reports(moe_session *session, int n_top, moe_error *
  * returns their number. The session keeps reports of the last MOE_REPORTS_KEPT tokens. */
 MOE_API size_t moe_session_take_reports(moe_session *session, moe_token_report *reports,
                                         size_t capacity);
-/* The report on a token by logits: [n_vocab] of the position before it, as moe_position_fn
- * (moe/embedding.h) and moe_logits_fn have them. n_top: as above, without -1. */
+/* Makes the report on a token from logits: [n_vocab], of the position before the token, as
+ * moe_position_fn (moe/embedding.h) and moe_logits_fn get them. n_top: 0..MOE_MOST_TOP_TOKENS */
 MOE_API int moe_token_report_make(moe_token_report *report, const float *logits, uint32_t n_vocab,
                                   int32_t token, int n_top, moe_error *err);
 

@@ -30,7 +30,8 @@ typedef struct moe_speed_estimate {
     uint64_t link_bytes; /* ... to move to the device */
     double disk_s, link_s, compute_s; /* of a token; 0 where nothing moves, or no rate is known */
     bool complete;                    /* every rate that is needed is known */
-    double tokens_per_s; /* of the sum; an upper bound unless complete. 0: nothing is known */
+    double tokens_per_s; /* 1 / (disk_s + link_s + compute_s); an upper bound unless complete. 0:
+                          * nothing is known */
 } moe_speed_estimate;
 
 /* Estimates the speed of decoding one sequence when nothing overlaps. Speculation, prefetch and

@@ -38,7 +38,7 @@ typedef struct moe_speculation_stats {
      * passes evaluate all positions except the last. */
     uint64_t foresight_picks_at[MOE_DRAFT_POSITIONS], foresight_right_at[MOE_DRAFT_POSITIONS];
     /* Expert bytes that verifications after a self draft needed and that were not in memory when
-     * the draft began, by how far they were when verification requested them: loaded, being read,
+     * the draft began. Counted by their state when verification requested them: loaded, being read,
      * requested but not begun; loaded by a prediction (prefetch); not requested. */
     uint64_t verify_bytes_ready, verify_bytes_loading, verify_bytes_queued;
     uint64_t verify_bytes_predicted, verify_bytes_missed;
@@ -49,9 +49,9 @@ typedef struct moe_speculation_stats {
      * and an estimate of the cost of plain decoding, which is exact for one sequence. Else 0. */
     double modelled_cost, modelled_plain_cost;
     double utility;        /* of the last iterations (Cascade, section 3); 1: unknown */
-    double utility_mean;   /* harmonic mean, over runs of 16 iterations: plain time divided by it is
-                            * the time */
-    double utility_worst;  /* of those */
+    double utility_mean;   /* harmonic mean over runs of 16 iterations: the time of plain decoding
+                            * divided by it is the time taken */
+    double utility_worst;  /* the lowest of those runs */
     uint32_t draft_length; /* K now */
     uint32_t reserved32;   /* 0 */
     /* Lookahead: draft passes, their time; drafted tokens whose place in the text was reached, and
@@ -60,7 +60,7 @@ typedef struct moe_speculation_stats {
     uint64_t lookahead_passes, lookahead_ns;
     uint64_t lookahead_tokens, lookahead_stood;
     uint64_t lookahead_named, lookahead_used;
-    uint64_t lookahead_hidden_ns; /* of the time: while passes waited for experts anyway */
+    uint64_t lookahead_hidden_ns; /* part of lookahead_ns: while passes waited for experts anyway */
     uint64_t drafted_by_head, accepted_by_head; /* as drafted_by, of a drafting layer */
     uint64_t reserved[7];                       /* 0 */
 } moe_speculation_stats;
@@ -68,14 +68,14 @@ typedef struct moe_speculation_stats {
 /* Lossy modes. */
 typedef struct moe_lossy_stats {
     bool on;                                /* requested, and not turned off by the quality limit */
-    uint64_t picks;                         /* (row, rank) seen */
+    uint64_t picks;                         /* choices of routers seen: (row, rank) */
     uint64_t replaced;                      /* ... that another expert served */
     uint64_t dropped;                       /* ... that none served */
     uint64_t experts_natural, experts_used; /* sums of distinct experts in each layer (budget) */
     double mass_kept; /* of the natural picks' router probability, the share kept (budget) */
-    /* Mode error or oracle of the budget: mean over passes and layers of |output - exact|^2 /
-     * |exact|^2 of the routed experts, with the inputs that the lossy layers before gave; otherwise
-     * 0. */
+    /* With moe_lab_options.budget_error or budget_oracle: mean over passes and layers of |output -
+     * exact|^2 / |exact|^2 of the routed experts, with the inputs that the lossy layers before
+     * gave; otherwise 0. */
     double output_error;
     uint64_t compared;      /* positions compared with the exact pass */
     uint64_t agreed;        /* ... with the same most likely token */
@@ -149,8 +149,9 @@ typedef struct moe_engine_stats {
     uint64_t demotions_lost;  /* begun, and then given up: a copy failed or was not needed */
     uint64_t demoted_hits;    /* of host_hits: experts that had come back from the device */
     uint64_t bytes_demoted;   /* expert bytes, device to host; bytes_moved_link has none of them */
-    /* Passes like passes_recorded that met an expert which was in no memory: the host served that
-     * layer, or a few, and recordings went on behind it. They are not in passes_missed. */
+    /* Passes that a GPU ran without the host until they met an expert that was in no memory: the
+     * host computed that layer, or a few, and the GPU went on alone behind it. passes_missed does
+     * not count them. */
     uint64_t passes_resumed;
     uint64_t read_in_place;  /* of host_hits: read by kernels of the GPU, and kept there or not */
     uint64_t bytes_in_place; /* expert bytes so read; bytes_moved_link has none of them */
@@ -161,15 +162,15 @@ typedef struct moe_engine_stats {
     uint64_t open_memory_ns;
     uint64_t open_weights_ns;
     uint64_t open_weights_bytes;
-    /* Rows of a table that stays on disk: those that passes took; of them those that a pass had to
-     * wait for, and how long; all that were read, some ahead of need, and their bytes from the
-     * disk; those that could not be read. 0 for models without such a table. */
+    /* Rows of a table that stays on disk: rows that passes took; rows among these that a pass
+     * waited for, and the time; rows read, some ahead of need, and bytes read from the disk for
+     * them; rows that could not be read. 0 for models without such a table. */
     uint64_t rows_taken, rows_waited, rows_wait_ns;
     uint64_t rows_read, rows_bytes_disk, rows_failed;
-    /* Workers (moe/workers.h): how many there are, and how many answer now; what they computed:
-     * jobs, (layer, expert) pairs, and rows of those; bytes of messages; the time that passes
-     * waited for them; pairs that a worker did not bring and that were computed here, and how often
-     * a worker was left out. In a worker's own engine: its jobs and rows. */
+    /* Workers (moe/workers.h): their number, and how many are ready now; what they computed: jobs,
+     * (layer, expert) pairs, and rows of these; bytes of messages; the time that passes waited for
+     * workers; pairs that a worker did not deliver, so that this engine computed them; how often a
+     * worker was left out. In a worker's own engine: its jobs and rows. */
     uint32_t workers, workers_ready;
     uint64_t worker_jobs, worker_experts, worker_rows;
     uint64_t worker_bytes_sent, worker_bytes_received;

@@ -31,7 +31,8 @@ typedef struct moe_trace moe_trace;
 /* ---- Files -------------------------------------------------------------------------------- */
 
 typedef enum moe_trace_format {
-    MOE_TRACE_AUTO = 0, /* by the name: *.oracleGeneral* is that, all else JSON lines */
+    MOE_TRACE_AUTO = 0, /* by the name: *.oracleGeneral* is libCacheSim's format, all else JSON
+                         * lines */
     MOE_TRACE_JSONL =
         1, /* one row a line: {"tok": 7, "layers": [[3, 9], [0, 4]]}; cache/README.md */
     MOE_TRACE_ORACLE_GENERAL = 2 /* of libCacheSim: 24-byte records, one a (pass, layer, expert) */

@@ -41,18 +41,18 @@ typedef enum moe_float_gemm {
 typedef bool (*moe_progress_fn)(double fraction, void *user);
 /* How far the pass is that a step runs. New fields come at the end. */
 typedef struct moe_pass_progress {
-    uint32_t layer, n_layer; /* layers that are done, of how many */
-    /* Tokens that the pass evaluates, all in each layer; as many of them are counted as done as the
-     * share of layers with experts that is. */
+    uint32_t layer, n_layer; /* layers done, and layers in all */
+    /* n_rows: tokens that the pass evaluates; all go through each layer. rows_done: n_rows times
+     * the share of the layers with experts that are done. */
     uint32_t rows_done, n_rows;
     uint64_t bytes_read; /* from the disk since the pass began */
-    /* What that and the time will be in the end, if all layers are like those so far; 0: not known
-     * yet. */
+    /* bytes_expected, seconds_expected: what bytes_read and seconds will be at the end of the pass,
+     * if all layers are like those so far; 0: not known yet. */
     uint64_t bytes_expected;
     double seconds, seconds_expected;
 } moe_pass_progress;
-/* Called within a step, on its thread, at most ten times a second. Drafts, and passes that a GPU
- * plays whole, tell nothing. Must not call the engine. */
+/* Called within a step, on its thread, at most ten times a second. Not called in drafts, nor in
+ * passes that a GPU runs without the host between layers. Must not call the engine. */
 typedef void (*moe_pass_progress_fn)(const moe_pass_progress *progress, void *user);
 /* Notices worth a line (a fallback taken, a slow path): no newline. Called on any thread. */
 typedef void (*moe_log_fn)(const char *line, void *user);
@@ -77,15 +77,15 @@ typedef enum moe_speculate {
     MOE_SPECULATE_NGRAM = 2, /* n-grams of the text so far */
     MOE_SPECULATE_SELF = 3,  /* the model itself, restricted to the experts in memory */
     MOE_SPECULATE_MODEL = 4, /* the smaller model of draft_model */
-    /* The layer that the model brings for it (keys "nextn", multi-token prediction), or that of the
-     * file draft_model, which may be an EAGLE-3 head (architecture "eagle3"). It stays in memory.
+    /* The model's own drafting layer (keys "nextn", multi-token prediction), or that of the file
+     * draft_model, which may be an EAGLE-3 head (architecture "eagle3"). The layer stays in memory.
      * On the CPU alone so far. */
     MOE_SPECULATE_MTP = 5
 } moe_speculate;
 
 /* When a drafted token is accepted. */
 typedef enum moe_acceptance {
-    MOE_ACCEPTANCE_EXACT = 0, /* if it is what the sampler chooses there */
+    MOE_ACCEPTANCE_EXACT = 0, /* if the sampler chooses the same token */
     /* Speculative sampling (Leviathan et al. 2023): chains of a model are drawn at temperatures
      * above 0 and accepted with min(1, p/q). Tokens are distributed as without a draft, but the
      * same seed gives another text. */

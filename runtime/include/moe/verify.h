@@ -18,7 +18,7 @@ extern "C" {
 typedef enum moe_damage_kind {
     MOE_DAMAGE_CHECKSUM,   /* its bytes do not match the checksum */
     MOE_DAMAGE_NOT_FINITE, /* it had no checksum, and has values or scales that are not finite */
-    MOE_DAMAGE_DIFFERS     /* in a copy: other bytes than the model's; there was no checksum */
+    MOE_DAMAGE_DIFFERS     /* a copy's bytes differ from the model's; there was no checksum */
 } moe_damage_kind;
 
 /* A tensor, or an expert's share in one. The texts are valid during the call only. */
@@ -60,7 +60,7 @@ static inline void moe_verify_options_init(moe_verify_options *options)
 
 typedef struct moe_verify_result {
     size_t struct_size;   /* set by the caller: sizeof(moe_verify_result) */
-    uint64_t bytes_read;  /* of weights, copies included, as are: */
+    uint64_t bytes_read;  /* of weights; this and the counts include copies */
     uint64_t n_parts;     /* tensors and experts' shares in them */
     uint64_t n_checksums; /* parts that had a checksum before they were read */
     uint64_t n_damaged;
@@ -68,12 +68,12 @@ typedef struct moe_verify_result {
 
 /* Reads all weights of the files and compares them with their checksums: the calibration's, or
  * those made when the weights were first read. If a part has no checksum, checks that its values
- * are finite and makes its checksum, for the copies that are read next and for later runs. Reads a
- * part that differs twice. Returns MOE_OK when all was read, however much is damaged: see
- * result->n_damaged. MOE_ERR_CANCELLED: progress returned false. MOE_ERR_MISMATCH: the calibration
- * named in the options is of another model. MOE_ERR_FORMAT: a file is not a copy of the model.
- * MOE_ERR_MEMORY: memory is short, also if only for the checksums; no weights are read without
- * them. Reports to log a calibration that was found beside the model and cannot be used. */
+ * are finite and makes its checksum, for the copies that are read next and for later runs. If a
+ * part differs, reads it a second time. Returns MOE_OK when all was read, however much is damaged:
+ * see result->n_damaged. MOE_ERR_CANCELLED: progress returned false. MOE_ERR_MISMATCH: the
+ * calibration named in the options is of another model. MOE_ERR_FORMAT: a file is not a copy of the
+ * model. MOE_ERR_MEMORY: memory is short, also if only for the checksums; no weights are read
+ * without them. Reports to log a calibration that was found beside the model and cannot be used. */
 MOE_API int moe_verify(const moe_verify_options *options, moe_verify_result *result,
                        moe_error *err);
 

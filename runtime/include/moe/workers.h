@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Workers: processes, on this machine or others, that compute experts for an engine elsewhere. A
- * worker has a share of the experts in its memory and keeps nothing of anybody's text; the engine
- * that has the sessions (moe_engine_options.workers) sends it rows, and adds up what comes back in
- * the order that it would have by itself, so the text is the same with any number of workers, also
- * if one of them dies on the way.
+ * worker has a share of the experts in its memory and keeps nothing of anybody's text. The engine
+ * that has the sessions, called the coordinator (moe_engine_options.workers), sends it rows. It
+ * adds up the results in the same order as without workers, so the text is the same with any number
+ * of workers, also if one of them dies during a step.
  *
  *     options.experts_only = true;                          // a worker
  *     moe_engine_open(&engine, &options, &err);
@@ -29,16 +29,16 @@ typedef struct moe_worker_options {
     /* "HOST:PORT" to listen at; port 0: any that is free. Required. Without a key the host must be
      * this machine alone (127.0.0.1, localhost, ::1). */
     const char *listen;
-    const uint8_t *key; /* [key_bytes] that coordinators know, too; NULL: none */
+    const uint8_t *key; /* [key_bytes] coordinators have the same; NULL: none */
     size_t key_bytes;
     /* This worker computes the share-th of n_shares parts of the experts, 1..n_shares; each part
      * has experts of every layer. 0 and 0: all experts. */
     uint32_t share, n_shares;
-    /* Called once it listens. May be NULL. */
+    /* Called once the worker listens. May be NULL. */
     void (*started)(uint16_t port, uint64_t n_experts, void *user);
     /* Called some times a second and between jobs; true ends moe_worker_serve(). Required. */
     bool (*is_stopped)(void *user);
-    void *user; /* passed to both */
+    void *user; /* passed to started and is_stopped */
 } moe_worker_options;
 
 MOE_API void moe_worker_options_init_sized(moe_worker_options *options, size_t struct_size);
