@@ -3,9 +3,9 @@
  *
  * cuBLAS stores matrices by columns, so it sees a matrix of rows as the transposed matrix. out = x
  * W^T is therefore computed as out^T = W x^T. F32 weights are used in place. F16 and BF16 weights
- * are widened first, by the embeddings' kernel, as many rows at a time as the scratch holds:
- * rounding the activations to the weights' type would change far more than the last bits. The sums
- * begin with the bias. */
+ * are first widened to F32 by the embeddings' kernel, as many rows at a time as the scratch holds.
+ * (Rounding the activations to the weights' type instead would change far more than the last bits.)
+ * The sums begin with the bias. */
 #include "cuda/cuda_blas.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ struct moe_cuda_blas {
     float *widened; /* device, SCRATCH_BYTES */
 };
 
-/* The names of those codes that help a reader. */
+/* The names of the codes whose names help a reader of the error. */
 static const char *name_of(int code)
 {
     switch (code) {
@@ -56,7 +56,7 @@ static int refused(const char *call, int code, moe_error *err)
 }
 
 /* Loads one cuBLAS after the other until one works with this driver: cuBLAS of CUDA 13 refuses a
- * driver for CUDA 12. If none does, the error is that of the first. */
+ * driver for CUDA 12. If none works, returns the error of the first. */
 static int load_and_create(moe_cuda_blas *blas, moe_error *err)
 {
     moe_error later = {""};

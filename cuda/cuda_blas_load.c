@@ -47,7 +47,7 @@ int moe_cuda_blas_load_from(moe_cuda_blas_api *out, const char *const *files, si
         files[0]);
 }
 
-/* The cuBLAS of the module's own CUDA first, then the other. */
+/* The cuBLAS of the module's own CUDA version first, then that of the other version. */
 #if CUDART_VERSION < 13000
 #define OWN_BLAS   "libcublas.so.12"
 #define OTHER_BLAS "libcublas.so.13"

@@ -29,9 +29,9 @@ typedef struct moe_cuda_blas_api {
                  int ldc);
 } moe_cuda_blas_api;
 
-/* Loads the first cuBLAS that it finds among the files where one may be, beginning with file number
- * *next. The library stays loaded. *next becomes the number of the following file, so that a caller
- * can go on from there if this cuBLAS does not work (the driver may be too old for it).
+/* Tries the known file names of cuBLAS in order, from number *next on, and loads the first that
+ * exists. It stays loaded. *next becomes the number of the following name, so that a caller can go
+ * on from there if this cuBLAS does not work (the driver may be too old for it).
  * MOE_ERR_UNSUPPORTED, with a remedy, if there is none. */
 int moe_cuda_blas_load(moe_cuda_blas_api *out, size_t *next, moe_error *err);
 /* Like moe_cuda_blas_load(), with these n files. */

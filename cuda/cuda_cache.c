@@ -86,7 +86,7 @@ const moe_cuda_kv_row *moe_cuda_put_rows(moe_cuda_parcel *parcel, const moe_kv_r
     return out;
 }
 
-/* Stages rows. Rows of the step are on the device already. */
+/* Sends rows to the device, unless they are the step's own rows: begin_step() has sent these. */
 static int stage_rows(moe_cuda_device *cuda, const moe_kv_layout *layout, const moe_kv_row *rows,
                       uint32_t n_rows, const moe_cuda_kv_row **out, uint32_t *n_runs,
                       moe_error *err)
@@ -173,8 +173,8 @@ int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *
     return moe_cuda_launched(cuda, "moving positions of the KV cache", err);
 }
 
-/* Rows' scales depend on their positions. A recording has one array for all replays, so it cannot
- * have such scales. */
+/* Each row's scale depends on its position. A recording has one array for all replays, so it cannot
+ * hold such scales. */
 static int stage_row_scales(moe_cuda_device *cuda, const moe_attention *attention, uint32_t n_rows,
                             const float **out, moe_error *err)
 {

@@ -64,7 +64,7 @@ static bool clock_take(moe_device *device, moe_timed_work *work, uint64_t *ns)
         if (code == cudaErrorNotReady) {
             break;
         }
-        cuda->n_times_taken++; /* this one will never be known */
+        cuda->n_times_taken++; /* this time will never be known */
     }
     return false;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The forms of operations that GPUs carry out. Each list takes a macro that makes a bit of a name.
- */
+/* The forms of operations that GPUs carry out. Each list takes a macro that turns a name into a
+ * bit. */
 #ifndef MOE_CUDA_CUDA_FORMS_H
 #define MOE_CUDA_CUDA_FORMS_H
 
@@ -18,8 +18,8 @@
      F(EXPERTS_RELU) | F(EXPERTS_ONE_MATRIX) | F(EXPERTS_BIASES) | F(EXPERTS_X_SCALES) |        \
      F(COMBINE) | F(APART) | F(ADD_NORM) | F(HEADS))
 
-/* The forms that recordings can hold, too: they only launch kernels, whose arguments are the same
- * in each step or lie in the step's inputs. */
+/* The forms that recordings can hold, too. They only launch kernels, and these kernels' arguments
+ * are the same in each step or lie in the step's inputs. */
 #define MOE_CUDA_EACH_RECORDED(F) \
     (F(EMBED) | F(GATHER) | F(RMS_NORM) | F(MEAN_NORM) | F(LINEAR) | F(HEAD_LINEAR) | F(ROPE) | \
      F(CLAMP) | F(SCALE) | F(SOFT_CAP) | F(ADD) | F(COPY) | F(GATE) | F(GATE_PLAIN) |           \

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Host memory that the link copies from and to.
  *
- * Page-locking takes the driver about half a second for a GiB, and the driver refuses large
- * requests where it grants the same memory in pieces. Blocks are therefore mapped whole and
- * page-locked piece by piece, each piece when it is first copied from: opening does not wait for
- * it, and unused slots cost nothing. Blocks of at most one piece (activations, logits) are
- * page-locked when they are allocated.
+ * Page-locking a GiB takes the driver about half a second, and the driver may refuse a large
+ * request but grant the same memory in pieces. Blocks are therefore mapped whole and page-locked
+ * piece by piece, each piece when it is first copied from. So opening does not wait for
+ * page-locking, and unused slots cost nothing. Blocks of at most one piece (activations, logits)
+ * are page-locked when they are allocated.
  *
  *    block   | piece 0: pinned | piece 1: untouched | piece 2: refused | ..
  *
@@ -25,15 +25,16 @@
 #define HUGE_PAGE  (2u << 20)
 #define MIB        1048576.0
 #define PART_BYTES (2u << 20) /* of the ring for unpinned memory */
-/* A piece is this fraction of the device's memory, within these bounds: a copy that finds its piece
- * untouched waits until the whole piece is locked. */
+/* A piece is this fraction of the device's memory, but within these bounds. They matter because a
+ * copy from an untouched piece waits until the whole piece is locked. */
 #define PIECE_DIVISOR 256u
 #define LEAST_PIECE   ((size_t)HUGE_PAGE)
 #define MOST_PIECE    ((size_t)1 << 30)
 
 /* ---- Page-locking ---- */
 
-/* Locks pages at one address for host and device, as memory of cudaHostAlloc() always has. */
+/* Page-locks memory so that host and device use the same address for it, as they always do for
+ * memory of cudaHostAlloc(). */
 static bool lock_pages(void *memory, size_t bytes)
 {
     if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped) !=
@@ -58,8 +59,8 @@ static size_t bytes_of_piece(const moe_cuda_device *cuda, const moe_cuda_host_bl
     return left < cuda->pin_bytes ? left : cuda->pin_bytes;
 }
 
-/* Locks the piece unless another thread just has: the mover's thread locks memory that it copies,
- * the owner's thread memory that kernels read in place. */
+/* Locks the piece, unless another thread has just locked it. Two threads lock pieces: the mover's
+ * thread, before it copies from them, and the owner's thread, if kernels read them in place. */
 static void pin_piece(moe_cuda_device *cuda, moe_cuda_host_block *block, size_t piece)
 {
     pthread_mutex_lock(&cuda->pin_lock);
@@ -112,7 +113,7 @@ static moe_cuda_host_block *find_shared(moe_cuda_device *cuda, const void *memor
 bool moe_cuda_pin(moe_cuda_device *cuda, const void *memory, size_t bytes)
 {
     bool pinned = true;
-    cuda = owner_of(cuda); /* locked portably: for all devices */
+    cuda = owner_of(cuda); /* memory is locked portably, that is, for all devices */
     pthread_mutex_lock(&cuda->lock);
     moe_cuda_host_block *block = find_block(cuda, memory, bytes);
     pthread_mutex_unlock(&cuda->lock);
@@ -165,8 +166,8 @@ static void *map_memory(const moe_cuda_device *cuda, size_t bytes)
     return memory;
 }
 
-/* Locks a block of one piece at once. If that is refused, CUDA may still have page-locked memory of
- * its own. */
+/* Locks a block of one piece right away. If the driver refuses, CUDA may still have page-locked
+ * memory of its own. */
 static void lock_small(moe_cuda_device *cuda, moe_cuda_host_block *block)
 {
     void *memory = NULL;

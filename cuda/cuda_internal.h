@@ -32,7 +32,7 @@ typedef struct moe_cuda_ring {
     size_t used; /* bytes used of the current part */
     uint32_t part;
     bool left[MOE_CUDA_STAGES];          /* whether a part's event has been recorded */
-    cudaEvent_t passed[MOE_CUDA_STAGES]; /* the stream has passed a part's last use */
+    cudaEvent_t passed[MOE_CUDA_STAGES]; /* done once the stream has passed a part's last use */
 } moe_cuda_ring;
 
 /* Host and device memory of one size, for results. */
@@ -60,12 +60,12 @@ typedef struct moe_cuda_timing {
     moe_timed_work work;
 } moe_cuda_timing;
 
-/* Memory of the host and of the device, of one size, for a step's inputs. */
+/* Host and device memory of one size, for a step's inputs. */
 typedef struct moe_cuda_block {
     uint8_t *host; /* page-locked */
     uint8_t *device;
     size_t bytes;
-    cudaEvent_t sent; /* the stream has passed the last copy of the inputs */
+    cudaEvent_t sent; /* done once the stream has passed the last copy of the inputs */
     bool is_sent;
 } moe_cuda_block;
 
@@ -89,11 +89,11 @@ typedef struct moe_cuda_parcel {
  * such steps are recorded as graphs (cuda_recording.c). */
 typedef struct moe_cuda_steady {
     moe_cuda_block block; /* empty: there are no recordings of such steps */
-    uint32_t max_pages;   /* KV pages that a group of rows can attend to, at most */
-    uint32_t n_groups;    /* of their tables of pages */
+    uint32_t max_pages;   /* the most KV pages that a row can attend to in one group of layers */
+    uint32_t n_groups;    /* groups of layers; each has its own part of a page table */
     size_t pages_at;
     size_t recordings_at, recordings_used; /* arrays that belong to recordings */
-    moe_cuda_parcel scratch;               /* one of them, which operations of all use in turn */
+    moe_cuda_parcel scratch;               /* one such array: all recordings use it in turn */
     cudaGraphExec_t *execs;                /* [n_execs] by number; NULL: not recorded */
     uint32_t n_execs;
 } moe_cuda_steady;
@@ -110,15 +110,15 @@ typedef struct moe_cuda_step {
     const int32_t *tokens;
     const float *cos, *sin;
     const moe_cuda_kv_row *rows;
-    uint32_t n_runs; /* of rows: page tables */
+    uint32_t n_runs; /* runs of rows that share a page table */
 } moe_cuda_step;
 
-/* The recording under way, of the current step. */
+/* The recording of the current step that is under way. */
 typedef struct moe_cuda_recording {
     bool under_way;
     uint32_t number;
-    size_t begin;            /* where its arrays begin, among those of recordings */
-    moe_cuda_parcel scratch; /* the block's, before */
+    size_t begin;            /* where its arrays begin in the steady block */
+    moe_cuda_parcel scratch; /* the steady block's scratch before this recording */
 } moe_cuda_recording;
 
 /* The state of a piece of a host block. A caller that needs the piece page-locked calls
@@ -143,7 +143,7 @@ typedef struct moe_cuda_host_block {
 #define MOE_CUDA_UNPINNED_PARTS 2u
 typedef struct moe_cuda_unpinned {
     uint8_t *parts[MOE_CUDA_UNPINNED_PARTS];
-    cudaEvent_t passed[MOE_CUDA_UNPINNED_PARTS]; /* the copies have passed the part */
+    cudaEvent_t passed[MOE_CUDA_UNPINNED_PARTS]; /* done once the part's copies have ended */
     uint32_t next;
 } moe_cuda_unpinned;
 
@@ -158,11 +158,11 @@ typedef struct moe_cuda_queue {
     pthread_cond_t begun;
     uint64_t n_begun;        /* copies */
     uint64_t first_failed;   /* ticket; UINT64_MAX: none */
-    _Atomic uint64_t n_done; /* copies: those with lower tickets are done */
+    _Atomic uint64_t n_done; /* copies with lower tickets are done */
 } moe_cuda_queue;
 
-/* The rows that x_q8_memory holds, as long as neither they nor the floats that they were made of
- * can have changed. */
+/* The rows of floats whose quantised form is in x_q8_memory. Cleared as soon as an operation may
+ * have changed the floats or x_q8_memory. */
 typedef struct moe_cuda_quantized {
     const float *x; /* NULL: none */
     uint32_t n_rows;
@@ -197,7 +197,7 @@ typedef struct moe_cuda_device {
     size_t x_q8_bytes;
     void *h_q8_memory;
     float *ff_gate, *ff_up;
-    void *attention_workspace; /* for values of at most workspace_v_dim */
+    void *attention_workspace; /* for values of at most workspace_v_dim elements */
     uint32_t workspace_v_dim;
 
     moe_cuda_timing timings[MOE_CUDA_TIMINGS]; /* work w at w % MOE_CUDA_TIMINGS */
@@ -206,7 +206,7 @@ typedef struct moe_cuda_device {
 
     pthread_mutex_t pin_lock; /* held while a piece is page-locked; taken alone */
     pthread_mutex_t memory_lock;
-    struct moe_cuda_chunk *chunks; /* under it; cuda_memory.c */
+    struct moe_cuda_chunk *chunks; /* under memory_lock; cuda_memory.c */
 
     /* Under the lock. */
     pthread_mutex_t lock;
@@ -240,8 +240,8 @@ int moe_cuda_translate(cudaError_t code, const char *call, const char *what, moe
 /* Like moe_cuda_translate(), and marks the device as failed for good. */
 int moe_cuda_give_up(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
                      moe_error *err);
-/* Makes the device current on this thread; refuses if it has failed. Operations that leave
- * the quantised rows alone begin with it, the others with moe_cuda_begin(). */
+/* Makes the device current on this thread; refuses if the device has failed. Operations that leave
+ * the quantised rows alone begin with this call, all others with moe_cuda_begin(). */
 int moe_cuda_enter(moe_cuda_device *cuda, moe_error *err);
 /* Returns MOE_OK, or the error after moe_cuda_give_up(). */
 int moe_cuda_check(moe_cuda_device *cuda, cudaError_t code, const char *call, const char *what,
@@ -262,17 +262,20 @@ void moe_cuda_clock_close(moe_cuda_device *cuda);
 
 /* ---- cuda_rows.c ---- */
 
-/* moe_cuda_enter() for operations that may write anything on the device, or play a recording. Those
- * that leave activations and x_q8_memory alone, or tell of what they write, call only that. */
+/* Calls moe_cuda_enter() and moe_cuda_forget_rows(), for operations that may write anything on the
+ * device or play a recording. Operations that leave activations and x_q8_memory alone, or report
+ * their writes with moe_cuda_wrote(), call only moe_cuda_enter(). */
 int moe_cuda_begin(moe_cuda_device *cuda, moe_error *err);
-/* Whether x_q8_memory has room for rows of n elements; and notes that it holds those of x. */
+/* Whether x_q8_memory has room for n_rows rows of n elements. */
 bool moe_cuda_has_room_for(const moe_cuda_device *cuda, uint32_t n_rows, uint32_t n);
+/* Notes that x_q8_memory now holds the quantised rows of x. */
 void moe_cuda_note_rows(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in);
 /* Notes that the rows of x_q8_memory are no longer known. */
 void moe_cuda_forget_rows(moe_cuda_device *cuda);
-/* Notes that these floats were written: if x_q8_memory holds them, its rows are no longer known. */
+/* Notes that n floats from x on were written: if x_q8_memory holds rows made of them, those rows
+ * are no longer known. */
 void moe_cuda_wrote(moe_cuda_device *cuda, const float *x, size_t n);
-/* Puts rows of x, quantised, into x_q8_memory, if they are not there. */
+/* Quantises rows of x into x_q8_memory, unless they are there already. */
 void moe_cuda_quantize_x(moe_cuda_device *cuda, const float *x, uint32_t n_rows, uint32_t n_in,
                          moe_q8_rows *rows);
 
@@ -305,12 +308,12 @@ int moe_cuda_staging_open(moe_cuda_device *cuda, moe_error *err);
 int moe_cuda_transfer_queue(moe_cuda_device *cuda, void *dst, const void *src, size_t bytes,
                             enum cudaMemcpyKind kind, const char *what, moe_error *err);
 void moe_cuda_staging_close(moe_cuda_device *cuda);
-/* bytes: the sum of the rooms of all arrays that will be put. Only one parcel is filled at a time.
- */
+/* bytes: the sum of moe_cuda_parcel_room() over all arrays that will be put into the parcel. Only
+ * one parcel is filled at a time. */
 int moe_cuda_parcel_begin(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
                           moe_error *err);
-/* Memory that one operation uses while it runs, and then the next. It is never sent. Within a
- * recording it lies in the step's steady block. */
+/* Memory that an operation uses while it runs; the next operation gets the same memory. It is never
+ * sent. Within a recording it lies in the step's steady block. */
 int moe_cuda_scratch_begin(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
                            moe_error *err);
 /* Copies an array into the parcel, or leaves room for one (src NULL) at *host; returns its future
@@ -358,13 +361,13 @@ int moe_cuda_host_alloc(moe_device *device, size_t bytes, void **memory, moe_err
 void moe_cuda_host_free(moe_device *device, void *memory, size_t bytes);
 void moe_cuda_host_share(moe_device *device, moe_device *owner);
 /* Page-locks these bytes, piece by piece, if they lie in memory of host_alloc() and are not locked
- * yet. True when all of them are locked. */
+ * yet. Returns whether all of them are locked now. */
 bool moe_cuda_pin(moe_cuda_device *cuda, const void *memory, size_t bytes);
 /* Whether a transfer may go straight to or from these bytes: true if they lie in one piece that is
  * page-locked. Locks the piece first if necessary. */
 bool moe_cuda_has_host_memory(moe_cuda_device *cuda, const void *memory, size_t bytes);
-/* The give_up() of the device's memory and of page-locked memory. Returns false: parts of either
- * cannot be freed. */
+/* give_up() for device memory and for page-locked memory. Always returns false: CUDA frees such
+ * memory only as a whole. */
 bool moe_cuda_give_up_part(moe_device *device, void *memory, size_t bytes);
 void moe_cuda_take_back_part(moe_device *device, void *memory, size_t bytes);
 /* Queues the copy of a range on the link's stream, after moe_cuda_pin(). Under the lock. */
@@ -418,9 +421,9 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
                                  moe_error *err);
 
 /* cuda_cache.c */
-/* put_rows() puts rows with the page tables of n_groups groups and their paths into a parcel that
- * has rows_room() bytes for them, and returns their future place. *n_runs: the number of page
- * tables. */
+/* moe_cuda_put_rows() puts rows, their page tables for n_groups groups of layers, and their paths
+ * into a parcel with room for moe_cuda_rows_room() bytes. It returns the future place of the rows
+ * on the device. *n_runs: the number of page tables. */
 size_t moe_cuda_rows_room(const moe_kv_row *rows, uint32_t n_rows, uint32_t n_groups);
 /* How many pages of a group a row may read. */
 uint32_t moe_cuda_pages_of(const moe_kv_row *row);
@@ -454,7 +457,8 @@ int moe_cuda_op_scale(moe_device *device, float factor, float *x, size_t n, moe_
 int moe_cuda_op_rope(moe_device *device, const moe_rope *rope, uint32_t n_rows, moe_error *err);
 int moe_cuda_op_route(moe_device *device, const moe_route *routes, uint32_t n_routes,
                       uint32_t n_rows, moe_error *err);
-/* Brings a sum's weights, and a rotary embedding's angles, to the device, unless they are there. */
+/* Bring the weights of a sum, or the angles of a rotary embedding, to the device, unless they are
+ * there already. */
 int moe_cuda_stage_weights(moe_cuda_device *cuda, const moe_combine *combine, uint32_t n_rows,
                            moe_combine *staged, moe_error *err);
 int moe_cuda_stage_angles(moe_cuda_device *cuda, uint32_t n_rows, moe_rope *rope, moe_error *err);

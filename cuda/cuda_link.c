@@ -53,7 +53,7 @@ int moe_cuda_note_use(moe_cuda_device *cuda, const moe_expert_work *works, uint3
                       moe_error *err)
 {
     if (cuda->recording.under_way) {
-        return MOE_OK; /* whoever plays a recording keeps its memory from being overwritten */
+        return MOE_OK; /* the caller that plays a recording protects the memory that it reads */
     }
     pthread_mutex_lock(&cuda->lock);
     moe_cuda_use *use = &cuda->uses[cuda->n_uses % MOE_CUDA_USES];
@@ -82,8 +82,8 @@ static bool touches(const moe_cuda_use *use, const moe_copy_range *ranges, uint3
 }
 
 /* Under the lock. Waiting for a call includes waiting for all calls before it. So it is enough to
- * wait for the newest call that touches the ranges; the oldest noted call stands for those already
- * forgotten. */
+ * wait for the newest call that touches the ranges. Calls that are no longer noted end before the
+ * oldest noted call, so waiting for the oldest noted call covers them. */
 static cudaError_t wait_for_uses(moe_cuda_device *cuda, const moe_copy_range *ranges,
                                  uint32_t n_ranges)
 {
@@ -159,7 +159,7 @@ static int link_copy_begin(moe_device *device, const moe_copy_range *ranges, uin
     return begin(&cuda->to_device, ranges, n_ranges, ticket, err);
 }
 
-/* The caller would have to wait for a copy to memory that is not page-locked. */
+/* Refuses memory that is not page-locked: the caller would have to wait for a copy to it. */
 static int link_save_begin(moe_device *device, const moe_copy_range *ranges, uint32_t n_ranges,
                            uint64_t *ticket, moe_error *err)
 {

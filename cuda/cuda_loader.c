@@ -13,8 +13,8 @@
 #include "runtime/base/error.h"
 #include "runtime/host/module_path.h"
 
-/* The names that a module's file may have, newer CUDA versions first, each with the first driver
- * that knows this CUDA. */
+/* The names that a module's file may have, newer CUDA versions first. Each has the first driver
+ * that knows its CUDA version. */
 typedef struct module_kind {
     const char *file;
     uint32_t least_driver;
@@ -60,7 +60,7 @@ static int open_module(const moe_cuda_module **out, const char *path, moe_error 
 typedef struct module_search {
     bool found[N_KINDS];
     const moe_cuda_module *opened[N_KINDS]; /* NULL: not found, or cannot be used */
-    moe_error first_error;                  /* of those that cannot be used */
+    moe_error first_error;                  /* of the modules that cannot be used */
     uint32_t driver;
 } module_search;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds the CUDA module: moe_cuda.so, else moe_cuda12.so, the first whose CUDA the driver knows.
- * The loader starts at the folder of the object that holds this code (the library, or the program
- * that it is linked into) and looks, in this order: there, in cuda/module/ below it (a build
- * folder), in moe-offload/ below it (beside an installed library), and in the installation's
- * library folder as seen from its folder of programs. It does not look at the environment and tries
- * no other name. */
+ * The loader starts at the folder of the object that holds this code: the library, or the program
+ * that it is linked into. It looks, in this order: in this folder; in cuda/module/ below it (a
+ * build folder); in moe-offload/ below it (beside an installed library); and in the installation's
+ * library folder, found relative to the folder of programs. It does not look at the environment and
+ * tries no other name. */
 #ifndef MOE_CUDA_LOADER_H
 #define MOE_CUDA_LOADER_H
 
@@ -18,12 +18,13 @@ typedef struct moe_cuda_module_choice {
     char why[256];                 /* why it is not moe_cuda.so; empty when it is */
 } moe_cuda_module_choice;
 
-/* MOE_ERR_UNSUPPORTED says why there is no module, and a remedy: none found, none can be loaded,
- * one of another build, or a driver too old for each. Without a driver it takes the first module. A
- * module stays loaded until the process ends, because CUDA's runtime leaves threads and handlers in
- * it; loading it again costs nothing. Any thread. */
+/* Loads the module. Without a driver it takes the first module that it finds.
+ * MOE_ERR_UNSUPPORTED, with the reason and a remedy: no module was found, none can be loaded, it is
+ * of another build, or the driver is too old for each. A module stays loaded until the process
+ * ends, because threads and handlers of CUDA's runtime still use it; loading it again costs
+ * nothing. Any thread. */
 int moe_cuda_module_load(moe_cuda_module_choice *out, moe_error *err);
-/* Like moe_cuda_module_load(), starting from this folder. Its name ends with a slash. */
+/* Like moe_cuda_module_load(), but starts from `folder`, whose name ends with a slash. */
 int moe_cuda_module_load_from(moe_cuda_module_choice *out, const char *folder, moe_error *err);
 
 /* Whether the driver shows an NVIDIA GPU, usable or not. */

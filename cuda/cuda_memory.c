@@ -5,9 +5,10 @@
  *
  *    | part | part | free | part |     one cudaMalloc(), a multiple of 2 MiB
  *
- * A chunk has parts of one size, more of them the more there are already, and at most 32 MiB. It is
- * freed with its last part. A freed part may be handed out again while queued operations still use
- * it: what the next owner queues comes after them, on the same stream. */
+ * All parts of a chunk have one size. The more parts of that size exist, the more a new chunk has,
+ * up to 32 MiB. A chunk is freed with its last part. A freed part may be handed out again while
+ * queued operations still use it: the next owner's operations run after them, because all are on
+ * the same stream. */
 #include <stdlib.h>
 
 #include "cuda/cuda_internal.h"
@@ -16,7 +17,7 @@
 
 #define MIB        1048576.0
 #define ROUNDED_TO ((size_t)2 << 20)
-#define LEAST_PART ((size_t)1 << 20) /* smaller ones share 2 MiB by themselves */
+#define LEAST_PART ((size_t)1 << 20) /* CUDA packs smaller allocations into 2 MiB itself */
 #define MOST_PART  ((size_t)16 << 20)
 #define MOST_CHUNK ((size_t)32 << 20)
 #define MAX_PARTS  64u
@@ -55,9 +56,9 @@ static size_t rounded(size_t bytes)
     return (bytes + ROUNDED_TO - 1) / ROUNDED_TO * ROUNDED_TO;
 }
 
-/* Parts of the next chunk: half as many as there are of this size, but at least as many as fit what
- * an allocation of one part takes anyway. From that count down to half of it, takes the count that
- * loses the fewest bytes to rounding. */
+/* The number of parts of the next chunk. Starts with half the number of parts of this size that
+ * exist, but no fewer than fit the rounded allocation of a single part. From that number down to
+ * half of it, picks the one that loses the fewest bytes to rounding. */
 static uint32_t parts_of_next(const moe_cuda_device *cuda, size_t part_bytes)
 {
     size_t n = 0;
@@ -69,7 +70,7 @@ static uint32_t parts_of_next(const moe_cuda_device *cuda, size_t part_bytes)
     most = most < MAX_PARTS ? most : MAX_PARTS;
     size_t best = most;
     for (size_t k = most; k >= (most + 1) / 2 && k > 0; k--) {
-        /* Bytes lost for each part, both sides times k * best. */
+        /* Compares the bytes lost for each part, without divisions: both sides times k * best. */
         size_t lost = (rounded(k * part_bytes) - k * part_bytes) * best;
         best = lost < (rounded(best * part_bytes) - best * part_bytes) * k ? k : best;
     }
@@ -87,7 +88,7 @@ static int add_chunk(moe_cuda_device *cuda, size_t part_bytes, moe_cuda_chunk **
     chunk->n_parts = parts_of_next(cuda, part_bytes);
     int status = allocate(cuda, chunk->n_parts * part_bytes, &memory, err);
     if (status == MOE_ERR_MEMORY && chunk->n_parts > 1) {
-        chunk->n_parts = 1; /* what was asked for may still be there */
+        chunk->n_parts = 1; /* there may still be memory for the one part that is needed */
         status = allocate(cuda, part_bytes, &memory, err);
     }
     if (status != MOE_OK) {

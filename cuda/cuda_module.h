@@ -14,7 +14,8 @@
 #define MOE_CUDA_MODULE_ABI   19u
 #define MOE_CUDA_MODULE_ENTRY "moe_cuda_module_entry"
 #define MOE_CUDA_MODULE_FILE  "moe_cuda.so"
-/* The module for CUDA 12: with its drivers a moe_cuda.so of CUDA 13 does not run. */
+/* The module for drivers that only know CUDA 12: with them a moe_cuda.so of CUDA 13 does not run.
+ */
 #define MOE_CUDA12_MODULE_FILE "moe_cuda12.so"
 #define MOE_CUDA_MAX_DEVICES   16u
 
@@ -38,7 +39,7 @@ typedef struct moe_cuda_device_list {
 } moe_cuda_device_list;
 
 typedef struct moe_cuda_device_options {
-    uint32_t index; /* of list() */
+    uint32_t index; /* the GPU's number in list() */
     /* Lets cuBLAS multiply float weights that many rows share; not exact. MOE_ERR_UNSUPPORTED if
      * cuBLAS cannot be loaded. */
     bool blas_prefill;
@@ -48,8 +49,8 @@ typedef struct moe_cuda_module {
     uint32_t abi;        /* MOE_CUDA_MODULE_ABI */
     uint32_t ops_bytes;  /* sizeof(moe_device_ops) */
     const char *version; /* MOE_VERSION of <moe/version.h> */
-    /* The version of the toolkit that built it, 1000 * major + 10 * minor. The driver must know
-     * CUDA of this major number; the minor number does not matter. */
+    /* The version of the CUDA toolkit that built the module, 1000 * major + 10 * minor. The driver
+     * must know CUDA of this major number; the minor number does not matter. */
     uint32_t cuda_version;
     /* The newest CUDA that the driver knows, in the same form; 0: no driver. Any thread. */
     uint32_t (*driver_version)(void);

@@ -26,9 +26,9 @@ int moe_cuda_op_rms_norm(moe_device *device, const float *x, const float *weight
     return moe_cuda_launched(cuda, "a norm", err);
 }
 
-/* A block of the fused kernel reads all outputs of a row. If they are more floats than this (128
- * KiB, by estimate one to three microseconds for one multiprocessor), a separate kernel on many
- * multiprocessors adds them up. The bound has not been timed on a GPU. */
+/* A block of the fused kernel reads the outputs of all experts of a row. If these are more floats
+ * than this (128 KiB, which one multiprocessor is estimated to read in one to three microseconds),
+ * a separate kernel on many multiprocessors adds them up. The bound has not been timed on a GPU. */
 #define FUSED_SUM 32768u
 
 int moe_cuda_op_add_norm(moe_device *device, const moe_add_norm *norm, uint32_t n_rows,

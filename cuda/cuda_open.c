@@ -92,7 +92,7 @@ static int device_reserve(moe_device *device, const moe_device_limits *limits, m
 
 /* ---- Opening ---- */
 
-/* Also closes a half-open device. Waits for what is still queued on the stream. */
+/* Also closes a half-open device. Waits until the stream has run all queued operations. */
 static void device_close(moe_device *device)
 {
     moe_cuda_device *cuda = moe_cuda_device_of(device);
@@ -176,9 +176,9 @@ static const moe_device_ops cuda_ops = {
     .greatest = moe_cuda_op_greatest,
 };
 
-/* Two streams for the link, because its directions do not disturb each other. Priorities have no
- * effect on copies, so all streams have the same, and kernels transfer small arrays
- * (cuda_staging.c). */
+/* The link has a stream for each direction, because the two directions do not slow each other.
+ * Priorities have no effect on copies. So all streams have the same priority, and kernels transfer
+ * small arrays (cuda_staging.c). */
 static int open_streams(moe_cuda_device *cuda, moe_error *err)
 {
     cudaStream_t *const streams[] = {&cuda->stream, &cuda->to_device.stream, &cuda->to_host.stream};
@@ -191,7 +191,7 @@ static int open_streams(moe_cuda_device *cuda, moe_error *err)
                : moe_cuda_translate(code, "cudaStreamCreateWithPriority", "opening the GPU", err);
 }
 
-/* Times one copy to the device by the device's clock, in milliseconds. */
+/* Times one copy to the device with the device's clock, in milliseconds. */
 static cudaError_t time_copy(moe_cuda_device *cuda, const cudaEvent_t events[2], void *dst,
                              const void *src, size_t bytes, float *ms)
 {
@@ -285,8 +285,8 @@ static int measure_memory(moe_cuda_device *cuda, moe_error *err)
     return MOE_OK;
 }
 
-/* Runs a kernel once and checks its result: the driver's description of a device does not show
- * whether the module has code for it, or whether it computes. */
+/* Runs a kernel once and checks its result: the driver's description of a device shows neither
+ * whether the module has code for the device nor whether the device computes correctly. */
 static int try_kernel(moe_cuda_device *cuda, moe_error *err)
 {
     float values[TRIED_VALUES];
@@ -316,8 +316,7 @@ static int open_parts(moe_cuda_device *cuda, uint64_t device_bytes, bool blas_pr
     if (code != cudaSuccess) {
         return moe_cuda_translate(code, "cudaSetDevice", "opening the GPU", err);
     }
-    /* Clears an error that earlier code left on this thread, which would look like a failed launch.
-     */
+    /* Clears an error that earlier code left on this thread: it would look like a failed launch. */
     (void)cudaGetLastError();
     MOE_TRY(open_streams(cuda, err));
     MOE_TRY(moe_cuda_staging_open(cuda, err));

@@ -46,7 +46,8 @@ static int blas_linear(moe_cuda_device *cuda, const moe_linear *linear, const fl
     return moe_cuda_blas_run(cuda->blas, &product, err);
 }
 
-/* How many maps from the first on cuBLAS does not take; 1 if it takes the first. */
+/* The number of maps at the start of the list that cuBLAS does not take; 1 if it takes the first.
+ */
 static uint32_t run_of_maps(const moe_cuda_device *cuda, const moe_linear *linears, uint32_t n,
                             uint32_t n_rows)
 {
@@ -230,7 +231,7 @@ int moe_cuda_op_experts(moe_device *device, const float *x, uint32_t n_x_rows, u
         moe_cuda_quantize_x(cuda, x, n_x_rows, n_in, &experts.x_q8);
     }
     moe_cuda_experts_run(cuda->stream, &experts);
-    moe_cuda_forget_rows(cuda); /* they may have written x */
+    moe_cuda_forget_rows(cuda); /* the experts' kernels may have overwritten x */
     status = moe_cuda_launched(cuda, "experts", err);
     return status != MOE_OK ? status : moe_cuda_note_use(cuda, works, n_works, err);
 }

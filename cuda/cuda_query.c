@@ -14,9 +14,10 @@
 /* The least compute capability: kernels need asynchronous copies to shared memory. */
 #define LEAST_MAJOR 8
 
-/* Whether one of the module's codes, "sm_86" or "compute_90", runs on the device. Machine code runs
- * within its generation from its own minor number on, portable code from its number on. Codes with
- * a final letter ("sm_90a") are for one GPU. */
+/* Whether a code of the module, such as "sm_86" or "compute_90", runs on the device. Machine code
+ * (sm_) runs on GPUs of the same major number whose minor number is no smaller. Portable code
+ * (compute_) runs on GPUs whose number is no smaller. Codes with a final letter ("sm_90a") run only
+ * on GPUs of exactly that number. */
 static bool runs_on(const char *code, uint32_t major, uint32_t minor)
 {
     const char *digits = code + strcspn(code, "0123456789");
@@ -75,7 +76,7 @@ static void describe_slot(int device, moe_cuda_device_info *info)
     }
 }
 
-/* A device that cannot be described does not hide the others. */
+/* If this device cannot be described, the others are still listed. */
 static void describe_device(int device, moe_cuda_device_info *info)
 {
     struct cudaDeviceProp properties;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Recordings as CUDA graphs: launches are captured once, and replayed with other inputs.
  *
- * If an operation uses an array of the step's inputs, it uses the array's place in their steady
- * block (cuda_step.c), as it does outside of recordings. Parcels (cuda_staging.c) get places behind
- * the inputs and are sent once, when the recording is made, so graphs contain only kernels. The
- * shape of some launches also depends on how many pages rows see: those are launched for as many
- * pages as the block has room for. While a recording is under way no call may wait or allocate. */
+ * Operations read the step's inputs in their steady block (cuda_step.c), as they do outside of
+ * recordings. Parcels (cuda_staging.c) get places behind the inputs and are sent once, when the
+ * recording is made, so graphs contain only kernels. The shape of some launches also depends on how
+ * many pages the rows see. A recording launches these for as many pages as the block has room for.
+ * While a recording is under way no call may wait or allocate. */
 #include <stdlib.h>
 
 #include "cuda/cuda_forms.h"
@@ -67,8 +67,8 @@ static int play(moe_device *device, uint32_t number, bool *played, moe_error *er
     return status;
 }
 
-/* Refuses a recording: a device that does not offer recording, or lacks the memory, has not failed.
- */
+/* Refuses a recording without marking the device as failed: it only does not offer recording, or
+ * lacks the memory. */
 static int refuse(cudaError_t code, const char *call, moe_error *err)
 {
     (void)moe_cuda_translate(code, call, what, err);
@@ -103,9 +103,9 @@ static int record(moe_device *device, uint32_t number, moe_error *err)
     }
     MOE_TRY(need_number(steady, number, err));
     drop(steady, number);
-    /* Other threads keep using the link, whose calls are not part of the recording. The relaxed
-     * mode also allows calls that this thread needs, for instance loading a kernel's code at its
-     * first launch. */
+    /* The relaxed mode lets other threads keep using the link; their calls are not recorded. It
+     * also allows calls that this thread needs, such as loading a kernel's code at its first
+     * launch. */
     cudaError_t code = cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeRelaxed);
     if (code != cudaSuccess) {
         return moe_cuda_refuses_recording(code)
@@ -160,7 +160,7 @@ static int record_end(moe_device *device, int status, moe_error *err)
         steady->scratch = cuda->recording.scratch;
     }
     if (status != MOE_OK) {
-        return status; /* the error may well have ended the capture */
+        return status; /* the error has probably ended the capture */
     }
     if (code != cudaSuccess) {
         return moe_cuda_refuses_recording(code) ? refuse(code, call, err)

@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* The experts of a few rows, all of them in memory that the device reads: from the routers' logits
- * to their outputs, without the host. Recordings (cuda_recording.c) use it. */
+/* Computes the experts of a few rows without the host, from the routers' logits to the experts'
+ * outputs. All of these experts are in memory that the device reads. Recordings (cuda_recording.c)
+ * use this. */
 #include "cuda/cuda_internal.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 
 typedef struct routed_rows {
     float *probs;     /* [n_rows][n_expert] */
-    float *weights;   /* [n_rows][n_used] the routers' */
+    float *weights;   /* [n_rows][n_used] as the routers gave them */
     float *mixed;     /* [n_rows][n_used] after the edits */
-    float *ordered;   /* likewise, by ascending number of the expert */
-    uint32_t *chosen; /* likewise */
+    float *ordered;   /* [n_rows][n_used] after the edits, by ascending number of the expert */
+    uint32_t *chosen; /* [n_rows][n_used] */
     moe_cuda_product *list;
     uint32_t *index;
     moe_cuda_substitution_counts *counts;
     moe_cuda_fetches fetches;
 } routed_rows;
 
-/* Uses scratch where the job gives no place. The layers of a recording share it. */
+/* Sets the places of the rows' arrays. Arrays without a place in the job lie in scratch, which all
+ * layers of a recording share. */
 static int place_rows(moe_cuda_device *cuda, const moe_resident_experts *job, routed_rows *rows,
                       moe_error *err)
 {
@@ -53,7 +55,8 @@ static int place_rows(moe_cuda_device *cuda, const moe_resident_experts *job, ro
     return MOE_OK;
 }
 
-/* Edits `chosen` and `mixed`, which begin as the router's. The kernel's counts are not read. */
+/* Edits `chosen` and `mixed`, which begin as copies of the router's choice and weights. Nobody
+ * reads the counts that the kernel makes. */
 static void substitute(moe_cuda_device *cuda, const moe_substitution *rules,
                        const moe_cuda_route_edit *edit, const routed_rows *row,
                        const uint32_t *picks)
@@ -80,7 +83,7 @@ static void choose(moe_cuda_device *cuda, const moe_resident_experts *job, const
     moe_cuda_route(cuda->stream, &gate, route->logits, route->selection_bias, job->n_rows,
                    job->picks, row->weights, row->probs);
     if (job->stop.stopped != NULL) {
-        return; /* nothing stands in for the missing */
+        return; /* no other experts replace the missing ones */
     }
     moe_cuda_route_edit edit = {.n_rows = 1,
                                 .n_expert = route->n_expert,
@@ -152,6 +155,6 @@ int moe_cuda_op_resident_experts(moe_device *device, const moe_resident_experts 
     }
     moe_cuda_chosen_experts_run(cuda->stream, &experts);
     *job->mixed = row.ordered;
-    moe_cuda_forget_rows(cuda); /* they may have written x */
+    moe_cuda_forget_rows(cuda); /* the experts' kernels may have overwritten x */
     return moe_cuda_launched(cuda, "resident experts", err);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The rows that products read. A norm also quantises its rows, as attention does, and products of
- * the same rows share them. The program does not say which rows are quantised, because between a
- * norm and the experts that read it the host may route, predict, compute other things, or bring
- * rows. */
+/* Remembers which rows x_q8_memory holds. Norms and attention also quantise the rows that they
+ * write, and all products of these rows share the quantised form. The program does not say which
+ * rows are quantised, because between a norm and the experts that read its rows the host may route,
+ * predict, compute other things, or bring rows. */
 #include "cuda/cuda_internal.h"
 
 int moe_cuda_begin(moe_cuda_device *cuda, moe_error *err)
@@ -16,7 +16,7 @@ void moe_cuda_forget_rows(moe_cuda_device *cuda)
     cuda->quantized.x = NULL;
 }
 
-/* Whether n floats from `from` on and m floats from `other` on share any. */
+/* Whether the n floats from `from` on and the m floats from `other` on overlap. */
 static bool overlap(const float *from, size_t n, const float *other, size_t m)
 {
     const uintptr_t a = (uintptr_t)from, b = (uintptr_t)other;

@@ -8,8 +8,8 @@
  *
  * An operation's arrays lie together in a part and are copied to the same place on the device, in
  * stream order. So on the device a place is overwritten only after the kernels that read it have
- * ended. On the host, the copy must have ended before a part is reused: the host waits for the
- * event that it recorded when it left the part.
+ * ended. On the host, a part may be reused only after its copies have ended: the host records an
+ * event when it leaves a part, and waits for that event before it uses the part again.
  *
  * Copy engines take copies of all streams in the order in which they were queued; priorities do not
  * change that. So an array that the next kernel needs would wait behind experts on the link.
@@ -167,7 +167,7 @@ static int next_part(moe_cuda_device *cuda, moe_error *err)
                           "cudaEventSynchronize", what, err);
 }
 
-/* During a recording: returns a place behind the inputs of the step's steady block, which lives as
+/* During a recording: returns a place behind the inputs in the step's steady block, which lives as
  * long as the recording. */
 static int begin_in_recording(moe_cuda_device *cuda, size_t bytes, moe_cuda_parcel *parcel,
                               moe_error *err)
@@ -267,7 +267,8 @@ int moe_cuda_results_need(moe_cuda_device *cuda, size_t bytes, moe_error *err)
     return MOE_OK;
 }
 
-/* One part of an upload of `bytes`. Large uploads are of weights, while nothing waits for them. */
+/* Sends one part of an upload of `bytes` in total. Large uploads are weights at loading; a copy
+ * engine may take them, because no operation waits for them. */
 static int upload_part(moe_cuda_device *cuda, void *dst, const void *part, size_t n, size_t bytes,
                        moe_error *err)
 {

@@ -5,10 +5,11 @@
  *    | tokens | cos | sin | rows | pages and paths .. | room for pages | arrays of recordings |
  *    |<------------- sent by begin_step() ----------->|                | sent when recorded   |
  *
- * Steps of 1, 2, .. rows have a block for each number of rows and each shape (moe_cuda_step_shape).
- * Its places stay fixed while timelines grow, because recordings (cuda_recording.c) read them there
- * and keep their own arrays behind them. Rows of one timeline share a page table; those of other
- * shapes have a path and, of several timelines, a page table each:
+ * Steps of few rows have a block for each number of rows and each shape (moe_cuda_step_shape). The
+ * inputs keep their places in the block while timelines grow, because recordings
+ * (cuda_recording.c) read them there and keep their own arrays behind them. The rows of one
+ * timeline share a page table. In the other shapes each row has a path, and with several timelines
+ * each row also has a page table of its own:
  *
  *    | .. | rows | paths | pages of the first, and room | of the second .. | arrays of recordings |
  *
@@ -142,14 +143,14 @@ static uint32_t pages_seen(const moe_step_inputs *inputs)
     return n;
 }
 
-/* A table of pages and its room to grow. */
+/* Bytes of a page table with its room to grow. */
 static size_t table_room(const moe_cuda_steady *steady)
 {
     return moe_cuda_parcel_room((size_t)steady->max_pages * steady->n_groups, sizeof(void *));
 }
 
-/* Finds the block's places; pages_at: where the pages of the first table are. If the places move,
- * drops the recordings. */
+/* Sets the places within the block; pages_at: where the pages of the first table are. If the places
+ * move, drops the recordings. */
 static int place_steady(moe_cuda_device *cuda, moe_cuda_steady *steady, uint32_t n_pages,
                         uint32_t n_groups, uint32_t tables, size_t pages_at, moe_error *err)
 {
@@ -167,7 +168,7 @@ static int place_steady(moe_cuda_device *cuda, moe_cuda_steady *steady, uint32_t
     return status;
 }
 
-/* Writes rows with a path each, and the first of the page tables or all of them. */
+/* Writes rows that have a path each, and the page tables: one for all rows, or one for each row. */
 static const moe_cuda_kv_row *put_rows_apart(const moe_cuda_steady *steady,
                                              moe_cuda_step_shape shape,
                                              const moe_step_inputs *inputs, moe_cuda_parcel *parcel)

@@ -16,7 +16,7 @@ int moe_cuda_op_gather(moe_device *device, const float *x, uint32_t n, const uin
     return moe_cuda_launched(cuda, "gathering rows", err);
 }
 
-/* Rows are sent together with their numbers, as many at a time as fit a part of the ring. */
+/* Sends rows together with their numbers, as many at a time as fit a part of the ring. */
 int moe_cuda_op_scatter(moe_device *device, const float *x, uint32_t n, const uint32_t *rows,
                         uint32_t n_rows, float *out, moe_error *err)
 {
@@ -138,7 +138,7 @@ moe_router_gate moe_cuda_gate_of(const moe_route *route)
                              .expert_scales = route->expert_scales};
 }
 
-/* Bytes of a route's results: experts, weights, probabilities. */
+/* Bytes of a route's results, which are experts, weights and probabilities. */
 static size_t outcome_bytes(const moe_route *route, uint32_t n_rows)
 {
     size_t n_probs = route->probs != NULL ? (size_t)n_rows * route->n_expert : 0;
@@ -179,7 +179,8 @@ static int bring_outcome(moe_cuda_device *cuda, const uint8_t *outcome, size_t b
                                          cudaMemcpyDeviceToHost, what, err);
 }
 
-/* All results lie in one piece, which the kernels write to the host's memory: no copy, one wait. */
+/* All results lie in one piece, which the kernels write to the host's memory. So there is no copy,
+ * and the host waits once. */
 int moe_cuda_op_route(moe_device *device, const moe_route *routes, uint32_t n_routes,
                       uint32_t n_rows, moe_error *err)
 {

@@ -12,7 +12,7 @@ __device__ static inline float moe_device_silu(float g)
     return g / (1.0f + moe_device_exp(-g));
 }
 
-/* The first limits g to at most `limit`; the second limits u to at least -limit, too. */
+/* Limits g to at most `limit`. moe_device_limit_both() limits u to -limit .. limit. */
 __device__ static inline float moe_device_limit_above(float limit, float g)
 {
     return limit < g ? limit : g;

@@ -14,26 +14,26 @@ typedef struct moe_attend_job {
     const float *q;              /* [n_rows][n_head][k_dim] */
     float *out;                  /* [n_rows][n_head][v_dim] */
     float *part_max;             /* [n_rows][n_head][n_pages] */
-    float *part_sum;             /* likewise */
+    float *part_sum;             /* [n_rows][n_head][n_pages] */
     float *part_out;             /* [n_rows][n_head][n_pages][v_dim] */
-    float *state_max;            /* [n_rows][n_head]: the result of the waves before */
+    float *state_max;            /* [n_rows][n_head]: the maxima after the earlier waves of pages */
     float *state_sum;
     uint32_t n_rows;
     uint32_t n_head;
     float scale;
     float cap;       /* 0: none */
-    uint32_t window; /* 0: none; as moe_attention, these two */
+    uint32_t window; /* 0: none; window and chunk as in moe_attention */
     uint32_t chunk;
     const float *sinks;      /* [n_head] or NULL */
     const float *row_scales; /* [n_rows] or NULL: factors of scale */
-    uint32_t group;          /* query heads of a KV head */
-    uint32_t tile_heads;     /* ... of a block */
-    uint32_t tile_rows;      /* rows of a block */
-    uint32_t q_stride;       /* floats of a query in shared memory */
-    uint32_t v_bytes;        /* of a position's values */
-    bool wide;               /* four elements of a key or value may be one load */
-    bool split;              /* a block is one page and leaves its part */
-    uint32_t first_page;     /* when split: of this wave */
+    uint32_t group;          /* query heads that share a KV head */
+    uint32_t tile_heads;     /* query heads that a block takes */
+    uint32_t tile_rows;      /* rows that a block takes */
+    uint32_t q_stride;       /* floats from query to query in shared memory */
+    uint32_t v_bytes;        /* bytes of a position's values */
+    bool wide;               /* one load may read four elements of a key or value */
+    bool split;              /* a block takes one page and stores its part */
+    uint32_t first_page;     /* if split: the first page of this wave */
     uint32_t n_pages;
     moe_q8_rows out_q8; /* as in moe_cuda_attention */
 } moe_attend_job;
@@ -66,7 +66,7 @@ __device__ static inline size_t moe_attend_part(const moe_attend_job &job, uint3
     return ((size_t)row * job.n_head + head) * job.n_pages + page;
 }
 
-/* exp(from - to): attend_merge's factor that rescales a sum from one maximum to another. */
+/* exp(from - to): the factor by which attend_merge rescales a sum from one maximum to another. */
 __device__ static inline float moe_fold_factor(float from, float to)
 {
     return from == -MOE_INFINITY ? 0.0f : moe_device_exp(from - to);

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* Folds the parts that pages left (attend_rows.cu) into the running state of a row and head, in
- * ascending order from the first page that the row sees, and at the end divides by the sum:
- * attend_merge of vector_ops.h. May quantise the result, too.
+/* Folds the parts of pages (attend_rows.cu) into the running state of a row and head, as
+ * attend_merge of vector_ops.h: in ascending order, from the first page that the row sees. At the
+ * end divides by the sum. May quantise the result, too.
  *
- * The order is fixed, but the factors of a fold depend only on maxima, and a running maximum is
- * exact in any order. A block therefore scans the maxima of 256 pages at once and has their
- * factors; one thread then computes, in order, just one product and one fmaf for each page and
- * column. */
+ * The order of the sums is fixed, but the factors of a fold depend only on maxima, and a running
+ * maximum is exact in any order. So a block scans the maxima of 256 pages at once, which gives
+ * their factors. Then one thread for each column goes through the pages in order, with just one
+ * product and one fmaf for each page. */
 #include "cuda/kernels/attend.cuh"
 #include "cuda/kernels/quantize_block.cuh"
 
 #define THREADS 256u
 
 typedef struct fold_shared {
-    float max[2][THREADS]; /* of the pages up to this one; two of them take turns in the scan */
+    float max[2][THREADS]; /* maxima up to each page; the two arrays take turns in the scan */
     float keep[THREADS];
     float take[THREADS];
     float sum[THREADS];
 } fold_shared;
 
-/* Computes inclusive running maxima from `before` on; returns which of shared->max has them. */
+/* Computes inclusive running maxima that start at `before`; returns which of the two arrays of
+ * shared->max holds them. */
 __device__ static inline uint32_t scan_maxima(fold_shared *shared, float own, float before)
 {
     uint32_t i = threadIdx.x;
@@ -55,7 +56,7 @@ __device__ static inline float load_parts(const moe_attend_job &job, size_t firs
     return after;
 }
 
-/* Stores a finished column. Heads are whole blocks of 32 where rows are quantised. */
+/* Stores a finished column. If rows are quantised, a head is a whole number of blocks of 32. */
 __device__ static inline void put_result(const moe_attend_job &job, uint32_t column, float value)
 {
     const uint32_t head = blockIdx.x % job.n_head;

@@ -15,19 +15,20 @@
  * it goes. Otherwise (few rows with long contexts) each page is a block of its own and leaves a
  * part, and attend_fold.cu folds the parts in order.
  *
- * With windows or chunks, a row's first page is seen from the middle on, and its sums begin there;
- * earlier pages are not touched. A sink is the state before the first page.
+ * With windows or chunks, the first position that a row sees may lie inside a page: the row's sums
+ * begin there, and earlier pages are not touched. A sink is the state before the first page.
  *
- * Rows of one timeline have the same pages. If all rows of a block find a page in one place, it is
- * read once for all; if they do not (nodes of a tree of tokens), the rows take turns. */
+ * Rows of one timeline have the same pages. If all rows of a block find a page in one place, the
+ * page is read once for all of them. If not (nodes of a tree of tokens), the rows take turns. */
 #include "cuda/kernels/attend_steps.cuh"
 
 #define SHARED_LIMIT (48u << 10) /* the shared memory that a block may have by default */
 #define MAX_GRID_Z   65535u
 #define LINE         128u /* bytes */
-/* With fewer blocks per multiprocessor than this, pages become blocks of their own, ... */
+/* With fewer blocks per multiprocessor than this, each page becomes a block of its own. */
 #define FEW_BLOCKS 2u
-/* ... so many at once that the idle time at the end of a wave matters little. */
+/* Such blocks run in waves. A wave is this many blocks per multiprocessor, so that the idle time at
+ * its end matters little. */
 #define BLOCKS_A_WAVE 16u
 
 __device__ static inline query_tile tile_of_block(const moe_attend_job &job)
@@ -158,7 +159,8 @@ __device__ static inline void load_queries(const moe_attend_job &job, const quer
 }
 
 /* Whether a row of the tile sees a position of the page. A recorded launch has blocks for all pages
- * that there is room for: most of them end here, before they load queries or meet a barrier. */
+ * that the step has room for. Most of these blocks end here, before they load queries or reach a
+ * barrier. */
 __device__ static inline bool sees_page(const moe_attend_job &job, const query_tile &tile,
                                         uint32_t page)
 {
@@ -242,7 +244,7 @@ static void launch_any(moe_cuda_stream stream, const moe_attend_job &job, uint32
         launch_type<MOE_KV_Q8_0>(stream, job, n_waved);
 }
 
-/* moe_kv_row_bytes(), which is a function of C code. */
+/* As moe_kv_row_bytes(), which CUDA code does not link. */
 static uint32_t bytes_of(int type, uint32_t n)
 {
     return type == MOE_KV_Q8_0 ? n / MOE_KV_Q8_BLOCK * MOE_KV_Q8_BYTES
@@ -258,7 +260,7 @@ static bool rows_are_wide(const moe_kv_layout *layout)
            0;
 }
 
-/* Chooses how many heads and rows a block takes: those that share pages, as many as fit shared
+/* Chooses how many heads and rows a block takes: as many of those that share pages as fit shared
  * memory. */
 static void choose_tile(const moe_cuda_attention *attention, moe_attend_job *job)
 {
@@ -278,8 +280,8 @@ static uint32_t blocks_a_page(const moe_attend_job *job)
     return (job->n_rows + job->tile_rows - 1) / job->tile_rows * job->layout.n_head_kv * tiles;
 }
 
-/* Divides the workspace between the pages' parts and the running state; a wave has as many pages as
- * fit. */
+/* Divides the workspace between the pages' parts and the running state. A wave has as many pages as
+ * fit the workspace. */
 static void place_parts(const moe_cuda_attention *attention, moe_attend_job *job)
 {
     size_t heads = (size_t)job->n_rows * job->n_head;

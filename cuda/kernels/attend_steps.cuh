@@ -7,31 +7,29 @@
 #include "cuda/kernels/kv_cells.cuh"
 
 #define ATTEND_THREADS 256u
-#define SCORE_THREADS  4u /* of a position */
-/* Floats from one query's weights to the next. They are padded, because a warp's writes would
- * otherwise meet in the same banks. */
+#define SCORE_THREADS  4u /* threads that share a position */
+/* Floats from one query's weights to the next. The weights are padded, because a warp's writes
+ * would otherwise meet in the same banks. */
 #define WEIGHT_STRIDE (MOE_KV_PAGE + 8)
 #define MAX_QUERIES   16u
 
 /* Shared memory of a block, in this order. */
 typedef struct attend_shared {
     const uint8_t *values[MOE_KV_PAGE]; /* each position's row of values */
-    float max[MAX_QUERIES];             /* folded so far */
+    float max[MAX_QUERIES];             /* the maximum over the pages so far */
     float sum[MAX_QUERIES];
-    float keep[MAX_QUERIES]; /* factor of the pages before */
-    float take[MAX_QUERIES]; /* ... of this page */
+    float keep[MAX_QUERIES]; /* factor of the earlier pages' result */
+    float take[MAX_QUERIES]; /* factor of this page's result */
     float *out[MAX_QUERIES]; /* where the query's result goes */
-    /* Positions of the page that the query attends to, this turn: begin .. end; none if both are 0.
-     */
+    /* The query attends to positions begin .. end of the page in this turn; none if both are 0. */
     uint32_t begin[MAX_QUERIES];
     uint32_t end[MAX_QUERIES];
-    uint32_t first[MAX_QUERIES];     /* of the whole context: first .. n_visible */
-    uint32_t n_visible[MAX_QUERIES]; /* 0: no such query */
-    float scale[MAX_QUERIES];        /* of scores */
+    uint32_t first[MAX_QUERIES];     /* the query sees positions first .. n_visible in all pages */
+    uint32_t n_visible[MAX_QUERIES]; /* 0: there is no such query */
+    float scale[MAX_QUERIES];        /* factor of the scores */
 } attend_shared;
 
-/* The block's queries: n of them, query i being head first_head + i % heads of row first_row + i /
- * heads. */
+/* The n queries of a block. Query i is head first_head + i % heads of row first_row + i / heads. */
 typedef struct query_tile {
     uint32_t first_row;
     uint32_t n_rows;
@@ -46,8 +44,8 @@ __device__ static inline uint32_t smaller(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Multiplies elements 4 * part .. + 4 of each whole run of sixteen, then the rest of the last run.
- */
+/* Multiplies this thread's four elements (4 * part ..) of each whole run of sixteen, then its share
+ * of the last, shorter run. */
 template <int TYPE, int QUERIES>
 __device__ static inline void score_lanes(const uint8_t *key, const float *q, uint32_t q_stride,
                                           uint32_t dim, uint32_t part, bool wide,
@@ -79,8 +77,8 @@ __device__ static inline void score_lanes(const uint8_t *key, const float *q, ui
     }
 }
 
-/* One step of the fold between threads: if there are several queries, each thread of a pair keeps
- * half of them. A sum of two lanes has the same bits on either thread. */
+/* One step of the sum over lanes, between two threads. If there are several queries, each thread of
+ * the pair goes on with half of them. A sum of two lanes has the same bits on either thread. */
 template <int QUERIES>
 __device__ static inline void fold_pair(float lanes[][4], int distance, bool upper)
 {
@@ -97,7 +95,7 @@ __device__ static inline void fold_pair(float lanes[][4], int distance, bool upp
     }
 }
 
-/* Writes scores[query * WEIGHT_STRIDE + position] of this thread's position. */
+/* Computes the scores of this thread's position: scores[query * WEIGHT_STRIDE + position]. */
 template <int TYPE, int QUERIES>
 __device__ static inline void score_page(const moe_attend_job &job, const attend_shared *shared,
                                          const uint8_t *key, const float *q, float *scores)
@@ -161,8 +159,8 @@ __device__ static inline void weigh_page(const moe_attend_job &job, const query_
     shared->sum[query] = fmaf(shared->sum[query], shared->keep[query], sum * shared->take[query]);
 }
 
-/* Adds positions from .. to one by one, each for the queries that attend to it. A position that no
- * query attends to may have no place in memory. */
+/* Adds positions from .. to one by one, each only for the queries that attend to it. A position to
+ * which no query attends may have no place in memory. */
 template <int TYPE, int COUNT>
 __device__ static inline void weigh_some(const attend_shared *shared, const float *weights,
                                          uint32_t first, uint32_t column, bool two, uint32_t from,
@@ -187,13 +185,14 @@ __device__ static inline void weigh_some(const attend_shared *shared, const floa
     }
 }
 
-/* Columns column and column + 1 of the values, weighed, for queries first .. first + COUNT. */
+/* Sums the weighted values in two columns, `column` and the next, for queries first .. first +
+ * COUNT. */
 template <int TYPE, int COUNT>
 __device__ static inline void weigh_values(const moe_attend_job &job, const attend_shared *shared,
                                            const float *weights, uint32_t first, uint32_t column,
                                            float acc[COUNT][2])
 {
-    uint32_t lowest = MOE_KV_PAGE; /* of all begins; ends likewise */
+    uint32_t lowest = MOE_KV_PAGE; /* least and greatest of the queries' begins and ends */
     uint32_t low = 0;
     uint32_t least = MOE_KV_PAGE;
     uint32_t most = 0;
@@ -233,7 +232,8 @@ __device__ static inline void weigh_values(const moe_attend_job &job, const atte
     weigh_some<TYPE, COUNT>(shared, weights, first, column, two, j, most, acc);
 }
 
-/* Stores a page's two columns of one query: in the page's part, or folded into the output. */
+/* Stores two columns of a page's result for one query: in the page's part, or folded into the
+ * output. */
 __device__ static inline void deliver(const moe_attend_job &job, const attend_shared *shared,
                                       uint32_t query, uint32_t page, uint32_t column,
                                       const float acc[2])

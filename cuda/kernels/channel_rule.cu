@@ -36,7 +36,7 @@ __global__ __launch_bounds__(MOE_DELTA_MAX_KEY_DIM) void moe_channel_convolve(mo
     const moe_delta_sequence &s = moe_sequence_of(d.sequences, blockIdx.x, &token);
     uint32_t part = blockIdx.y / d.n_head;
     uint32_t head = blockIdx.y % d.n_head;
-    uint32_t channel = head * d.dim + threadIdx.x; /* of its part */
+    uint32_t channel = head * d.dim + threadIdx.x; /* within its part */
     float value = 0.0f;
     if (part < PARTS - 1) {
         const float *weights = part == 0 ? d.conv[0] : part == 1 ? d.conv[1] : d.conv[2];
@@ -67,7 +67,7 @@ typedef struct channel_steps {
     __device__ void gates(const moe_delta_sequence &s, uint32_t head, uint32_t token, float *decay,
                           float *beta) const
     {
-        *decay = 0.0f; /* rows have their own */
+        *decay = 0.0f; /* not used: each row has its own decay */
         *beta = 1.0f / (1.0f + moe_device_exp(-s.gates[token * s.gates_stride + head]));
     }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Turns the experts that the routers of a few rows chose into a list of products that reads each
- * expert once: all rows of an expert are one product of each matrix, at the place of its first
- * pick. The pass stops here if the device can read an expert nowhere. One thread gives spare slots
- * of the device to experts in host memory, in the order of the picks. It takes slots of layers that
- * this pass has finished first, because the policy chose the order before the pass. */
+/* Turns the experts that the routers chose for a few rows into a list of products that reads each
+ * expert once. All rows of an expert are one product of each of its matrices, listed at the place
+ * of the expert's first pick. The pass stops here if an expert is in no memory that the device can
+ * read. One thread gives spare slots of the device to experts in host memory, in the order of the
+ * picks. Slots of layers that this pass has finished come first, whatever order the policy gave the
+ * slots before the pass. */
 #include "cuda/kernels/product_launch.h"
 #include "cuda/kernels/route.cuh"
 
@@ -11,8 +12,8 @@
 #define MOST        (MOE_CUDA_CHOSEN_ROWS * MOE_ROUTER_MAX_USED)
 #define NOT_FETCHED 0xffffu
 
-/* A spare slot: SHUT, used or of a layer that is too far ahead; OPEN, free to take; OPEN_LATER,
- * free to take after those. */
+/* The state of a spare slot. SHUT: already used, or of a later layer whose slots may not be taken.
+ * OPEN: free to take. OPEN_LATER: free to take when no slot is OPEN any more. */
 enum { SHUT, OPEN, OPEN_LATER };
 
 typedef struct picks {
@@ -21,16 +22,16 @@ typedef struct picks {
     uint32_t n_missing;
     bool runs, is_first;
     /* Where experts are kept: */
-    uint16_t spare[MOST]; /* of a pick: the number of its expert's spare, behind the range's first;
-                           * or NOT_FETCHED */
+    uint16_t spare[MOST]; /* of a pick: the number, within the range, of the spare slot that its
+                           * expert gets; or NOT_FETCHED */
     bool over_link[MOST];
     uint8_t state[MOE_MAX_SPARES];  /* of the range's spares */
-    uint16_t order[MOE_MAX_SPARES]; /* those that can be had, in the order of taking */
-    uint32_t n_open;                /* how many */
-    uint32_t n_over_link;           /* picks */
+    uint16_t order[MOE_MAX_SPARES]; /* spares that can be taken, in the order of taking */
+    uint32_t n_open;                /* entries of `order` */
+    uint32_t n_over_link;           /* experts that are read over the link */
 } picks;
 
-/* Decides by the number of missing picks whether the pass stops. One thread. */
+/* Decides by the number of missing picks whether the pass stops. One thread runs it. */
 __device__ static inline void stop_or_go_on(const moe_resident_stop &stop, picks *p)
 {
     bool before = stop.stopped != NULL && !stop.begins && *stop.stopped != 0;
@@ -85,7 +86,8 @@ __device__ static inline void note_spares(const moe_cuda_chosen_experts &experts
     for (uint32_t i = threadIdx.x; i < range.end - range.first; i += THREADS) {
         moe_expert_spare *spare = &keep.spares[range.first + i];
         const uint64_t entry = (uint64_t)(uintptr_t)spare->entry;
-        const uint64_t at = (entry - table) / sizeof(moe_expert_address); /* huge if before it */
+        /* Huge if the entry lies before the table. */
+        const uint64_t at = (entry - table) / sizeof(moe_expert_address);
         const bool comes = entry >= table && at >= experts.n_expert;
         bool used = spare->used != 0;
         if (at < experts.n_expert && !used && is_chosen(p, n, at))
@@ -119,7 +121,7 @@ __device__ static inline void order_spares(picks *p, uint32_t n_spares)
     }
 }
 
-/* Gives spares to experts. One thread. */
+/* Gives spares to experts that are read over the link. One thread runs it. */
 __device__ static inline void take_spares(const moe_cuda_chosen_experts &experts, picks *p,
                                           uint32_t n, uint32_t first)
 {
@@ -134,7 +136,7 @@ __device__ static inline void take_spares(const moe_cuda_chosen_experts &experts
     *experts.fetches.n = n_fetched;
 }
 
-/* Lists the copies, and changes the table. */
+/* Lists the copies, and enters the new addresses into the table. */
 __device__ static inline void list_fetches(const moe_cuda_chosen_experts &experts, const picks *p,
                                            uint32_t n, uint32_t first)
 {
@@ -178,7 +180,7 @@ __device__ static inline void keep_chosen(const moe_cuda_chosen_experts &experts
     __syncthreads();
 }
 
-/* The place of pick i in its row by ascending number of the expert. */
+/* The place of pick i in its row if the row is ordered by ascending number of the expert. */
 __device__ static inline uint32_t place_in_row(const picks *p, uint32_t n_used, uint32_t i)
 {
     uint32_t first = i / n_used * n_used;
@@ -242,8 +244,8 @@ __global__ __launch_bounds__(THREADS) void moe_list_chosen(moe_cuda_chosen_exper
     list_picks(experts, p);
 }
 
-/* Routes one row first. A block would route several rows one after the other, so for those another
- * kernel, with a block for each row, comes before the list. */
+/* Routes one row, then lists its picks. One block would have to route several rows one after the
+ * other. So for several rows another kernel, with a block for each row, runs before the list. */
 __global__ __launch_bounds__(THREADS) void moe_route_and_list(route_args args,
                                                               moe_cuda_chosen_experts experts)
 {

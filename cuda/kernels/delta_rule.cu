@@ -2,8 +2,8 @@
 /* The gated delta rule of recurrent layers, and layers that are a short convolution alone.
  *
  * The rule takes two launches. In the first launch a block computes the queries, keys or values of
- * one token and head, and keeps the tokens before the convolution that later calls need. The second
- * launch updates the states token by token (recurrent_states.cuh). */
+ * one token and head, and stores the convolution's inputs that later calls need. The second launch
+ * updates the states token by token (recurrent_states.cuh). */
 #include "cuda/kernels/recurrent_conv.cuh"
 #include "cuda/kernels/recurrent_states.cuh"
 #include "cuda/kernels/softplus.cuh"

@@ -17,27 +17,27 @@
 /* Put a kernel with several template arguments in parentheses. */
 #define MOE_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
     kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__)
-/* Launches a kernel that may begin while the kernels ahead of it in its stream still run:
- * programmatic dependent launch, in captured graphs, from sm_90 on. It must begin with
- * MOE_BEGIN_EARLY, and every thread must call MOE_WAIT_FOR_STREAM before it uses memory that a
- * kernel may have written, and before it returns. (If no thread of a kernel waited, the next one
- * would not wait for those before it.) Until then it may only
- * copy weights to shared memory. (Compilers move plain loads behind the wait.) Elsewhere this is
- * MOE_LAUNCH. */
+/* Launches a kernel that may begin while the kernels ahead of it in its stream still run
+ * (programmatic dependent launch). That works in captured graphs, from sm_90 on; elsewhere this is
+ * MOE_LAUNCH. The kernel must begin with MOE_BEGIN_EARLY. Every thread must call
+ * MOE_WAIT_FOR_STREAM before it uses memory that a kernel may have written, and before it returns.
+ * (If no thread of a kernel waited, the next kernel would not wait for the kernels ahead of both.)
+ * Before the wait a kernel may only copy weights to shared memory, because compilers move plain
+ * loads behind the wait. */
 #define MOE_LAUNCH_EARLY(kernel, grid, block, shared_bytes, stream, ...)                           \
     moe_launch_early((kernel), (grid), (block), (shared_bytes), (stream), __VA_ARGS__)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 /* Lets the next kernel of the stream begin, once all blocks of this one are under way. */
 #define MOE_BEGIN_EARLY() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")
-/* Waits until the kernels ahead have ended and what they wrote is visible. */
+/* Waits until the kernels ahead have ended and their writes are visible. */
 #define MOE_WAIT_FOR_STREAM() asm volatile("griddepcontrol.wait;" ::: "memory")
 #else
 #define MOE_BEGIN_EARLY()     ((void)0)
 #define MOE_WAIT_FOR_STREAM() ((void)0)
 #endif
 
-/* Whether the stream is captured for a graph, and the driver and the kernel's own code know early
- * launches. (A GPU may run portable code that was made for an older one.) */
+/* Whether the stream is captured for a graph, and both the driver and the kernel's own code support
+ * early launches. (A GPU may run portable code that was made for an older GPU.) */
 static inline bool moe_launches_early(cudaStream_t stream, const void *kernel)
 {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;

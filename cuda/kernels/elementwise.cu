@@ -43,7 +43,8 @@ __global__ __launch_bounds__(THREADS) void moe_soft_cap_elements(float cap, floa
         x[i] = cap * moe_device_tanh(x[i] / cap);
 }
 
-/* In the kernels below, a block is (row, part of it), with as many threads as a short row needs. */
+/* In the kernels below, a block is (row, part of the row). A short row gets a block with no more
+ * threads than it needs. */
 __device__ static inline uint32_t column(void)
 {
     return blockIdx.y * blockDim.x + threadIdx.x;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows of an embedding table as floats, by the dequantisers of matmul.h: scale * code, rounded,
- * then the minimum, then the factor. A thread takes a part of 64 elements (quantised) or one. */
+ * then the minimum, then the factor. A thread takes 64 elements of a quantised row, or one element
+ * of a row of floats. */
 #include "cuda/kernels/product_launch.h"
 #include "cuda/kernels/vector_math.cuh"
 #include "cuda/kernels/weight_points.cuh"

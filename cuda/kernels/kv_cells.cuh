@@ -33,8 +33,8 @@ template <int TYPE> __device__ static inline float moe_kv_load1(const uint8_t *r
            (float)(int8_t)block[2 + i % MOE_KV_Q8_BLOCK];
 }
 
-/* Loads elements i .. i + count, where count is 2 or 4 and i a multiple of it. wide: the row is
- * aligned so that one load gets this many elements of F16 or F32. */
+/* Loads COUNT elements from element i on. COUNT is 2 or 4, and i a multiple of COUNT. wide: the row
+ * is aligned so that one load gets this many elements of F16 or F32. */
 template <int TYPE, int COUNT>
 __device__ static inline void moe_kv_load(const uint8_t *row, uint32_t i, bool wide, float *x)
 {

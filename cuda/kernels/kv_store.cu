@@ -83,7 +83,7 @@ __global__ __launch_bounds__(THREADS) void moe_kv_store_rows(store_args args)
     store_head(args, blockIdx.y);
 }
 
-/* The norm of rms_norm.cu, by the whole block. */
+/* The norm of rms_norm.cu, computed by the whole block. */
 __device__ static inline void norm_head(float *x, const float *weight, uint32_t n, float eps)
 {
     __shared__ float inverse;
@@ -102,7 +102,7 @@ __device__ static inline void norm_head(float *x, const float *weight, uint32_t 
     __syncthreads();
 }
 
-/* The pairs of rope.cu. */
+/* Rotates the pairs of a head as rope.cu does. */
 __device__ static inline void turn_head(const moe_rope &rope, float *head)
 {
     uint32_t n_pairs = rope.n_rot / 2;
@@ -152,8 +152,8 @@ typedef struct move_args {
     uint32_t n;
 } move_args;
 
-/* A thread moves one column of 16 bits through all moves in order, so no place is overwritten
- * before it is read. */
+/* A thread makes all moves, in order, for one column of 16 bits. So no place is overwritten before
+ * it is read. */
 __device__ static inline void move_column(const move_args &args, const moe_kv_layout &layout,
                                           size_t at, size_t row_bytes)
 {

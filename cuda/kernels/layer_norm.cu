@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Norms with a mean, by layer_norm of vector_ops.h: one block for each row. Sixteen threads are the
- * sixteen lanes of both sums and read the row directly, without the staging of rms_norm.cu: few
- * models have such norms, and a pass has few rows of them. The other threads only help to write. */
+/* Norms with a mean, by layer_norm of vector_ops.h: one block for each row. Sixteen threads compute
+ * the sixteen lanes of both sums and read the row directly, without the staging of rms_norm.cu,
+ * because few models have such norms, and a pass has few such rows. The other threads only help to
+ * write. */
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
 

@@ -38,8 +38,8 @@ __device__ static inline candidate best_of_warp(candidate best)
     return best;
 }
 
-/* The best of the values that threads t, t + the block's threads, .. see. NaNs never win. All
- * threads of the block call it, and all get the result. */
+/* The best value of a row. Thread t looks at values t, t + the block's threads, and so on. NaNs
+ * never win. All threads of the block call it, and all get the result. */
 __device__ static inline candidate best_of_row(const float *row, uint32_t n, candidate *winners)
 {
     candidate best = {-MOE_INFINITY, NONE};

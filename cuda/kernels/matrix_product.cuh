@@ -9,37 +9,40 @@
  *              |          |  sums the whole tile       32       | 0   | 1   | 2   | .. | 7     |
  *              +----------+                            16       | 0 1 | 2 3 | 4 5 | .. | 14 15 |
  *
- * The contract has 8 or 16 accumulators an output, each a chain of fmaf() in the order of the row.
- * Warp w owns the lanes of slice w of every group, for all outputs of the tile: their chains are
- * its registers. A run is then what one instruction multiplies (matrix_units.cuh): its exact sum
- * for 16 x 8 outputs, a product of scales and an fmaf() for each. The lanes meet at the end, in
- * shared memory, by the contract's tree. Types with 16 lanes have two a warp and half the rows.
+ * In the contract each output has 8 or 16 accumulators (lanes), each a chain of fmaf() in the order
+ * of the row. Warp w owns the lanes of slice w of every group, for all outputs of the tile, and
+ * keeps them in registers. One instruction multiplies a run (matrix_units.cuh): it gives the exact
+ * integer sums of 16 x 8 outputs. A product of scales and an fmaf() for each output follow. At the
+ * end the lanes are added up in shared memory, by the contract's tree. For types with 16 lanes a
+ * warp has two lanes, and a tile has half as many weight rows.
  *
- * The block copies the next group into shared memory while it multiplies this one: weights in
- * aligned pieces of 16 bytes around their rows, as product.cuh; codes of activations, their scales
- * and sums. A slice is used by one warp only, so a weight is taken apart once a tile, straight into
- * the fragment that it is part of (weight_slices.cuh), and an activation's code is read once.
+ * The block copies the next group into shared memory while it multiplies the current one. It copies
+ * the weights in the aligned pieces of 16 bytes that contain them, as product.cuh does, and the
+ * activations' codes, scales and sums. Only one warp uses a slice. So a weight is unpacked once a
+ * tile, straight into its fragment (weight_slices.cuh), and an activation's code is read once.
  *
- * The rows that a thread has of the tile are g, g + 8, g + 16 ..: where rows are an even number of
- * bytes long, eight of them are a multiple of 16, and all begin equally far from a piece. Rows of
- * MXFP4 may be odd: every other one begins eight bytes further. */
+ * A thread has rows g, g + 8, g + 16, .. of the tile. If a row is an even number of bytes long,
+ * eight rows are a multiple of 16 bytes, so all of the thread's rows begin at the same offset in a
+ * piece. Rows of MXFP4 may be an odd number of bytes long: then every other one of the thread's
+ * rows begins eight bytes further. */
 #ifndef MOE_CUDA_MATRIX_PRODUCT_CUH
 #define MOE_CUDA_MATRIX_PRODUCT_CUH
 
 #include "cuda/kernels/matrix_tile.cuh"
 #include "cuda/kernels/matrix_units.cuh"
 
-/* A thread's lanes of the tile: for each run, the lanes of an instruction's outputs. */
+/* A thread's lanes: for each run of the slice, one lane of each output that the thread has. */
 template <int TYPE, int COLUMNS> struct matrix_sums {
     typedef matrix_shape<TYPE, COLUMNS> shape;
     float acc[shape::runs][shape::tiles][shape::column_tiles][4];
 };
 
-/* A thread's part of the activations in a slice, with the factors of its two columns a tile. */
+/* A thread's part of the activations in a slice, and the factors of its two columns in each tile of
+ * eight columns. */
 template <int TYPE, int COLUMNS> struct matrix_columns {
     typedef matrix_shape<TYPE, COLUMNS> shape;
     uint32_t code[shape::column_tiles][2];
-    product_factors<2> factor[shape::column_tiles][shape::planes]; /* lean: not filled */
+    product_factors<2> factor[shape::column_tiles][shape::planes]; /* not filled if lean */
     const uint8_t *factors;
 };
 
@@ -97,14 +100,14 @@ template <int TYPE> struct matrix_scales {
     float min[weight_slice<TYPE>::runs];
 };
 
-/* Returns a row's skew: how many bytes behind the start of a piece its group begins. skew: that of
- * row 0. row_step: what each row adds to it. */
+/* Returns a row's skew: the offset of its group from the start of a piece, in bytes. skew: that of
+ * row 0. row_step: how much each further row adds. */
 __device__ static inline uint32_t skew_of(uint32_t skew, uint32_t row_step, uint32_t row)
 {
     return (skew + row * row_step) & (PIECE_BYTES - 1);
 }
 
-/* Unpacks the scales of the warp's slice, a row or two a thread. */
+/* Unpacks the scales of the warp's slice; each thread unpacks those of one or two rows. */
 template <int TYPE, int COLUMNS>
 __device__ static inline void share_scales(const uint8_t *stage, uint32_t skew, uint32_t row_step,
                                            uint32_t w, uint8_t *shared)
@@ -235,8 +238,8 @@ __device__ static inline void add_slice(const uint8_t *stage, uint32_t skew, uin
     }
 }
 
-/* Adds the lanes up in the order of the kernels' contract: a tree that makes LEFT sums of 2 LEFT,
- * down to one. */
+/* Adds the lanes up in the order of the kernels' contract: each level of the tree makes LEFT sums
+ * of 2 * LEFT, down to one. */
 template <int LANES, int LEFT>
 __device__ static inline float add_lanes(const float *lane, uint32_t stride)
 {
@@ -316,8 +319,8 @@ __global__ __launch_bounds__(MATRIX_THREADS,
 #pragma unroll 1
     for (uint32_t first = 0; first < job.n_in; first += MOE_GROUP) {
         __pipeline_wait_prior(0);
-        __syncthreads(); /* waits for the other threads' copies, and for the stage that is filled
-                          * next */
+        __syncthreads(); /* the other threads' copies have arrived, and no thread still reads the
+                          * stage that is filled next */
         if (first + MOE_GROUP < job.n_in)
             fetch_group<TYPE, COLUMNS>(job.x_q8, &source, memory + (shape::stage - stage));
         __pipeline_commit();
@@ -326,7 +329,7 @@ __global__ __launch_bounds__(MATRIX_THREADS,
         skew += shape::slice::group_bytes % PIECE_BYTES;
         stage = shape::stage - stage;
     }
-    /* Read the product again, because its registers serve the loop. */
+    /* Reads the product again, because the loop needed its registers. */
     store_tile<TYPE, COLUMNS>(job, product_of(job, blockIdx.z), first_out, first_row,
                               (float *)memory, sums);
 }
@@ -342,7 +345,7 @@ static void launch_matrix_tiles(moe_cuda_stream stream, const moe_cuda_products 
                      stream, job);
 }
 
-/* max_rows: the most rows of a product that are for tiles of 16 rows, of 32, of 64. */
+/* max_rows: for tiles of 16, 32 and 64 rows, the most rows that one product gives to such tiles. */
 template <int TYPE>
 static void launch_matrix_type(moe_cuda_stream stream, const moe_cuda_products &job,
                                const uint32_t *max_rows)

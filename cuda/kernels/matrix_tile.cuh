@@ -11,8 +11,8 @@
 #define MATRIX_THREADS (MATRIX_WARPS * MOE_WARP)
 #define MATRIX_STAGES  2u
 
-/* Where data lies in a stage; the scales that a warp's threads share lie behind the stages. In
- * bytes. COLUMNS: activation rows of a tile. */
+/* Where data lies in a stage, in bytes. The scales that a warp's threads share lie behind the
+ * stages. COLUMNS: activation rows of a tile. */
 template <int TYPE, int COLUMNS> struct matrix_shape {
     typedef weight_slice<TYPE> slice;
     static constexpr uint32_t runs = slice::runs;
@@ -24,8 +24,8 @@ template <int TYPE, int COLUMNS> struct matrix_shape {
     static constexpr uint32_t column_threads = MATRIX_THREADS / COLUMNS;
     static constexpr uint32_t pieces = (slice::group_bytes + 2 * PIECE_BYTES - 2) / PIECE_BYTES | 1;
     static constexpr uint32_t pitch = pieces * PIECE_BYTES;
-    /* d of a row's slices, and for formats with minima the sums of their runs. Each plane is padded
-     * so that slices are in different banks. */
+    /* One plane has the scales d of a row's slices; formats with minima have further planes with
+     * the sums of the runs. Planes are padded so that slices lie in different banks. */
     static constexpr uint32_t planes = 1 + (slice::has_mins ? runs : 0);
     static constexpr uint32_t factor_pitch = (COLUMNS + 4) * sizeof(float);
     static constexpr uint32_t plane = MATRIX_WARPS * factor_pitch;
@@ -40,7 +40,7 @@ template <int TYPE, int COLUMNS> struct matrix_shape {
     static constexpr uint32_t row_scales = runs * (slice::has_mins ? 2 : 1);
     static constexpr uint32_t scales = MATRIX_STAGES * stage;
     static constexpr uint32_t warp_scales = shared_scales ? outs * row_scales * sizeof(float) : 0;
-    /* Lanes are added for this many rows at a time, in the same memory. */
+    /* The lanes of this many rows are added at a time, in the memory of the stages. */
     static constexpr uint32_t lanes = MATRIX_WARPS * runs;
     static constexpr uint32_t sum_outs = 32 / runs;
     static constexpr uint32_t sum_pitch = sum_outs + 4; /* in floats */
@@ -58,21 +58,21 @@ __host__ __device__ static inline uint32_t wide_rows_of(const moe_cuda_products 
     return n_rows >= job.wide_from ? (n_rows + 64 - job.wide_rest) / 64 * 64 : 0;
 }
 
-/* What a thread copies next, and where to: every row_threads-th piece of a weight row's group, and
- * every column_threads-th piece and slice of an activation row. */
+/* What a thread copies next, and its target: every row_threads-th piece of a weight row's group,
+ * and every column_threads-th piece and slice of an activation row. */
 typedef struct matrix_source {
     const uint8_t *weights; /* where the row's first piece begins; NULL: no row */
-    uint32_t at;            /* offset of the group from there, and of the row's end: below 4 GiB */
+    uint32_t at;            /* offsets of the group and of the row's end from there: below 4 GiB */
     uint32_t end;
-    uint32_t code;           /* of the activations' arrays, in elements */
-    uint32_t factor;         /* slices */
+    uint32_t code;           /* offset in the activations' codes, in elements */
+    uint32_t factor;         /* offset in their scales and sums, in slices */
     uint32_t weights_target; /* offsets in a stage */
     uint32_t codes_target;
     uint32_t factors_target;
 } matrix_source;
 
-/* A piece of an activation row is stored at its number XOR the row's, so that a warp's threads read
- * from different banks. */
+/* The place of a piece of an activation row: its number XOR the row's number, so that the threads
+ * of a warp read from different banks. */
 __device__ static inline uint32_t code_piece(uint32_t row, uint32_t piece)
 {
     return row * MOE_GROUP + (piece ^ row % 8) * PIECE_BYTES;

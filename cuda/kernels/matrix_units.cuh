@@ -9,7 +9,8 @@
  *     B, k of 8 columns   b[0]: column g,  k = 4t .. 4t + 3      b[1]: column g,  k = 16 + 4t ..
  *     C, 16 rows of 8     c[0], c[1]: row g, columns 2t, 2t + 1  c[2], c[3]: row g + 8
  *
- * k = 16 uses only the left column. Sums are exact in 32 bits. Available since sm_80. */
+ * The instruction with k = 16 uses only the left column. Sums are exact in 32 bits. Available since
+ * sm_80. */
 #ifndef MOE_CUDA_MATRIX_UNITS_CUH
 #define MOE_CUDA_MATRIX_UNITS_CUH
 
@@ -29,7 +30,7 @@
                  : "r"(a0), "r"(a1), "r"(b0), "r"(c))
 #endif
 
-/* out = A B + c, every element of it. */
+/* out = A B, with c added to every element. */
 __device__ static inline void moe_multiply_k32(const uint32_t *a, const uint32_t *b, int c,
                                                int *out)
 {

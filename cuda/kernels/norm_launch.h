@@ -11,16 +11,16 @@
 extern "C" {
 #endif
 
-/* added = the experts' sum; sum = x + added; y = norm(sum) * weight, also quantised. Rows of n, a
- * multiple of MOE_Q8_BLOCK, without gaps. */
+/* added = the experts' sum; sum = x + added; y = norm(sum) * weight, also quantised. Rows have n
+ * elements, a multiple of MOE_Q8_BLOCK, and lie without gaps. */
 typedef struct moe_cuda_fused_norm {
     const float *x;
     const float *added;  /* NULL: the norm is of x, and there is no sum */
-    moe_combine combine; /* outs NULL: `added` is there; else its y is `added`, and none of the
-                          * others; weights in device memory */
+    moe_combine combine; /* computes `added`: its y is `added` and no other array of this struct;
+                          * weights in device memory. outs NULL: `added` is computed already */
     float *sum;          /* x + added; may be the same array as x or as added */
     const float *weight;
-    float *y;        /* none of the above */
+    float *y;        /* an array of its own */
     moe_q8_rows out; /* of y: [n_rows], n_in = n */
     uint32_t n_rows;
     uint32_t n;
@@ -29,8 +29,8 @@ typedef struct moe_cuda_fused_norm {
 
 void moe_cuda_norm_quantize(moe_cuda_stream stream, const moe_cuda_fused_norm *norm);
 
-/* The heads of queries and keys between their products and attention, in place: x = norm(x) *
- * weight, the rotary embedding, and the keys with the values into the KV cache. */
+/* Prepares the heads of queries and keys for attention, in place: x = norm(x) * weight, then the
+ * rotary embedding. Then stores keys and values in the KV cache. */
 typedef struct moe_cuda_heads {
     const float *weights[2]; /* of norms of the queries' and keys' heads, [dim]; both NULL: none */
     float eps;
@@ -38,7 +38,7 @@ typedef struct moe_cuda_heads {
     uint32_t dim;  /* of a head: the layout's k_dim */
     moe_kv_layout layout;
     const moe_cuda_kv_row *rows;
-    const float *v; /* none of q's or k's */
+    const float *v; /* apart from the arrays of q and k */
     size_t v_stride;
     uint32_t n_rows;
 } moe_cuda_heads;

@@ -6,12 +6,12 @@
 #include "cuda/kernels/norm_launch.h"
 #include "cuda/kernels/quantize_block.cuh"
 
-/* Threads of a block: for short rows, and at most. */
+/* Threads of a block: for short rows, and for long rows. */
 #define FEW_THREADS  256u
 #define MOST_THREADS 1024u
 #define LONG_ROW     1024u
 
-/* The input of the norm: x, or a sum, which it also stores. */
+/* The input of the norm: x, or a sum, which this function also stores. */
 __device__ static inline float input_of(const moe_cuda_fused_norm &job, size_t row, uint32_t i)
 {
     size_t at = row * job.n + i;
@@ -52,7 +52,7 @@ __global__ __launch_bounds__(MOST_THREADS) void moe_norm_quantize(moe_cuda_fused
             inverse = moe_norm_inverse(chain, job.n, job.eps);
     }
     __syncthreads();
-    /* Of a long row, a thread reads the elements that it wrote itself. */
+    /* In a long row, a thread reads only elements that it wrote itself. */
     const float *source = job.n <= NORM_PIECE ? piece
                           : job.added != NULL ? job.sum + row
                                               : job.x + row;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Positions that an indexer chooses: moe_position_choice of runtime/device/device.h.
  *
- * Two launches. In the first launch a block takes a page of 64 positions for one row, with their
- * index keys in shared memory: each thread takes one position, four heads at a time. A product is
- * that of linear() with a matrix of floats: sixteen lanes in the order of cpu/kernels/matmul.h. In
- * the second launch a block takes a row. It finds the lowest chosen score byte by byte, from the
- * highest byte down, by counting; then each warp writes the chosen positions of its stretch, in
- * order.
+ * There are two launches. In the first launch a block takes a page of 64 positions for one row,
+ * with their index keys in shared memory. Each thread takes one position, four heads at a time.
+ * Products are those of linear() with a matrix of floats: sixteen lanes in the order of
+ * cpu/kernels/matmul.h. In the second launch a block takes a row. By counting it finds the lowest
+ * chosen score byte by byte, from the highest byte down. Then each warp writes the chosen positions
+ * of its stretch, in order.
  *
- * Where blocks of positions are chosen, a block of the first launch takes one of them, 64 positions
- * at a time, and in the second a block takes one head of a row. */
+ * Some indexers choose blocks of positions. Then a block of the first launch takes one block of
+ * positions, 64 positions at a time, and a block of the second launch takes one head of a row. */
 #include "cuda/kernels/kv_cells.cuh"
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
@@ -30,7 +30,7 @@ typedef struct score_job {
     size_t key_offset;
     uint32_t n_head, dim;
     uint32_t n_chosen;
-    uint32_t n_positions;    /* of a row of scores, or blocks */
+    uint32_t n_positions;    /* of a row of scores; if blocks are chosen: how many blocks */
     uint32_t block, n_local; /* of moe_position_choice */
     float *scores;           /* [n_rows][n_positions], with blocks [n_rows][n_head][n_positions] */
 } score_job;
@@ -46,7 +46,7 @@ __device__ static inline uint32_t stored_at(const moe_cuda_kv_row &row, uint32_t
                                                           : position;
 }
 
-/* keys: [SCORE_THREADS] of stride floats, of the row's positions from `first` on. */
+/* Loads the keys of the row's positions from `first` on. keys: [SCORE_THREADS][stride]. */
 template <int TYPE>
 __device__ static inline void load_keys(const score_job &job, const moe_cuda_kv_row &row,
                                         uint32_t first, uint32_t stride, float *keys)
@@ -62,7 +62,7 @@ __device__ static inline void load_keys(const score_job &job, const moe_cuda_kv_
     }
 }
 
-/* One key with SCORE_HEADS queries. */
+/* Multiplies one key with SCORE_HEADS queries. */
 __device__ static inline void multiply(const float *key, const float *queries, uint32_t dim,
                                        float *products)
 {
@@ -99,7 +99,7 @@ __global__ __launch_bounds__(SCORE_THREADS) void moe_score_positions(score_job j
     uint32_t first = blockIdx.x * SCORE_THREADS;
     if (!is_choosing(row, job.n_chosen) || first > row.position)
         return;
-    uint32_t stride = job.dim | 1; /* neighbours' keys begin in different banks */
+    uint32_t stride = job.dim | 1; /* odd: neighbouring keys begin in different banks */
     float *keys = score_memory;
     float *queries = keys + SCORE_THREADS * stride;
     const float *from = job.queries + (size_t)blockIdx.y * job.n_head * job.dim;
@@ -127,7 +127,7 @@ __global__ __launch_bounds__(SCORE_THREADS) void moe_score_positions(score_job j
         job.scores[(size_t)blockIdx.y * job.n_positions + first + threadIdx.x] = score;
 }
 
-/* The higher of two, a NaN if one is. */
+/* The higher of two values; NaN if one of them is NaN. */
 __device__ static inline float higher(float a, float b)
 {
     return b > a || b != b ? b : a;
@@ -192,12 +192,12 @@ template <int TYPE> __global__ __launch_bounds__(SCORE_THREADS) void moe_score_b
 /* ---- Choice: moe_choose_positions() of runtime/pass/position_index.h ---- */
 
 typedef struct choose_shared {
-    uint32_t counts[2][BYTES]; /* two of them take turns in the scan */
+    uint32_t counts[2][BYTES]; /* the two arrays take turns in the scan */
     uint32_t lowest, n_left;
     uint32_t above[CHOOSE_WARPS], equal[CHOOSE_WARPS]; /* of warps before, once scanned */
 } choose_shared;
 
-/* Ascending like the floats; both zeros alike, NaNs lowest. */
+/* An integer that orders like the score: both zeros are equal, and NaNs are lowest. */
 __device__ static inline uint32_t order_of(float score)
 {
     float x = score + 0.0f;
@@ -205,7 +205,7 @@ __device__ static inline uint32_t order_of(float score)
     return x != x ? 0 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-/* Finds the next byte of shared->lowest. */
+/* Finds the byte at `shift` of shared->lowest, when the higher bytes are known. */
 __device__ static inline void find_byte(const float *scores, uint32_t n, int shift,
                                         choose_shared *shared)
 {
@@ -222,7 +222,7 @@ __device__ static inline void find_byte(const float *scores, uint32_t n, int shi
             atomicAdd(&shared->counts[0][order >> shift & 255], 1u);
     }
     __syncthreads();
-    uint32_t turn = 0; /* counts become those of this byte and above */
+    uint32_t turn = 0; /* the scan adds to each byte's count the counts of all greater bytes */
     for (uint32_t distance = 1; distance < BYTES; distance *= 2) {
         if (i < BYTES) {
             uint32_t sum = shared->counts[turn][i];
@@ -254,8 +254,8 @@ __device__ static inline uint32_t sum_before(uint32_t value, uint32_t *all)
     return before;
 }
 
-/* Counts among the warp's positions begin .. end - 1 the scores above the lowest chosen score, and
- * those equal to it. */
+/* Counts two kinds of scores among the warp's positions begin .. end - 1: those above the lowest
+ * chosen score, and those equal to it. */
 __device__ static inline void count_stretch(const float *scores, uint32_t begin, uint32_t end,
                                             choose_shared *shared)
 {
@@ -287,7 +287,8 @@ __device__ static inline void count_stretch(const float *scores, uint32_t begin,
     __syncthreads();
 }
 
-/* Writes the stretch's chosen positions; of equal scores the first n_left of the row. */
+/* Writes the stretch's chosen positions. Of the scores that equal the lowest chosen one, the first
+ * n_left of the row are chosen. */
 __device__ static inline void write_stretch(const moe_cuda_kv_row &row, const float *scores,
                                             uint32_t begin, uint32_t end, uint32_t block,
                                             const choose_shared *shared, uint32_t *chosen)
@@ -301,7 +302,7 @@ __device__ static inline void write_stretch(const moe_cuda_kv_row &row, const fl
         uint32_t order = p < end ? order_of(scores[p]) : 0;
         bool is_above = p < end && order > shared->lowest;
         bool is_equal = p < end && order == shared->lowest;
-        uint32_t all; /* both counts of a warp in one word */
+        uint32_t all; /* packed: both counts of a warp */
         uint32_t before = sum_before((is_above ? 1u : 0u) | (is_equal ? 1u << 16 : 0u), &all);
         uint32_t n_equal = equal + (before >> 16);
         if (is_above || (is_equal && n_equal < n_left)) {
@@ -314,8 +315,8 @@ __device__ static inline void write_stretch(const moe_cuda_kv_row &row, const fl
     }
 }
 
-/* Blocks: (row, head of those that choose). n_positions: of a row of scores, of positions or of
- * blocks of them; head_stride: of `chosen`. */
+/* Blocks: (row, choosing head). n_positions: the length of a row of scores, in positions or in
+ * blocks of positions; head_stride: of `chosen`. */
 __global__ __launch_bounds__(CHOOSE_THREADS) void moe_choose_highest(
     const moe_cuda_kv_row *rows, const float *scores, uint32_t n_positions, uint32_t n_chosen,
     uint32_t block, size_t head_stride, uint32_t *chosen)
@@ -370,7 +371,7 @@ void moe_cuda_choose(moe_cuda_stream stream, const moe_position_choice *choice,
 {
     size_t width = (size_t)choice->n_head * choice->dim;
     const uint32_t block = choice->block > 0 ? choice->block : 1;
-    const uint32_t heads = choice->block > 0 ? choice->n_head : 1; /* that choose for themselves */
+    const uint32_t heads = choice->block > 0 ? choice->n_head : 1; /* each makes its own choice */
     const uint32_t n_scored = (n_positions + block - 1) / block;
     size_t room = choice->n_scores / ((size_t)n_scored * heads);
     uint32_t most = room < n_rows ? (uint32_t)room : n_rows;

@@ -8,20 +8,21 @@
  *      ...                        in order, all by the        or     | 0 1   | 2 3   | 4 5   | 6 7
  *                                 same four threads       16 floats  | 0..3  | 4..7  | 8..11 | ..15
  *
- * A thread owns a quarter of the lanes (four of sixteen, or two of eight), so each lane's sum runs
- * through the row in order, and the lanes meet at the end: first by shuffles, then within the
- * thread. Of quantised weights a thread has whole runs, 64 neighbouring elements of each 256: a run
- * is a chain of integer dot products, then one product of scales and one fmaf().
+ * A thread owns a quarter of the lanes: four of sixteen, or two of eight. So each lane's sum runs
+ * through the row in order. At the end the lanes are added up, first between threads by shuffles,
+ * then within the thread. With quantised weights a thread has whole runs, 64 neighbouring elements
+ * of each 256. A run is a chain of integer dot products, then one product of scales and one fmaf().
  *
- * Bytes travel in segments of SEGMENT bytes of a row. The four threads of a row copy what they will
- * need STAGES - 1 segments ahead into shared memory, in aligned pieces of 16 bytes, past the
- * registers; rows may begin at any address, so a piece more than the segment is long has room.
- * Warps share nothing: there is no barrier of the block.
+ * Weights are copied in segments of SEGMENT bytes of a row. The four threads of a row copy STAGES -
+ * 1 segments ahead into shared memory, in aligned pieces of 16 bytes, without registers. Rows may
+ * begin at any address, so there is room for one piece more than the segment is long. Warps share
+ * nothing: there is no barrier of the block.
  *
- * Codes are taken apart once for all activation rows. Their integer dot products begin at the bits
- * of 1.5 * 2^23, and so are floats as soon as that is subtracted again: exact below 2^22 (a run of
- * signed bytes stays below 2^19), and cheaper than a conversion. Codes that are 2^z times what they
- * mean begin at the bits of 1.5 * 2^k with k = 23 - z, and the subtraction gives what is meant. */
+ * Codes are unpacked once for all activation rows. The integer dot products begin at the bits of
+ * the float 1.5 * 2^23. Read as a float and with 1.5 * 2^23 subtracted, the result is the integer
+ * as a float: exact below 2^22 (a run of signed bytes stays below 2^19), and cheaper than a
+ * conversion. If codes are 2^z times their value, the dot products begin at the bits of 1.5 *
+ * 2^(23 - z), and the subtraction also divides by 2^z. */
 #ifndef MOE_CUDA_PRODUCT_CUH
 #define MOE_CUDA_PRODUCT_CUH
 
@@ -46,9 +47,9 @@ template <int N> struct alignas(4 * N) product_factors {
     float v[N];
 };
 
-/* How a type's rows are cut. A segment is a multiple of 16 bytes unless that would be too long:
- * short segments cost thread time, long ones shared memory. The number of pieces for each row is
- * odd, so that a warp's eight rows lie in different banks. */
+/* How a type's rows are cut into segments. A segment is a multiple of 16 bytes unless that would be
+ * too long: short segments cost thread time, long ones shared memory. The number of pieces for each
+ * row is odd, so that a warp's eight rows lie in different banks. */
 template <int TYPE> struct product_shape {
     typedef weight_format<TYPE> format;
     static constexpr uint32_t group_bytes = 256 / format::elems * format::bytes;
@@ -56,7 +57,7 @@ template <int TYPE> struct product_shape {
     static constexpr uint32_t elems = 256 * groups;
     static constexpr uint32_t segment = group_bytes * groups;
     static constexpr uint32_t pieces = (segment + 2 * PIECE_BYTES - 2) / PIECE_BYTES | 1;
-    static constexpr uint32_t lanes = format::runs; /* of a thread */
+    static constexpr uint32_t lanes = format::runs; /* lanes that a thread owns */
 };
 
 #define MOE_FLOAT_SHAPE(type)                                                                      \
@@ -96,7 +97,7 @@ __device__ static inline moe_cuda_product product_of(const moe_cuda_products &jo
 
 /* The outputs of a block: of a product, or of one of the maps that share its launch. */
 typedef struct product_outs {
-    uint32_t block; /* among those of the product or map */
+    uint32_t block; /* the block's number among the blocks of the product or map */
     uint32_t n_out;
     size_t stride;
 } product_outs;
@@ -106,7 +107,8 @@ __host__ __device__ static inline uint32_t blocks_of_outs(uint32_t n_out, uint32
     return (n_out + rows_a_block - 1) / rows_a_block;
 }
 
-/* A launch has the blocks of the first map, then those of the second, .. */
+/* Finds the outputs of this block. A launch has the blocks of the first map, then those of the
+ * second, .. */
 __device__ static inline product_outs find_outs(const moe_cuda_products &job, uint32_t rows_a_block,
                                                 moe_cuda_product *product)
 {
@@ -124,10 +126,10 @@ __device__ static inline product_outs find_outs(const moe_cuda_products &job, ui
     return outs;
 }
 
-/* A weight row. It is read from the aligned piece in which it begins. */
+/* A weight row. Reading starts with the aligned piece in which the row begins. */
 typedef struct product_row {
     const uint8_t *pieces; /* NULL for threads without a row */
-    uint32_t skew;         /* offsets in the pieces of the row's begin and end: below 4 GiB */
+    uint32_t skew;         /* offsets of the row's begin and end from `pieces`: below 4 GiB */
     uint32_t end;
 } product_row;
 
@@ -152,8 +154,8 @@ __device__ static inline void fetch_segment(const product_row &row, uint32_t seg
     __pipeline_commit();
 }
 
-/* Multiplies a thread's part of a group with one activation row, whose 64 elements are the two
- * blocks from `block` of x on. */
+/* Multiplies a thread's part of a group with the same part of one activation row: 64 elements, the
+ * two blocks of x from `block` on. */
 template <typename FORMAT>
 __device__ static inline void add_part(const moe_q8_rows &x, uint32_t block,
                                        const weight_part &part, float *acc)
@@ -315,8 +317,8 @@ __device__ static inline void sum_row(const moe_cuda_products &job, const moe_cu
     uint32_t segments = (job.n_in + shape::elems - 1) / shape::elems;
     for (uint32_t s = 0; s < segments; s++) {
         __pipeline_wait_prior(STAGES - 2);
-        __syncwarp(); /* waits for the other threads' copies, and for the stage that is filled next
-                       */
+        __syncwarp(); /* the other threads' copies have arrived, and no thread still reads the
+                       * stage that is filled next */
         fetch_segment<TYPE>(row, s + STAGES - 1, stages + (s + STAGES - 1) % STAGES * stage_bytes,
                             t);
         uint32_t skew = (row.skew + s * shape::segment) & (PIECE_BYTES - 1);
@@ -334,7 +336,8 @@ __host__ __device__ static inline uint32_t tile_rows_of(uint32_t n_rows)
     return n_rows <= 2 ? n_rows : n_rows <= 4 ? 4 : MAX_TILE_ROWS;
 }
 
-/* The same for a list that the host does not know: its products of several rows share a launch. */
+/* tile_rows_of() for a list that the host does not know: all its products of several rows share a
+ * launch. */
 __device__ static inline uint32_t tile_rows_in(const moe_cuda_products &job, uint32_t n_rows)
 {
     bool shares = n_rows > 1 && job.list != NULL && job.host_list == NULL;
@@ -347,7 +350,7 @@ __global__ __launch_bounds__(MAX_WARPS *MOE_WARP) void moe_product(moe_cuda_prod
     typedef product_shape<TYPE> shape;
     MOE_DYNAMIC_SHARED(product_words, product_memory);
     MOE_BEGIN_EARLY();
-    /* Lists are written by kernels ahead; the weights of a linear map are known before. */
+    /* Kernels ahead write the lists, but the weights of a linear map are known before. */
     const bool is_known = job.list == NULL;
     if (!is_known)
         MOE_WAIT_FOR_STREAM();
@@ -426,8 +429,8 @@ static void launch_product_type(moe_cuda_stream stream, const moe_cuda_products 
         launch_product_class<TYPE, 8>(stream, job, warps, max_rows[3]);
 }
 
-/* One function for each source file with instances; false: another file has the type. No warps: a
- * warp has two weight rows (of floats only). */
+/* One function for each source file with instances; false: another file has the type. warps: of a
+ * block; 0: a block is one warp with two weight rows, which must be floats. */
 bool moe_cuda_product_floats(moe_cuda_stream stream, const moe_cuda_products &job, uint32_t warps,
                              const uint32_t *max_rows);
 bool moe_cuda_product_blocks32(moe_cuda_stream stream, const moe_cuda_products &job, uint32_t warps,

@@ -2,9 +2,9 @@
 /* Products with weights of floats.
  *
  * A matrix of few rows, such as a router's, gives moe_product too few warps for a GPU: 128 rows
- * are 16. For these, moe_product_thin has one of the sixteen lanes for each thread, two rows for
- * each warp, and a block for each warp. It asks for its rows whole, before the kernels ahead have
- * ended. The lanes' sums meet in the same tree, so the bits are those of moe_product. */
+ * are 16 warps. For such matrices there is moe_product_thin: a block is one warp, a warp takes two
+ * rows, and a thread has one of the sixteen lanes. It requests its rows whole, before the kernels
+ * ahead have ended. The lanes are summed by the same tree, so the bits are those of moe_product. */
 #include "cuda/kernels/product.cuh"
 
 #define LANES     16u
@@ -19,7 +19,7 @@ template <int TYPE> __device__ static inline float thin_weight(const uint8_t *ro
                                  : moe_device_float_of((uint32_t)bits << 16);
 }
 
-/* A row's room in shared memory: the two rows of a warp are in different banks. */
+/* A row's room in shared memory, chosen so that the two rows of a warp are in different banks. */
 __host__ __device__ static inline uint32_t thin_stride(uint32_t row_bytes)
 {
     return (row_bytes + 127) / 128 * 128 + 64;
@@ -54,7 +54,7 @@ __global__ __launch_bounds__(MOE_WARP) void moe_product_thin(moe_cuda_products j
     __pipeline_wait_prior(0);
     __syncwarp();
     const uint32_t n = out < outs.n_out ? job.n_in : 0;
-    constexpr uint32_t AT_ONCE = ROWS == 1 ? 32 : 8; /* elements of x that are asked for together */
+    constexpr uint32_t AT_ONCE = ROWS == 1 ? 32 : 8; /* elements of x that are loaded at once */
     uint32_t e = lane;
     for (; e + (AT_ONCE - 1) * LANES < n; e += AT_ONCE * LANES) {
         float values[ROWS][AT_ONCE];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Kernels for weight products and what feeds them, as functions that put them on a stream.
- * Arithmetic is that of cpu/kernels/matmul.h and quant_rows.h, to the bit.
+/* Functions that put kernels on a stream: weight products, and the kernels that prepare their
+ * inputs. Results have the bits of cpu/kernels/matmul.h and quant_rows.h.
  *
  * Every pointer is to device memory unless it says host; descriptors themselves are host memory and
- * are read before the call returns. Calls may be made from any thread; what kernels read must stay
- * until the stream has passed them. A launch that fails shows in cudaGetLastError(). A call for 0
- * rows, outputs or products does nothing. */
+ * are read before the call returns. Calls may be made from any thread; the memory that kernels read
+ * must stay unchanged until the stream has passed them. A launch that fails shows in
+ * cudaGetLastError(). A call for 0 rows, outputs or products does nothing. */
 #ifndef MOE_CUDA_PRODUCT_LAUNCH_H
 #define MOE_CUDA_PRODUCT_LAUNCH_H
 
@@ -27,7 +27,7 @@ typedef struct moe_cuda_product {
     const float *bias;         /* [n_out], added to the finished sum; or NULL */
     const uint32_t *x_index;   /* [n_rows] or NULL: 0, 1, .. */
     const uint32_t *out_index; /* [n_rows] or NULL: 0, 1, .. */
-    uint32_t first_row;        /* of x_q8: what index 0 means, for quantised weights */
+    uint32_t first_row;        /* the row of x_q8 that index 0 means, for quantised weights */
     uint32_t n_rows;
 } moe_cuda_product;
 
@@ -37,13 +37,13 @@ static_assert(sizeof(moe_cuda_product) == 56 && offsetof(moe_cuda_product, out) 
                   offsetof(moe_cuda_product, n_rows) == 52,
               "lists of products");
 
-/* From this many activation rows on, the matrix units compute products with quantised weights:
- * product.cuh multiplies fewer rows in one pass. */
+/* From this many activation rows on, the matrix units compute products with quantised weights.
+ * product.cuh multiplies fewer rows, in one pass over the weights. */
 #define MOE_CUDA_MATRIX_ROWS 9u
 #define MOE_CUDA_NEVER       UINT32_MAX
 
-/* A further linear map of the rows that the first map multiplies, of the same type and length of
- * rows. */
+/* A further linear map in a launch: of the same activation rows as the first map, and with weight
+ * rows of the same type and length. */
 #define MOE_CUDA_MORE_MAPS 3u
 typedef struct moe_cuda_more_map {
     const void *weights;
@@ -52,20 +52,21 @@ typedef struct moe_cuda_more_map {
     uint32_t n_out;
 } moe_cuda_more_map;
 
-/* Products of one type and shape, as one launch for each class of row counts (1, 2, 4, more; for
- * the matrix units by tiles of 16 rows, of 32, of 64). */
+/* Products of one type and shape. Each class of row counts is one launch: 1, 2, up to 4, or more
+ * rows; on the matrix units, tiles of 16, 32 or 64 rows. */
 typedef struct moe_cuda_products {
     moe_dtype type;
     uint32_t n_in;
     uint32_t n_out;
     size_t row_bytes;
     moe_q8_rows x_q8; /* arrays in device memory; for quantised weights */
-    size_t x_stride;  /* in floats, as the others */
+    size_t x_stride;  /* in floats, as all strides here */
     size_t out_stride;
     uint32_t n_products; /* at most 65535 */
-    /* [n_products] in device memory, and the same list on the host. If only the device has it: no
-     * product has more rows than `first`, and those with more than one row are of its class. If
-     * both are NULL: product p is `first` with weights, x, out and first_row p steps further. */
+    /* [n_products] in device memory, and the same list on the host. If host_list is NULL, only the
+     * device knows the list: no product may have more rows than `first`, and each product of more
+     * than one row is in the class of `first`. If both are NULL: product p is `first` with weights,
+     * x, out and first_row p steps further. */
     const moe_cuda_product *list;
     const moe_cuda_product *host_list;
     moe_cuda_product first;
@@ -77,21 +78,23 @@ typedef struct moe_cuda_products {
      * in its launch. */
     uint32_t n_more;
     moe_cuda_more_map more[MOE_CUDA_MORE_MAPS];
-    /* Thresholds in rows: from which number on a product goes to the matrix units; from which on it
-     * has tiles of 64 rows; from which on the rows left over, 1 .. 64, get such a tile, too; and up
-     * to which they get tiles of 16 instead of 32. 0: the best value; others are for tests and
-     * measurements. The bits are the same. */
+    /* Thresholds in rows. 0: the best value; other values are for tests and measurements. They do
+     * not change the bits.
+     *  - matrix_from: products of this many rows and more go to the matrix units.
+     *  - wide_from: products of this many rows and more have tiles of 64 rows.
+     *  - wide_rest: if 64-row tiles leave this many rows (1 .. 64) or more, these get one more.
+     *  - narrow_upto: up to this many left rows get a tile of 16 instead of 32. */
     uint32_t matrix_from;
     uint32_t wide_from;
     uint32_t wide_rest;
     uint32_t narrow_upto;
-    uint32_t n_multiprocessors; /* of the GPU, for what is best; 0: 132. Bits are the same */
+    uint32_t n_multiprocessors; /* of the GPU, for the best thresholds; 0: 132 */
 } moe_cuda_products;
 
 /* What moe_cuda_matmul() launches for a job; for tests. */
 typedef struct moe_cuda_product_plan {
-    moe_cuda_products job;  /* with what the caller left open */
-    uint32_t warps_a_block; /* 0: each has one warp, of two weight rows of floats */
+    moe_cuda_products job;  /* with the thresholds that the caller left at 0 */
+    uint32_t warps_a_block; /* 0: a block is one warp, and has two weight rows of floats */
 } moe_cuda_product_plan;
 
 moe_cuda_product_plan moe_cuda_plan_products(const moe_cuda_products *products);
@@ -102,10 +105,9 @@ void moe_cuda_matmul(moe_cuda_stream stream, const moe_cuda_products *products);
  * r % n_inner * x_stride, in floats; if n_inner is 0, at x + r * x_stride. */
 typedef struct moe_cuda_quantize {
     const float *x;
-    const float *up; /* not NULL: what the activation makes of x and up is quantised; up lies like
-                      * x */
-    moe_activation activation; /* with up */
-    const float *scales;       /* with up: [n_rows] factors of x and up, or NULL */
+    const float *up; /* NULL: x itself is quantised; else activation(x, up). up lies like x */
+    moe_activation activation; /* only if up is given */
+    const float *scales;       /* only if up is given: [n_rows] factors of x and up, or NULL */
     size_t x_stride;
     size_t outer_stride;
     uint32_t n_inner;
@@ -116,8 +118,8 @@ typedef struct moe_cuda_quantize {
 
 void moe_cuda_quantize_rows(moe_cuda_stream stream, const moe_cuda_quantize *quantize);
 
-/* out[r] = scale * (table row tokens[r]), tokens in device memory or NULL: 0, 1, .. As
- * moe_device_ops.embed. */
+/* moe_device_ops.embed: out[r] = scale * (row tokens[r] of the table). tokens: device memory, or
+ * NULL: 0, 1, .. */
 void moe_cuda_embed(moe_cuda_stream stream, const moe_weight *table, const int32_t *tokens,
                     uint32_t n_rows, float scale, float *out);
 
@@ -132,7 +134,7 @@ void moe_cuda_linears(moe_cuda_stream stream, uint32_t n_multiprocessors, const 
 void moe_cuda_head_linear(moe_cuda_stream stream, uint32_t n_multiprocessors,
                           const moe_head_linear *linear, uint32_t n_rows, void *q8_memory);
 
-/* moe_device_ops.experts. Works may differ in type, not in shape or form. */
+/* moe_device_ops.experts. Works may differ in their weights' types, but not in shape or form. */
 typedef struct moe_cuda_experts {
     const moe_expert_work *works; /* host; their index lists are in device memory */
     uint32_t n_works;
@@ -140,9 +142,9 @@ typedef struct moe_cuda_experts {
     uint32_t n_in;
     moe_q8_rows x_q8;             /* rows of x; read if a gate or an up is quantised */
     moe_cuda_product *host_list;  /* host, [3 * n_works]: moe_cuda_experts_list() fills it */
-    const moe_cuda_product *list; /* its copy in device memory, when _experts_run() is passed */
+    const moe_cuda_product *list; /* device: its copy, which moe_cuda_experts_run() needs */
     float *gate;                  /* [rows of all works][n_ff], scratch */
-    float *up;                    /* likewise */
+    float *up;                    /* [rows of all works][n_ff], scratch */
     void *h_q8_memory;            /* moe_q8_rows_bytes(rows of all works, n_ff), scratch */
     const float *x_scales;        /* [rows of all works] or NULL: x_scales of the works */
     float *out;
@@ -153,7 +155,7 @@ typedef struct moe_cuda_experts {
 void moe_cuda_experts_list(const moe_cuda_experts *experts);
 void moe_cuda_experts_run(moe_cuda_stream stream, const moe_cuda_experts *experts);
 
-/* moe_cuda_route() of one row, before the list of the experts that it chooses. */
+/* The arguments of moe_cuda_route() for one row, which is routed before its experts are listed. */
 typedef struct moe_cuda_chosen_router {
     const moe_router_gate *gate; /* host */
     const float *logits;
@@ -163,22 +165,23 @@ typedef struct moe_cuda_chosen_router {
     float *probs; /* or NULL */
 } moe_cuda_chosen_router;
 
-/* Computes the chosen experts of a few rows. The host does not know them: a table gives the address
- * of each. A rank without an expert (MOE_CUDA_EXPERT_NONE) leaves its row of `out` as it is. */
+/* Computes the chosen experts of a few rows. The host does not know which experts were chosen: a
+ * table in device memory gives the address of each expert. A rank without an expert
+ * (MOE_CUDA_EXPERT_NONE) leaves its row of `out` as it is. */
 #define MOE_CUDA_CHOSEN_ROWS 8u
 typedef struct moe_cuda_chosen_experts {
-    const moe_cuda_chosen_router *router; /* host; only with one row. NULL: `chosen` is there */
+    const moe_cuda_chosen_router *router; /* host; only with one row. NULL: `chosen` is filled in */
     const uint32_t *chosen;               /* [n_rows][n_used]; the router's `experts` */
-    const float *weights;                 /* [n_rows][n_used] of the chosen */
-    float *ordered; /* out: likewise, in each row by ascending number of the expert, as in `out` */
+    const float *weights;                 /* [n_rows][n_used] of the chosen experts */
+    float *ordered; /* out: the weights in the order of `out`, ascending by expert in each row */
     const moe_expert_address *addresses; /* [n_expert] */
-    const bool *resident;                /* [n_expert] for n_missing; NULL: all of the chosen */
+    const bool *resident; /* [n_expert], for n_missing; NULL: all chosen experts are resident */
     uint32_t n_expert;
     uint32_t n_used;
     uint32_t n_rows;           /* up to MOE_CUDA_CHOSEN_ROWS */
-    moe_weight gate, up, down; /* of all; data of no meaning */
-    /* Biases: [n_expert][n_out of the matrix] for each matrix, bias_stride[..] floats from expert
-     * to expert; or NULL. */
+    moe_weight gate, up, down; /* type and shape of all experts' matrices; data is not used */
+    /* For each matrix NULL, or [n_expert][n_out of the matrix] with bias_stride[..] floats from
+     * expert to expert. */
     const float *biases[3];
     size_t bias_stride[3];
     moe_activation activation;
@@ -187,18 +190,18 @@ typedef struct moe_cuda_chosen_experts {
     moe_cuda_product *list;   /* [3 * n_rows * n_used], scratch */
     uint32_t *index;          /* [2 * n_rows * n_used], scratch */
     float *gate_out;          /* [n_rows * n_used][n_ff], scratch */
-    float *up_out;            /* likewise */
+    float *up_out;            /* [n_rows * n_used][n_ff], scratch */
     void *h_q8_memory;        /* moe_q8_rows_bytes(n_rows * n_used, n_ff), scratch */
     float *out;               /* [n_rows * n_used][down.n_out] */
     uint32_t *n_missing;      /* out: how many picks are not resident; or NULL */
     moe_resident_stop stop;   /* stopped may be NULL */
-    moe_resident_keep keep;   /* spares may be NULL; else the table is `addresses` */
-    moe_cuda_fetches fetches; /* scratch of keeping */
+    moe_resident_keep keep;   /* spares may be NULL; if not, keep.table is `addresses` */
+    moe_cuda_fetches fetches; /* scratch for `keep` */
     uint32_t n_multiprocessors;
 } moe_cuda_chosen_experts;
 
-/* Only the first step of the next function: routes, fills `list`, n_missing and the flag that stops
- * the pass, and lists the experts that moe_cuda_fetch_experts() then fetches. */
+/* The first step of moe_cuda_chosen_experts_run() alone: routes, fills `list`, n_missing and the
+ * flag that stops the pass, and lists the experts that moe_cuda_fetch_experts() then fetches. */
 void moe_cuda_list_chosen(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts);
 void moe_cuda_chosen_experts_run(moe_cuda_stream stream, const moe_cuda_chosen_experts *experts);
 

@@ -2,9 +2,9 @@
 /* Turns descriptors into launches: products of one type, linear maps, experts.
  *
  * Experts are three steps over all works: gate and up products (the descriptors of all gates, then
- * of all ups), then the activation with quantisation, then down products. Inner rows are numbered
- * through all works. Neighbouring descriptors of the same type share launches, so a layer of
- * experts in one type takes one launch for each step and class of row counts. */
+ * of all ups), then the activation with quantisation, then down products. Inner rows (rows of n_ff)
+ * are numbered through all works. Neighbouring descriptors of the same type share launches. So if a
+ * layer's experts have one type, each step takes one launch for each class of row counts. */
 #include "cuda/kernels/matrix_product.cuh"
 #include "cuda/kernels/weight_point_slices.cuh"
 
@@ -27,7 +27,7 @@ static void raise(uint32_t *max, uint32_t n)
     *max = n > *max ? n : *max;
 }
 
-/* Raises the maximum of each class to a product's rows. */
+/* Raises each class's maximum number of rows to what a product of n_rows gives to the class. */
 static void count_rows(const moe_cuda_products &job, uint32_t n_rows, uint32_t *max_rows)
 {
     if (n_rows >= job.matrix_from) {
@@ -58,8 +58,8 @@ template <int... TYPES> static bool reads_words(moe_dtype type)
     return ((type == TYPES && weight_slice<TYPES>::aligned) || ...);
 }
 
-/* Whether matrix_product.cuh can compute it: it reads blocks of whole words as words, so they must
- * be aligned, and numbers activations with 32 bits. */
+/* Whether matrix_product.cuh can compute the job. It reads blocks of whole words as words, so such
+ * blocks must be aligned. It counts activations with 32 bits. */
 static bool suits_matrix_units(const moe_cuda_products &job)
 {
     if (is_float(job.type) || (job.list != NULL && job.host_list == NULL) ||
@@ -78,13 +78,13 @@ static bool suits_matrix_units(const moe_cuda_products &job)
     return addresses % 4 == 0;
 }
 
-/* The numbers from which on there is enough work for a GPU's multiprocessors. */
+/* From which numbers on there is enough work for a GPU's multiprocessors. */
 typedef struct thresholds {
-    uint64_t thin;        /* with fewer warps, each has fewer weight rows, so that there are more */
-    uint64_t warps;       /* with fewer, blocks of four warps leave multiprocessors idle */
-    uint64_t blocks;      /* with fewer, so many idle that twice as many blocks with half the rows
-                           * finish earlier */
-    uint64_t many_blocks; /* from here on, rows left over are better handled separately */
+    uint64_t thin;        /* with fewer warps, a warp takes fewer weight rows, for more warps */
+    uint64_t warps;       /* with fewer warps, blocks of four warps leave multiprocessors idle */
+    uint64_t blocks;      /* with fewer blocks, so many multiprocessors are idle that twice as many
+                           * blocks with half the rows finish earlier */
+    uint64_t many_blocks; /* from this many blocks on, left-over rows are better in smaller tiles */
 } thresholds;
 
 static thresholds thresholds_of(const moe_cuda_products &job)
@@ -93,8 +93,8 @@ static thresholds thresholds_of(const moe_cuda_products &job)
     return {n, 8 * n, n / 2, 4 * n};
 }
 
-/* Whether it is one product, or maps of one input, with weights of floats that are aligned, and of
- * which two rows fit shared memory. */
+/* Whether moe_product_thin can compute the job: one product, or maps of one input. The weights must
+ * be aligned floats, and two of their rows must fit shared memory. */
 static bool can_be_thin(const moe_cuda_products &job)
 {
     uintptr_t addresses = job.row_bytes | (uintptr_t)job.first.weights;
@@ -112,7 +112,7 @@ static void choose_classes(moe_cuda_products *job, const thresholds &enough)
     else if (job->matrix_from == 0)
         job->matrix_from = MOE_CUDA_MATRIX_ROWS;
     uint32_t outs = has_runs_of_16(job->type) ? 32 : 64;
-    uint64_t wide = 0, medium = 0; /* tiles of 64, of 32 */
+    uint64_t wide = 0, medium = 0; /* numbers of tiles of 64 rows and of 32 rows */
     for (uint32_t p = 0; p < job->n_products; p++) {
         uint32_t n = rows_of(*job, p);
         wide += n >= WIDE_ROWS ? (n + 63) / 64 : 0;
@@ -278,7 +278,7 @@ void moe_cuda_experts_list(const moe_cuda_experts *experts)
     }
 }
 
-/* Matrix i of the first two steps, or of the last. */
+/* Matrix number i: first all gates, then all ups, then all downs. */
 static const moe_weight *weight_of(const moe_cuda_experts *experts, uint32_t i)
 {
     const moe_expert_work *work = &experts->works[i % experts->n_works];
@@ -286,7 +286,7 @@ static const moe_weight *weight_of(const moe_cuda_experts *experts, uint32_t i)
     return step == 0 ? &work->gate : step == 1 ? &work->up : &work->down;
 }
 
-/* Launches descriptors begin .. end, neighbours of one type together. */
+/* Launches descriptors begin .. end; neighbours of the same type share launches. */
 static void run_list(moe_cuda_stream stream, const moe_cuda_experts *experts,
                      const moe_q8_rows *x_q8, size_t x_stride, size_t out_stride, uint32_t begin,
                      uint32_t end)
@@ -310,8 +310,8 @@ static void run_list(moe_cuda_stream stream, const moe_cuda_experts *experts,
     }
 }
 
-/* Activates. Writes floats over the gate's output for float down matrices, quantised rows for the
- * others. */
+/* Computes the activation: if a down matrix has floats, as floats over the gate's output; if a down
+ * matrix is quantised, as quantised rows. */
 static void activate(moe_cuda_stream stream, const moe_cuda_experts *experts, uint32_t n_inner,
                      uint32_t n_ff, const moe_q8_rows *h_q8)
 {

@@ -12,8 +12,8 @@ __device__ static inline int moe_device_add_across(int value, int mask)
     return value + (int)__shfl_xor_sync(MOE_ALL_WARP, (uint32_t)value, mask);
 }
 
-/* Stores element i of a row, 0 in the padding. All threads of a warp call it, thread 0 with a
- * multiple of 32, the others with the following numbers. */
+/* Stores element i of a row; x is 0 in the padding. All threads of a warp call it: thread 0 with an
+ * i that is a multiple of 32, the other threads with the following numbers. */
 __device__ static inline void moe_device_quantize(const moe_q8_rows &out, size_t row, uint32_t i,
                                                   float x)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The short convolution that recurrent layers begin with, and its tail, the last tokens that a
- * state keeps: by cpu/kernels/delta_rule.h and runtime/device/delta_ops.h. */
+/* The short convolution with which recurrent layers begin, and its tail: the inputs of the last
+ * tokens, which a state keeps. By cpu/kernels/delta_rule.h and runtime/device/delta_ops.h. */
 #ifndef MOE_CUDA_RECURRENT_CONV_CUH
 #define MOE_CUDA_RECURRENT_CONV_CUH
 
@@ -9,7 +9,7 @@
 
 #define MOE_CONV_NORM_EPS 1e-6f
 
-/* Finds the sequence of row `row` of all tokens, and which token of the sequence that row is. */
+/* Finds the sequence to which row `row` of all tokens belongs, and the row's token number in it. */
 __device__ static inline const moe_delta_sequence &moe_sequence_of(const moe_delta_sequence *s,
                                                                    uint32_t row, uint32_t *token)
 {
@@ -26,8 +26,8 @@ typedef struct moe_conv_shape {
     size_t tail_at;
 } moe_conv_shape;
 
-/* One channel of token `at` before the convolution. The token may lie before the sequence's first.
- */
+/* One channel of token `at` before the convolution. `at` may be before the sequence's first token:
+ * then it is in the tail. */
 __device__ static inline float moe_channel_at(const moe_conv_shape &c, const moe_delta_sequence &s,
                                               int at, uint32_t channel)
 {
@@ -50,8 +50,8 @@ __device__ static inline float moe_convolve(const moe_conv_shape &c, const moe_d
     return value;
 }
 
-/* The tail after the sequence is its last kernel - 1 tokens. The block of a token writes that
- * token; the block of the first token also keeps the older tokens that remain in the tail. */
+/* Writes the tail that the sequence leaves: its last kernel - 1 tokens. Each token's block writes
+ * that token; the first token's block also keeps the older tokens that remain in the tail. */
 __device__ static inline void moe_keep_tail(const moe_conv_shape &c, const moe_delta_sequence &s,
                                             uint32_t token, uint32_t channel)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Updates states of heads token by token, for any of the rules (cpu/kernels/delta_rule.h). A block
- * of one warp takes 32 columns of one head of one sequence, has them in shared memory and goes
- * through all tokens in order. Each thread has a column, which is independent of the others, so the
- * state is read and written once a call. A token is one or two chains of key_dim fmaf, which must
+ * of one warp takes 32 columns of one head of one sequence, keeps them in shared memory and goes
+ * through all tokens in order. Each thread has a column, which is independent of the others. So a
+ * call reads and writes the state once. A token is one or two chains of key_dim fmaf, which must
  * keep their order and length. */
 #ifndef MOE_CUDA_RECURRENT_STATES_CUH
 #define MOE_CUDA_RECURRENT_STATES_CUH
@@ -16,7 +16,7 @@
 typedef struct moe_states_shared {
     float q[MOE_DELTA_MAX_KEY_DIM];
     float k[MOE_DELTA_MAX_KEY_DIM];
-    float decays[MOE_DELTA_MAX_KEY_DIM]; /* of the state's rows, where a rule has those */
+    float decays[MOE_DELTA_MAX_KEY_DIM]; /* of the state's rows, if the rule has row decays */
     float decay[MOE_WARP];               /* of the next tokens */
     float beta[MOE_WARP];
 } moe_states_shared;
@@ -56,8 +56,8 @@ __device__ static inline void moe_load_token(const moe_states_shape &d, const mo
     }
 }
 
-/* Blocks: (columns of a head, head, sequence). memory: the block's, of moe_states_bytes(). A rule
- * has
+/* Blocks: (columns of a head, head, sequence). memory: the block's shared memory, of
+ * moe_states_bytes(). A rule has
  *    row_decays             whether each row of a state has a decay of its own
  *    inputs(head)
  *    gates(sequence, head, token, decay, beta)

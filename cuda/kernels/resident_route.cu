@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Changes the routers' choices according to which experts are in the device's memory, without
- * asking the host: a choice among resident experts (moe_resident_fill) and, lossy, substitution by
- * a table (moe_substitution).
+ * asking the host. There are two ways: a choice among resident experts (moe_resident_fill) and, as
+ * a lossy mode, substitution by a table (moe_substitution).
  *
- * A block is a row. Ranks are served one after the other, because each takes from what the ranks
- * before have left. The threads of a warp share the search for a rank's expert: the first of a list
- * that is resident and free. A set of bits in shared memory marks the experts that are taken. */
+ * A block is a row. Ranks are served one after the other, because each takes an expert that earlier
+ * ranks have not taken. The threads of a warp share the search for a rank's expert: the first of a
+ * list that is resident and free. A set of bits in shared memory marks the experts that are taken.
+ */
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
 
@@ -37,7 +38,7 @@ __device__ static inline bool is_missing(const moe_cuda_route_edit &edit, uint32
     return expert < edit.n_expert && !edit.resident[expert];
 }
 
-/* Copies the row's choice into shared memory, and computes what the edits need of it. */
+/* Copies the row's choice into shared memory, and computes what the edits need to know about it. */
 __device__ static inline void begin_row(const moe_cuda_route_edit &edit, row_shared *row)
 {
     for (uint32_t w = threadIdx.x; w < SET_WORDS; w += THREADS)
@@ -73,7 +74,7 @@ __device__ static inline void end_row(const moe_cuda_route_edit &edit, const row
     }
 }
 
-/* The first of n experts in a list that is resident and does not serve the row yet, or none. All
+/* The first of a list of n experts that is resident and does not serve the row yet, or none. All
  * threads of the first warp call it, and all get the result. */
 __device__ static inline uint32_t first_free(const moe_cuda_route_edit &edit, const row_shared *row,
                                              const uint16_t *list, uint32_t n)
@@ -93,9 +94,8 @@ __device__ static inline uint32_t first_free(const moe_cuda_route_edit &edit, co
     return MOE_CUDA_EXPERT_NONE;
 }
 
-/* Computes the mixing weights of the experts that serve the row, by the model's rule. One thread,
- * because the sum has an order.
- */
+/* Computes the mixing weights of the experts that serve the row, by the model's rule. One thread
+ * runs it, because the order of the sum is fixed. */
 __device__ static inline void mix(const moe_cuda_route_edit &edit, row_shared *row)
 {
     const float *probs = edit.probs + (size_t)blockIdx.x * edit.n_expert;
@@ -114,7 +114,8 @@ __device__ static inline void mix(const moe_cuda_route_edit &edit, row_shared *r
 
 /* ---- The draft ---- */
 
-/* Moves resident picks to the front, in their order; returns how many. One thread. */
+/* Moves resident picks to the front, in their order, and returns their number. One thread runs it.
+ */
 __device__ static inline uint32_t keep_resident(const moe_cuda_route_edit &edit, row_shared *row)
 {
     uint32_t n = 0;
@@ -128,7 +129,8 @@ __device__ static inline uint32_t keep_resident(const moe_cuda_route_edit &edit,
     return n;
 }
 
-/* Inserts each expert behind n_kept before all worse ones. One thread. */
+/* Sorts all experts, best first, where the first n_kept are sorted already: inserts each further
+ * expert before all worse ones. One thread runs it. */
 __device__ static inline void put_in_order(const moe_cuda_route_edit &edit, row_shared *row)
 {
     for (uint32_t i = row->n_kept; i < edit.n_used; i++) {
@@ -150,7 +152,7 @@ __device__ static inline void choose_again(const moe_cuda_route_edit &edit, row_
     for (uint32_t e = threadIdx.x; e < edit.n_expert; e += THREADS) {
         float merit = edit.bias != NULL ? probs[e] + edit.bias[e] : probs[e];
         row->merit[e] = merit == merit ? merit : -MOE_INFINITY;
-        /* NaN: not a candidate; it is never compared. */
+        /* NaN marks experts that are no candidates; comparisons with NaN are false. */
         bool candidate = edit.resident[e] && !has(row->taken, e);
         row->candidate[e] = candidate ? row->merit[e] : MOE_NAN;
     }
@@ -226,7 +228,7 @@ void moe_cuda_draft_route(moe_cuda_stream stream, const moe_cuda_route_edit *edi
 
 /* ---- Substitution ---- */
 
-/* -sum p log p / log n of the n picks, renormalised. */
+/* The entropy -sum p log p / log n of the n picks, whose probabilities are first renormalised. */
 __device__ static inline float entropy_of(const moe_cuda_route_edit &edit, const row_shared *row,
                                           const float *probs, float temperature)
 {
@@ -249,7 +251,8 @@ __device__ static inline void two_greatest(float p, float best[2])
     best[0] = p > best[0] ? p : best[0];
 }
 
-/* The margin between the two best picks, renormalised; for a single pick, over the whole router. */
+/* The difference of the two best picks' renormalised probabilities; for a single pick, the margin
+ * over all of the router's experts. */
 __device__ static inline double margin_of(const moe_cuda_route_edit &edit, const row_shared *row,
                                           const float *probs)
 {
@@ -268,7 +271,7 @@ __device__ static inline double margin_of(const moe_cuda_route_edit &edit, const
 }
 
 /* Whether a gate leaves the row unchanged, because the router is too sure of its experts. One
- * thread. */
+ * thread runs it. */
 __device__ static inline bool is_gated(const moe_cuda_route_edit &edit,
                                        const moe_substitution &rules, const row_shared *row)
 {
@@ -318,14 +321,15 @@ __device__ static inline void substitute(const moe_cuda_route_edit &edit,
 
 typedef struct census {
     uint32_t seen[SET_WORDS]; /* experts that any row asks for */
-    uint32_t n_requested;     /* picks */
+    uint32_t n_requested;     /* requested picks */
     uint32_t n_missing;
-    uint32_t n_distinct; /* experts */
+    uint32_t n_distinct; /* distinct experts */
     uint32_t n_distinct_missing;
 } census;
 
-/* Counts the whole layer before any row changes. Decides by the number of distinct experts, because
- * each would be moved once, whether to leave the layer alone. One block. */
+/* Counts the whole layer before any row changes, and decides whether to leave the layer alone. The
+ * number of distinct experts decides, because each expert would be moved once. One block runs it.
+ */
 __global__ __launch_bounds__(THREADS) void moe_substitution_census(
     moe_cuda_route_edit edit, moe_substitution rules, moe_cuda_substitution_counts *counts)
 {

@@ -8,8 +8,8 @@
 #include "cuda/kernels/vector_launch.h"
 
 #define THREADS 256u
-/* Rows up to this length are short: their chains take no longer than one piece of the block would.
- */
+/* Rows up to this length count as short: their chains take no longer than the block would take for
+ * one piece. */
 #define SHORT_ROW    512u
 #define ROWS_A_BLOCK (THREADS / MOE_LANES)
 

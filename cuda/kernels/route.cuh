@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* From a router's logits to experts and weights (router_select.h), by one block for a row.
+/* Chooses experts and their weights by a router's logits (router_select.h), one block for each row.
  *
  * The experts are chosen without sorting. An expert's rank is the number of experts that come
- * before it. Each thread counts this for its own expert, and stops when the count reaches the
- * number used. Groups are few, and one thread inserts them in order, as the reference does: with a
- * NaN score the outcome depends on that order. */
+ * before it. Each thread counts these for its own expert, and stops as soon as the expert cannot be
+ * chosen any more. Groups are few, so one thread inserts them in order, as the reference does: with
+ * a NaN score the outcome depends on the order of insertion. */
 #ifndef MOE_CUDA_ROUTE_CUH
 #define MOE_CUDA_ROUTE_CUH
 
@@ -27,12 +27,12 @@ typedef struct route_args {
 
 typedef struct route_shared {
     float p[MOE_ROUTER_MAX_EXPERTS];
-    /* The value that is ranked; NaN, which compares with nothing, for an expert of an excluded
-     * group. */
+    /* The values by which experts are ranked; NaN for experts of excluded groups, because every
+     * comparison with NaN is false. */
     float ranking[MOE_ROUTER_MAX_EXPERTS];
     float scores[MOE_ROUTER_MAX_EXPERTS];    /* of groups */
-    uint32_t groups[MOE_ROUTER_MAX_EXPERTS]; /* the best so far */
-    bool used[MOE_ROUTER_MAX_EXPERTS];       /* of groups */
+    uint32_t groups[MOE_ROUTER_MAX_EXPERTS]; /* the best groups so far */
+    bool used[MOE_ROUTER_MAX_EXPERTS];       /* whether a group is used */
     float weights[MOE_ROUTER_MAX_USED];
     uint32_t ids[MOE_ROUTER_MAX_USED];
     float scratch[MOE_WARP + 1];
@@ -67,7 +67,7 @@ __device__ static inline float group_score(const moe_router_gate &gate, const fl
     return gate.group_score == MOE_ROUTER_GROUP_TOP2_SUM && n > 1 ? best + second : best;
 }
 
-/* Chooses the n_group_used best scores; equal ones in ascending order. */
+/* Chooses the n_group_used groups with the best scores; of equal scores, the lower numbers. */
 __device__ static inline void choose_groups(const moe_router_gate &gate, route_shared *shared)
 {
     uint32_t count = 0;
@@ -104,7 +104,7 @@ __device__ static inline void rule_out_groups(const moe_router_gate &gate, route
     __syncthreads();
 }
 
-/* How many experts come before e; at least n_used if it is that many or more. */
+/* How many experts come before e. If these are n_used or more, any number from n_used on. */
 __device__ static inline uint32_t rank_of(const moe_router_gate &gate, const float *ranking,
                                           uint32_t e)
 {
@@ -144,8 +144,8 @@ __device__ static inline void select_experts(const route_args &args, const float
     __syncthreads();
 }
 
-/* SPARSE_MIXER's weight of rank k. Its sum is over the experts that no earlier rank has taken, in
- * order. */
+/* The weight of rank k for SPARSE_MIXER. It divides by a sum over the experts that no earlier rank
+ * has taken, in ascending order. */
 __device__ static inline float mixer_weight(const moe_router_gate &gate, const float *logits,
                                             const uint32_t *ids, uint32_t k)
 {

@@ -3,8 +3,8 @@
  * the copies of all streams in the order in which they were queued: a few hundred bytes that the
  * next kernel needs would wait behind megabytes of experts. A kernel waits only for its own stream.
  *
- * Experts that a pass reads over the link go to slots of the device in the same way, because only
- * the device knows which ones, and the following kernels need them.
+ * Experts that a pass fetches over the link are copied to slots of the device in the same way,
+ * because only the device knows which experts they are, and the following kernels need them.
  *
  * The link answers after a microsecond or more, so its speed depends on how many bytes are
  * requested at once: a thread loads all of its units before it stores the first. */
@@ -12,7 +12,7 @@
 #include "cuda/kernels/device_common.h"
 
 #define THREADS 256u
-#define UNITS   4u /* a thread's */
+#define UNITS   4u /* units that a thread copies at once */
 
 struct alignas(16) unit16 {
     uint32_t words[4];
@@ -56,14 +56,14 @@ void moe_cuda_transfer(moe_cuda_stream stream, void *dst, const void *src, size_
 
 /* ---- Experts ---- */
 
-/* An expert's parts as pieces of up to THREADS * UNITS units, those of the first part first. */
+/* Divides an expert's parts into pieces of up to THREADS * UNITS units, the first part first. */
 typedef struct fetch_pieces {
     size_t bytes[3];
     uint32_t n[3];
     uint32_t n_expert; /* of all parts */
 } fetch_pieces;
 
-/* Copies units first .. of n, and the bytes behind the last. */
+/* Copies a piece of a part. Piece 0 also copies the bytes behind the part's last whole unit. */
 __device__ static inline void copy_piece(uint8_t *dst, const uint8_t *src, size_t bytes,
                                          uint32_t piece)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A kernel copies small arrays: in their stream's order, outside the link's queues. */
+/* A kernel that copies small arrays, in the order of its stream and outside the link's queues. */
 #ifndef MOE_CUDA_TRANSFER_LAUNCH_H
 #define MOE_CUDA_TRANSFER_LAUNCH_H
 
@@ -12,9 +12,9 @@ extern "C" {
 /* Up to this size a kernel's copy ends no later than a copy engine's. */
 #define MOE_CUDA_TRANSFER_MOST ((size_t)1 << 20)
 
-/* Source and target are each device memory, or host memory that is page-locked and has one address
- * for host and device. Any alignment; 16 is fastest. The host sees the bytes after it has waited
- * for the stream. */
+/* Source and target are each device memory, or page-locked host memory that has one address for
+ * host and device. They may have any alignment; 16 is fastest. The host sees the bytes after it has
+ * waited for the stream. */
 void moe_cuda_transfer(moe_cuda_stream stream, void *dst, const void *src, size_t bytes);
 
 /* An expert on its way from host memory to a slot of the device. */
@@ -28,8 +28,8 @@ typedef struct moe_cuda_fetches {
     uint32_t *n;
 } moe_cuda_fetches;
 
-/* Copies the parts of up to n_most experts. bytes: of each part, 0: none. Parts begin at multiples
- * of 16 bytes. */
+/* Copies the parts of up to n_most experts. bytes: the size of each part; 0: there is no such part.
+ * Parts begin at multiples of 16 bytes. */
 void moe_cuda_fetch_experts(moe_cuda_stream stream, const moe_cuda_fetches *fetches,
                             uint32_t n_most, const size_t bytes[3], uint32_t n_multiprocessors);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Kernels for all operations of a pass except weight products, as functions that put them on a
- * stream. Arithmetic is that of cpu/kernels/vector_ops.h and router_select.h, to the bit.
+/* Functions that put kernels on a stream, for all operations of a pass except weight products.
+ * Results have the bits of cpu/kernels/vector_ops.h and router_select.h.
  *
  * Every pointer is to device memory unless it says host. Calls return at once and may be made from
- * any thread; what the kernels read must stay until the stream has passed them. A launch that fails
- * shows in cudaGetLastError(). A call for 0 rows or elements does nothing. */
+ * any thread; the memory that kernels read must stay unchanged until the stream has passed them. A
+ * launch that fails shows in cudaGetLastError(). A call for 0 rows or elements does nothing. */
 #ifndef MOE_CUDA_VECTOR_LAUNCH_H
 #define MOE_CUDA_VECTOR_LAUNCH_H
 
@@ -39,8 +39,8 @@ void moe_cuda_add(moe_cuda_stream stream, const float *a, const float *b, float 
 void moe_cuda_activate(moe_cuda_stream stream, const moe_activation *activation,
                        const float *scales, const float *g, const float *u, float *y,
                        uint32_t n_rows, uint32_t n);
-/* y = norm(x) * weight + bias, by layer_norm of vector_ops.h; bias may be NULL, else as rms_norm.
- */
+/* y = norm(x) * weight + bias, by layer_norm of vector_ops.h. bias may be NULL. The arrays lie as
+ * for moe_cuda_rms_norm(). */
 void moe_cuda_layer_norm(moe_cuda_stream stream, const float *x, const float *weight,
                          const float *bias, float *y, uint32_t n_rows, uint32_t n, size_t x_stride,
                          float eps);
@@ -75,7 +75,7 @@ void moe_cuda_route(moe_cuda_stream stream, const moe_router_gate *gate, const f
                     const float *bias, uint32_t n_rows, uint32_t *experts, float *weights,
                     float *probs);
 
-/* moe_kv_row in device memory, its lists too. */
+/* moe_kv_row in device memory; its lists are in device memory, too. */
 typedef struct moe_cuda_kv_row {
     void *const *pages;
     const uint32_t *path; /* or NULL */
@@ -97,12 +97,12 @@ typedef struct moe_cuda_attention {
     moe_kv_layout layout;
     const moe_cuda_kv_row *rows; /* [n_rows] */
     uint32_t n_rows;
-    uint32_t n_visible; /* the greatest of the rows' positions + 1, or more: a recorded launch has
-                         * to know a bound alone */
+    uint32_t n_visible; /* the greatest of the rows' positions + 1, or more: a recorded launch only
+                         * has an upper bound */
     uint32_t
         first_visible; /* the least position that a row sees, or less; 0 in a recorded launch */
-    /* Neighbouring rows mostly have one page table: prompts, trees. Their pages are then read once
-     * for several rows. A hint: any value gives the same bits. */
+    /* Most neighbouring rows have the same page table, as in prompts and trees. Pages are then read
+     * once for several rows. A hint: any value gives the same bits. */
     bool shared_pages;
     const float *q; /* [n_rows][n_head][k_dim] */
     uint32_t n_head;
@@ -113,17 +113,17 @@ typedef struct moe_cuda_attention {
     const float *sinks;
     const float *row_scales;
     float *out; /* [n_rows][n_head][v_dim] */
-    /* Memory for pages that are computed side by side, of moe_cuda_attention_workspace() bytes.
-     * NULL: pages are never computed so. */
+    /* moe_cuda_attention_workspace() bytes for the results of pages that are computed side by side.
+     * NULL: pages are never computed side by side. */
     void *workspace;
     uint32_t n_multiprocessors;
     moe_q8_rows out_q8; /* of out, or empty; v_dim is a multiple of MOE_Q8_BLOCK */
 } moe_cuda_attention;
 
-/* Bytes for rows of any number and length, on a device with n_multiprocessors. */
+/* Bytes that suffice for any number and length of rows on a device with n_multiprocessors. */
 size_t moe_cuda_attention_workspace(uint32_t n_multiprocessors, uint32_t v_dim);
-/* Returns whether out_q8 has been filled, which the kernel that merges the parts of pages does, if
- * it runs. */
+/* Returns whether out_q8 has been filled. The kernel that merges the parts of pages fills it; short
+ * contexts and many rows do not need that kernel. */
 bool moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention);
 
 /* As moe_device_ops.choose. choice: host; rows: device; n_positions: the most that a row sees, at
@@ -160,15 +160,15 @@ typedef struct moe_cuda_route_edit {
 
 typedef struct moe_cuda_draft_routing {
     moe_resident_fill fill;
-    const uint16_t *lists; /* [n_expert][n_expert] of this layer, or NULL: ROUTER instead */
-    uint32_t *n_missing;   /* out: [n_rows] of the picks, how many are not resident; or NULL */
+    const uint16_t *lists; /* [n_expert][n_expert] of this layer; NULL: MOE_RESIDENT_FILL_ROUTER */
+    uint32_t *n_missing;   /* out: [n_rows] how many of the row's picks are not resident; or NULL */
 } moe_cuda_draft_routing;
 
-/* Puts resident experts in place of the others (moe_resident_fill). */
+/* Puts resident experts in place of picks that are not resident (moe_resident_fill). */
 void moe_cuda_draft_route(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
                           const moe_cuda_draft_routing *routing);
 
-/* Counts that grow; the caller zeroes them. Only the kernels use leave_alone. */
+/* Counts to which each call adds; the caller zeroes them. Only the kernels use leave_alone. */
 typedef struct moe_cuda_substitution_counts {
     uint32_t n_requested;
     uint32_t n_missing;
@@ -180,8 +180,8 @@ typedef struct moe_cuda_substitution_counts {
     uint32_t leave_alone;
 } moe_cuda_substitution_counts;
 
-/* Lossy: moe_substitution. Entropies are doubles from the device's log and pow: if one differs from
- * the threshold only in its last bits, host and device may decide differently. */
+/* Lossy: moe_substitution. Entropies are doubles from the device's log and pow: if an entropy
+ * differs from the threshold only in its last bits, host and device may decide differently. */
 void moe_cuda_substitute(moe_cuda_stream stream, const moe_cuda_route_edit *edit,
                          const moe_substitution *rules, moe_cuda_substitution_counts *counts);
 

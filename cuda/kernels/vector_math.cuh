@@ -60,7 +60,7 @@ __device__ static inline float moe_device_tanh(float x)
     return a < MOE_TANH_SMALL ? small : x < 0.0f ? -large : large;
 }
 
-/* Ignores NaNs; begin with -infinity. */
+/* The greater of x and max. Ignores a NaN x; a maximum over many values begins with -infinity. */
 __device__ static inline float moe_greater(float x, float max)
 {
     return x > max ? x : max;
@@ -97,9 +97,8 @@ __device__ static inline float moe_block_max(float value, float *scratch)
 }
 
 /* softmax of vector_ops.h over x[0..n) in shared or global memory, in place, by the whole block.
- * scratch: MOE_WARP + 1 floats of shared memory. All threads see the contents of x before and
- * after.
- */
+ * scratch: MOE_WARP + 1 floats of shared memory. The caller makes x visible to all threads before
+ * the call; all threads see the result after it. */
 __device__ static inline void moe_block_softmax(float *x, uint32_t n, float *scratch)
 {
     float max = -MOE_INFINITY;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Block formats, taken apart by the thread that multiplies.
+/* Block formats, unpacked by the thread that multiplies.
  *
  * Rows are cut into groups of 256 elements, and a group is divided among four threads. Thread t has
  * the part 64t .. 64t + 63, which is two whole runs of 32 or four of 16, so its integer sums need
@@ -8,10 +8,10 @@
  *
  * unpack() gives part t of the group whose bytes begin at `group`: one signed byte for each code,
  * offsets subtracted, in the order of the elements. A code stays at the bit position in its byte
- * where it is cheapest to get: codes of half h (32 elements) are 2^zeros(h) times their value. To
- * subtract half the range from unsigned codes that end at the sign bit, the sign bit is inverted.
- * `whole` is false if a row ends after the part's first half; the other half then has scale and
- * minimum 0, and its bytes are not read. */
+ * where it is cheapest to extract: codes of half h (32 elements) are 2^zeros(h) times their value.
+ * Unsigned codes whose highest bit is the sign bit get half their range subtracted by inverting the
+ * sign bit. `whole` is false if a row ends after the part's first half; the other half then has
+ * scale and minimum 0, and its bytes are not read. */
 #ifndef MOE_CUDA_WEIGHT_FORMATS_CUH
 #define MOE_CUDA_WEIGHT_FORMATS_CUH
 
@@ -22,7 +22,7 @@
 typedef struct weight_part {
     uint32_t code[16];
     float scale[4]; /* of each run */
-    float min[4];   /* likewise, with the sign it is added */
+    float min[4];   /* of each run, with the sign with which it is added */
 } weight_part;
 
 /* Reads n words from any address. Reads only aligned words that contain some of their bytes. */
@@ -106,7 +106,7 @@ __device__ static inline void look_up(uint32_t nibbles, const uint32_t *book, ui
     *high = __byte_perm(first, second, 0x7531);
 }
 
-/* 32 codes out of 16 bytes. */
+/* Expands 16 bytes into 32 codes by a table of 16 values. */
 template <int A, int B, int C, int D, int E, int F, int G, int H, int I, int J, int K, int L, int M,
           int N, int O, int P>
 __device__ static inline void look_up_block(const uint8_t *bytes, uint32_t *code)
@@ -199,8 +199,8 @@ MOE_FORMAT_32(MOE_DTYPE_Q4_1, moe_block_q4_1, true, 0)
     nibbles_at(block + 4, code);
 }
 
-/* `bits` has the fifth bits of 32 codes. Puts the four that belong to word i into its bytes, each
- * at the bit whose value is `to`. The other bits are undefined. */
+/* `bits` has the fifth bits of 32 codes. Returns those of the four codes in word i, one in each
+ * byte, at the bit with value `to`. The other bits are undefined. */
 __device__ static inline uint32_t fifth_bits(uint32_t bits, int i, uint32_t to)
 {
     return (bits >> 4 * i & 15) * (0x00204081u * to);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Takes the types of weight_points.cuh apart for the matrix units, like weight_slices.cuh. A slice
- * of 32 elements is four points of eight or eight points of four. Thread t has half t % 2 of points
- * t / 2 and 2 + t / 2, or the whole of points t and 4 + t. */
+/* Unpacks the types of weight_points.cuh for the matrix units, like weight_slices.cuh. A slice of
+ * 32 elements is four points of eight elements, or eight points of four. With points of eight,
+ * thread t has half t % 2 of points t / 2 and 2 + t / 2; with points of four, it has points t and 4
+ * + t. */
 #ifndef MOE_CUDA_WEIGHT_POINT_SLICES_CUH
 #define MOE_CUDA_WEIGHT_POINT_SLICES_CUH
 
@@ -30,7 +31,7 @@ MOE_SLICE_CODES(MOE_DTYPE_IQ2_XXS)
         signed_word(half_point(book_iq2_xxs, byte_at(points, 2 + i), t % 2), signs >> (16 + 8 * i));
 }
 
-/* Half of a point with seven signs behind it. */
+/* Half of a point of IQ2_XS: `point` has the point's number and, above it, seven signs. */
 __device__ static inline uint32_t half_iq2_xs(uint32_t point, uint32_t half)
 {
     return signed_word(half_point(book_iq2_xs, point & 511, half),
@@ -128,7 +129,7 @@ MOE_SLICE_SCALES(MOE_DTYPE_IQ2_XXS)
     *min = 0.0f;
 }
 
-/* Two nibbles of a byte. */
+/* The scales of two runs, from the two nibbles of a byte. */
 __device__ static inline void two_odd_scales(float d, uint32_t byte, float *scale, float *min)
 {
     for (uint32_t i = 0; i < 2; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Takes types with codebooks of points, ternary types and NVFP4 apart in the thread that multiplies
+/* Unpacks types with codebooks of points, ternary types and NVFP4, in the thread that multiplies
  * (weight_formats.cuh). Points are loaded from tables of bytes, which stay in the first-level
  * cache. */
 #ifndef MOE_CUDA_WEIGHT_POINTS_CUH
@@ -162,13 +162,13 @@ MOE_FORMAT_256(MOE_DTYPE_IQ1_M, moe_block_iq1_m, 4, false, 0, 0)
         part->scale[j] = odd_scale(d, scales >> 3 * j & 7);
 }
 
-/* Digits 0, 1, 2 as values. */
+/* Turns digits 0, 1, 2 into values -1, 0, 1. */
 __device__ static inline uint32_t ternary_codes(uint32_t digits)
 {
     return (digits + 0x7f7f7f7fu) ^ 0x80808080u;
 }
 
-/* Digit i of base 3 of four bytes, see block_unpack_ternary.c. */
+/* Digit i in base 3 of each of four bytes; see block_unpack_ternary.c. */
 __device__ static inline uint32_t base_3_digits(uint32_t word, uint32_t i)
 {
     uint32_t power = (uint32_t)(0x511b090301ull >> 8 * i) & 255;
@@ -177,8 +177,8 @@ __device__ static inline uint32_t base_3_digits(uint32_t word, uint32_t i)
     return (even * 3 >> 8 & 0x00ff00ffu) | (odd * 3 & 0xff00ff00u);
 }
 
-/* For word i of a group of 64 words, four neighbouring elements: the word of the block that they
- * are packed in, and 16 times the number of their digit in its bytes. */
+/* Word i of a group's 64 words has four neighbouring elements. Returns the number of the block's
+ * word in which they are packed, plus 16 times the number of their digit in its bytes. */
 __device__ static inline uint32_t place_tq1_0(uint32_t i)
 {
     if (i < 40)

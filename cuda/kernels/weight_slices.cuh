@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Block formats, taken apart for the matrix units.
+/* Block formats, unpacked for the matrix units.
  *
  * Slice w of a group of 256 elements is its elements 32w .. 32w + 31: a run of 32 or two of 16. The
  * four threads of a weight row share it in the layout of fragments (matrix_units.cuh): thread t has
  * elements 4t .. 4t + 3 (`low`) and 16 + 4t .. (`high`), one signed byte each, 2^zeros times its
- * value, as in weight_formats.cuh. No code is taken apart twice, so threads share only scales, and
- * only those of formats that pack them.
+ * value, as in weight_formats.cuh. No code is unpacked twice. Threads share only scales, and these
+ * only for formats that pack scales.
  *
- * Codes are read in words from `origin` on, the byte of the group from which all arrays of a slice
- * are multiples of four away: one shift aligns all words of a row. */
+ * Codes are read in words, counted from byte `origin` of the group: all arrays of a slice begin a
+ * multiple of four bytes from there, so the same shift aligns all words of a row. */
 #ifndef MOE_CUDA_WEIGHT_SLICES_CUH
 #define MOE_CUDA_WEIGHT_SLICES_CUH
 
@@ -30,7 +30,7 @@ __device__ static inline uint32_t slice_word(const slice_words &at, uint32_t i)
 
 template <int TYPE> struct weight_slice;
 
-/* slice_runs: of a slice; first: the origin of slice w, and step: what the next one adds. */
+/* slice_runs: runs of a slice; the origin of slice w is first + w * step. */
 #define MOE_SLICE(type, slice_runs, zero_bits, first, step)                                        \
     template <> struct weight_slice<type> {                                                        \
         typedef weight_format<type> format;                                                        \
@@ -38,7 +38,7 @@ template <int TYPE> struct weight_slice;
         static constexpr uint32_t zeros = zero_bits;                                               \
         static constexpr bool has_mins = format::has_mins;                                         \
         static constexpr uint32_t group_bytes = 256 / format::elems * format::bytes;               \
-        /* For blocks of whole words, these are aligned. */                                        \
+        /* In blocks of whole words, these words are aligned. */                                   \
         static constexpr bool aligned = format::bytes % 4 == 0;                                    \
         __device__ static inline uint32_t word(const slice_words &at, uint32_t i)                  \
         {                                                                                          \
