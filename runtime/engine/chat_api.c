@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The conversation functions of the public interface: a thin layer over runtime/model's chat files.
- */
+/* The conversation functions of the public interface: a thin layer over the chat files of
+ * runtime/model. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -110,7 +110,8 @@ static int open_cuda(moe_device **out, const moe_device_choice *choice, uint32_t
     return check_features(out, choice, err);
 }
 
-/* Opens several GPUs as one device, the first of which holds all but experts. */
+/* Opens several GPUs as one device. The first GPU holds everything but experts; experts are on
+ * all. */
 static int open_cards(moe_device **out, const moe_device_choice *choice, const uint32_t *indices,
                       uint32_t n, moe_error *err)
 {

@@ -14,9 +14,9 @@ typedef struct moe_device_choice {
     const moe_engine_options *options;
     moe_team *team; /* must outlive the device */
     unsigned cpu_features;
-    const moe_program *program; /* the model's: what the device has to carry out */
-    unsigned needs;             /* moe_device_feature: what the model cannot do without, besides */
-    uint32_t any_type;          /* a type of its weights that needs MOE_DEVICE_EVERY_TYPE */
+    const moe_program *program; /* the model's program, which the device must carry out */
+    unsigned needs;             /* further features (moe_device_feature) that the model requires */
+    uint32_t any_type;          /* a weight type that requires MOE_DEVICE_EVERY_TYPE */
 } moe_device_choice;
 
 /* Whether the options name no device, so that the engine chooses one that works. */

@@ -11,7 +11,7 @@
 struct moe_draft_model {
     const moe_engine_calls *calls;
     moe_engine *engine;
-    moe_session **mirrors; /* [capacity] of the sessions in this draft */
+    moe_session **mirrors; /* [capacity] the mirrors of the sessions in this draft */
     moe_session_draft **owners;
     size_t capacity;
 };
@@ -38,7 +38,7 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o,
     options.context = o->context;
     options.prefill_chunk = o->prefill_chunk;
     options.lab = &lab;
-    options.device = "cpu"; /* a GPU's memory is for the model that is sped up */
+    options.device = "cpu"; /* a GPU's memory is for the main model */
     options.host_memory = o->host_memory;
     options.overcommit_memory = o->overcommit_memory;
     options.calibration = "none";
@@ -50,7 +50,7 @@ int moe_draft_model_open(moe_draft_model **out, const moe_engine_options *o,
         free(model);
         return moe_fail(err, status, "draft model: %.480s", reason.message);
     }
-    model->engine->follow.border = NULL; /* the engine that drafts are for follows the memory */
+    model->engine->follow.border = NULL; /* only the main engine follows the machine's memory */
     /* If the options limit memory, the draft model's sessions take memory from its own slots,
      * because the rest is for the main model. Otherwise they take the machine's memory. */
     if (o->host_memory != 0) {

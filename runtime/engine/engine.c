@@ -44,7 +44,7 @@ static void destroy(moe_engine *engine)
     moe_learning_free(&engine->learning);
     moe_trace_recorder_close(&engine->trace);
     moe_workers_close(&engine->workers);
-    engine->runner.hooks = NULL; /* no pass runs any more; the other hooks end with their owners */
+    engine->runner.hooks = NULL; /* no pass runs any more; each hook is freed by its owner */
     moe_speculation_close(&engine->speculation);
     moe_draft_model_close(&engine->draft_model);
     moe_draft_head_close(&engine->draft_head);

@@ -50,7 +50,7 @@ static int open_copy(moe_engine *engine, const moe_engine_options *o, const char
     moe_file_watch_init(&engine->copy_files[engine->n_copies++], *copy, o->log, o->user);
     reading.gguf = *copy;
     int status = moe_copy_compare_files(engine->gguf, *copy, path, err);
-    if (status == MOE_OK) { /* the fingerprint covers them */
+    if (status == MOE_OK) { /* the fingerprint covers overrides */
         status = moe_gguf_override(*copy, o->metadata_overrides, o->n_metadata_overrides, err);
     }
     status = status == MOE_OK ? moe_model_identify(&reading, &identity, err) : status;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The rows of a table of n-grams that are kept in memory. */
+/* Keeps some rows of a table of n-grams in memory; the table stays on disk. */
 #include "runtime/engine/engine_parts.h"
 #include "runtime/pass/op_ngrams.h"
 
-/* Rows that are kept at least: some 4,000 tokens' of Qwen3.8-Flash-Next, in 7 MiB. */
+/* The fewest rows that are kept: for Qwen3.8-Flash-Next the rows of some 4,000 tokens, 7 MiB. */
 #define LEAST_SLOTS 65536u
 
-/* Two passes' rows at least, so that a pass's own are not overwritten before it takes them. */
+/* Room for the rows of at least two passes, so that no row is overwritten before its pass takes
+ * it. */
 static uint32_t n_slots(const moe_engine *engine, const moe_engine_options *o)
 {
     if (o->lab->row_slots > 0) {

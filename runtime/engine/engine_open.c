@@ -31,7 +31,8 @@
 #include "runtime/model/gguf_called.h"
 #include "runtime/model/override_check.h"
 
-/* The baseline `caching` keeps one of so many experts of each layer, but at least one. */
+/* The baseline `caching` keeps this part (1 / CACHING_DIVISOR) of each layer's experts, at least
+ * one expert. */
 #define CACHING_DIVISOR       10u
 #define DEFAULT_PREFILL_CHUNK 512u
 #define DEFAULT_PANEL_OTHERS  50u
@@ -40,8 +41,8 @@
  * reader's tables, thread stacks, and a session's sampler. */
 #define RESERVE_BYTES (4u << 20)
 
-/* Whether the mode is a baseline that keeps no expert after its use, except those that it never
- * gives up. */
+/* Whether the mode is a baseline that keeps no expert after its use (`caching` keeps its fixed
+ * experts). */
 static bool keeps_nothing(moe_offload_mode mode)
 {
     return mode != MOE_OFFLOAD_AUTO;
@@ -164,7 +165,7 @@ static uint32_t rows_beyond(const moe_engine *engine, const moe_engine_options *
            (o->lookahead > 0 ? 2 : 0);
 }
 
-/* Checks that the device has room for the scores of positions, if it chooses positions itself. */
+/* Checks that the device has room for the scores of positions, if its indexers choose positions. */
 static int check_indexers(const moe_engine *engine, moe_error *err)
 {
     const moe_model_config *c = &engine->config;

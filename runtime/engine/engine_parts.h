@@ -68,14 +68,14 @@ int moe_engine_attach_hooks(moe_engine *engine, const moe_engine_options *option
 /* engine_workers.c, called by open_memory: connects to the workers that the options name, if any.
  */
 int moe_engine_open_workers(moe_engine *engine, const moe_engine_options *options, moe_error *err);
-/* ... over this wire, which the engine takes; pause_ns: before a worker that is away is tried
- * again; 0: 1 s. */
+/* The same over this wire, which the engine then owns. pause_ns: the wait before a worker that is
+ * away is tried again; 0: 1 s. */
 int moe_engine_join_workers(moe_engine *engine, const moe_engine_options *options, moe_wire *wire,
                             uint64_t pause_ns, moe_error *err);
 /* engine_workers.c: moe_worker_serve() over a wire that listens. */
 int moe_engine_serve_wire(moe_engine *engine, const moe_worker_options *options, moe_wire *wire,
                           moe_error *err);
-/* engine_workers.c: returns how much host memory that takes. */
+/* engine_workers.c: returns how much host memory the workers' connections take. */
 uint64_t moe_engine_worker_bytes(const moe_engine *engine, const moe_engine_options *options);
 void moe_engine_count_workers(const moe_engine *engine, moe_engine_stats *stats);
 /* engine_sidecar.c, called by open_memory: loads all experts if they fit the memory of a device

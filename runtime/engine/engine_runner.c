@@ -28,7 +28,7 @@ int moe_engine_open_frequencies(moe_engine *engine, moe_error *err)
     return MOE_OK;
 }
 
-/* Called when a layer's experts have been used, and the next layer has asked for none. */
+/* A pass hook: lets slots follow the memory between two layers, when no experts are in use. */
 static int follow_memory(void *follow, moe_runner *runner, const moe_pass *pass, uint32_t layer,
                          moe_error *err)
 {
@@ -37,8 +37,8 @@ static int follow_memory(void *follow, moe_runner *runner, const moe_pass *pass,
     return pass->panel == NULL ? moe_memory_follow_look(follow, moe_now_ns(), err) : MOE_OK;
 }
 
-/* Slots follow the machine's memory if nothing states how many there are to be. A device with a
- * link may still compute between two layers, so there the slots only change between steps. */
+/* Slots follow the machine's memory if no option sets their number. A device with a link may still
+ * compute between two layers, so its slots change only between steps. */
 static int open_follow(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     if (o->host_memory != 0 || o->expert_cache != 0 || o->expert_cache_share != 0.0 ||

@@ -73,16 +73,16 @@ int moe_engine_open_warm_start(moe_engine *engine, const moe_engine_options *o, 
     if (o->warm_start == MOE_SWITCH_ON && engine->sidecar.hotness == NULL) {
         return moe_calibration_fail_missing("options.warm_start", o, err);
     }
-    /* With costs in bytes, and with replayed routing, two runs use exactly the same experts; but
-     * reads do not end at the same times. */
+    /* With costs in bytes, and with replayed routing, runs must repeat exactly. Background reads
+     * would end at other times in each run. */
     bool repeats = moe_speculation_by_bytes(o) || o->lab->route_trace != NULL;
     engine->warms = o->warm_start == MOE_SWITCH_ON || (o->warm_start == MOE_SWITCH_AUTO && keeps &&
                                                        engine->sidecar.hotness != NULL && !repeats);
     return MOE_OK;
 }
 
-/* Without reading ahead, nothing that was not asked for is read but what the sidecar knows as hot.
- */
+/* All experts are read in the background only if prefetch is not off. Otherwise only the experts
+ * that the sidecar lists as hot are read before they are needed. */
 void moe_engine_choose_reads(moe_engine *engine, const moe_engine_options *o)
 {
     bool repeats = moe_speculation_by_bytes(o) || o->lab->route_trace != NULL;
@@ -98,7 +98,8 @@ void moe_engine_warm(moe_engine *engine)
     }
 }
 
-/* Such a device replays whole tokens (recorded_pass.h), but only when no expert is missing. */
+/* Loads all experts for a device that replays whole tokens (recorded_pass.h), because it does so
+ * only while no expert is missing. */
 int moe_engine_fill(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     bool all_fit = engine->plan.expert_slots >= engine->plan.experts;

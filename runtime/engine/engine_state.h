@@ -47,9 +47,9 @@ typedef struct moe_draft_head moe_draft_head;   /* runtime/draft/draft_head.h */
 
 /* A session's rows in a panel. */
 typedef struct moe_panel_prompt {
-    moe_session *session;   /* NULL: it has left the panel, and its rows are passed over */
-    uint32_t first, n_rows; /* of the panel: its tokens from n_evaluated on */
-    moe_state *state; /* of recurrent layers: its chunks go on from `next` and from this by turns */
+    moe_session *session;   /* NULL: it has left the panel, whose chunks skip its rows */
+    uint32_t first, n_rows; /* its rows in the panel: its tokens from n_evaluated on */
+    moe_state *state;       /* of recurrent layers; chunks use this state and `next` in turns */
 } moe_panel_prompt;
 
 /* Long prompts that go through the model layer by layer (session_panel.h). */
@@ -57,24 +57,26 @@ typedef struct moe_panel {
     moe_panel_prompt *prompts;
     uint32_t n_prompts; /* 0: there is no panel */
     uint32_t n_rows;    /* of all prompts */
-    uint32_t layer, at; /* of the next chunk: its layer, and the rows before it */
-    /* [n_rows][floats of x] The stream before that layer, of rows < at behind it. Behind all of
-     * them, if a layer takes them over, the positions that were chosen for each row. */
+    uint32_t layer, at; /* the next chunk's layer, and the rows before the chunk */
+    /* [n_rows][floats of x] The residual stream: of rows < at behind `layer`, of the others before
+     * it. After all rows come the positions that were chosen for each row, if a later layer uses
+     * them. */
     float *x;
     uint64_t bytes;
-    /* What the panel may still use before it is the other sessions' turn; < 0: it has used more. */
+    /* The time that the panel may still use before other sessions have their turn; < 0: it has
+     * overrun. */
     int64_t left_ns;
-    /* Chunks that go through the layer as a block: which part of it is next. MOE_PANEL_LAYER: each
-     * takes the layer at once. */
+    /* The part of the layer that the next chunk of a block takes. MOE_PANEL_LAYER: there is no
+     * block; each chunk takes the whole layer. */
     moe_panel_part part;
-    moe_panel_block block; /* while layers have need of it */
+    moe_panel_block block; /* open while layers need it */
     uint64_t block_bytes;
 } moe_panel;
 
 struct moe_engine {
-    /* Number of open sessions, text streams and the program's handle, minus one. */
+    /* Number of open sessions, text streams and handles, minus one. */
     _Atomic uint32_t n_users;
-    void (*destroy)(moe_engine *engine); /* called when the last user lets go */
+    void (*destroy)(moe_engine *engine); /* called when the last user is closed */
     /* Set at open, never changed. */
     char *model_path;
     uint64_t open_plan_ns, open_memory_ns, open_weights_ns; /* as in moe_engine_stats */
@@ -90,12 +92,14 @@ struct moe_engine {
     uint32_t context;
     uint32_t prefill_chunk;
     uint32_t panel_rows;   /* most rows of a panel; 0: no panels */
-    uint32_t panel_others; /* hundredths of the time beside a panel, 1..99 */
+    uint32_t panel_others; /* percentage of the time that other sessions get beside a panel,
+                            * 1..99 */
     uint64_t fingerprint;
     moe_model_identity identity;
     moe_sidecar sidecar;
     moe_checksum_book book;
-    moe_checksum_book head_book;        /* of draft_head: its experts, and its own file's tensors */
+    moe_checksum_book head_book;        /* checksums of draft_head's experts and of its file's
+                                         * tensors */
     moe_idle_checksums *idle_checksums; /* NULL: none */
     moe_model_reader_options reading;   /* how files are read outside of passes */
     moe_progress_fn progress;           /* while opening, else NULL */
@@ -109,9 +113,9 @@ struct moe_engine {
     bool warms; /* the engine fills empty slots with the hottest experts while nothing is requested
                  */
     bool experts_only;      /* there are no resident weights */
-    bool reads_all;         /* ... with all experts, and goes on beside steps */
-    uint64_t session_bytes; /* for a session's logits, sampler and drafts */
-    uint64_t token_bytes;   /* ... for each token of its timeline, without KV pages */
+    bool reads_all;         /* warms with all experts, also beside steps */
+    uint64_t session_bytes; /* RAM for a session's logits, sampler and drafts */
+    uint64_t token_bytes;   /* RAM for each token of a timeline, without KV pages */
     moe_memory_plan plan;
     uint64_t memory_reserve; /* what a default budget leaves available to others */
     moe_team *team;
@@ -128,7 +132,7 @@ struct moe_engine {
     moe_pass_watch watch; /* tells the program how far passes are */
     moe_memory_border border;
     moe_memory_follow follow;  /* does nothing if the options state a budget */
-    moe_pass_hook follow_hook; /* lets it look between layers */
+    moe_pass_hook follow_hook; /* lets `follow` look between layers */
     moe_file_watch files;
     moe_gguf *copies[MOE_RANGE_COPIES]; /* of the model, on other drives */
     moe_file_watch copy_files[MOE_RANGE_COPIES];
@@ -140,7 +144,7 @@ struct moe_engine {
     /* session_park.c */
     char *park_folder;     /* NULL: no session is parked */
     moe_session *sessions; /* a list of all that are open */
-    uint64_t uses;         /* a clock of their uses */
+    uint64_t uses;         /* a clock: counts uses of sessions */
     uint64_t n_parked, n_replayed;
     moe_route_replay *route_replay;  /* NULL unless routing is replayed */
     moe_trace_recorder *trace;       /* NULL unless requested */
@@ -177,35 +181,34 @@ struct moe_session {
     uint32_t n_sampled_capacity;
     bool evaluate_only;
     moe_sampler sampler;
-    moe_random random_before; /* the sampler's when the current step began, */
-    uint32_t n_tokens_before; /* and how many tokens there were */
+    moe_random random_before; /* the sampler's state when the current step began */
+    uint32_t n_tokens_before; /* n_tokens when the current step began */
     moe_kv_table kv;
     moe_state_table states; /* of recurrent layers, at n_evaluated */
-    /* Tokens before this position have been evaluated once. Those from n_evaluated on are evaluated
-     * again: the timeline was cut back to the nearest state, before the requested place. */
+    /* Tokens before this position have been evaluated once. The tokens from n_evaluated to here are
+     * evaluated again, because a cut went back to a state before the requested position. */
     uint32_t replay_end;
     float *logits;          /* [n_vocab]; NULL before the first */
     bool has_logits;        /* of position max(n_evaluated, replay_end) - 1 */
     _Atomic bool cancelled; /* requested, and not yet answered by a step */
     bool was_cancelled;     /* the last step left this session out */
-    moe_position_fn watch;  /* told of positions that are evaluated, with watch_user; NULL: none */
+    moe_position_fn watch;  /* called for evaluated positions, with watch_user; NULL: none */
     void *watch_user;
     moe_session_draft *draft; /* NULL without speculation */
     uint64_t n_lossy;         /* rows evaluated under lossy modes */
     /* MOE_SESSION_ bits that say how the timeline from position marked_from on was computed; see
      * moe_session_marks(). */
     uint32_t marks, marked_from;
-    uint64_t granted_tokens; /* tokens for which memory has been granted */
-    uint64_t grammar_bytes;  /* granted for the sampler's grammar */
-    FILE *parked;  /* its KV pages and states, which it then does not have; NULL: it is not
-                    * parked */
-    uint64_t used; /* engine->uses when it was last used */
+    uint64_t granted_tokens;    /* tokens for which memory has been granted */
+    uint64_t grammar_bytes;     /* granted for the sampler's grammar */
+    FILE *parked;               /* the file with its KV pages and states; NULL: it is not parked */
+    uint64_t used;              /* engine->uses when it was last used */
     moe_session *next, *before; /* of the engine's list */
 };
 
 /* Reasons why a session's keys, values, states and logits may differ from those of an exact run. */
 #define MOE_SESSION_LOSSY      1u /* evaluated under lossy modes */
-#define MOE_SESSION_FLOAT_GEMM 2u /* ... by an engine with MOE_FLOAT_GEMM_BLAS */
+#define MOE_SESSION_FLOAT_GEMM 2u /* evaluated by an engine with MOE_FLOAT_GEMM_BLAS */
 #define MOE_SESSION_MARKS      3u
 
 /* Returns the marks that hold for the timeline as it is now. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The two ends of experts on other machines: an engine that has workers, and one that is a worker.
- */
+/* Experts on other machines: connects an engine to its workers, and runs an engine that is a
+ * worker. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,12 +82,13 @@ void moe_worker_options_init_sized(moe_worker_options *options, size_t struct_si
 typedef struct serving {
     moe_engine *engine;
     const moe_worker_options *options;
-    uint8_t *experts; /* a bit for each: those of the share */
-    uint32_t *keys;   /* [n_keys]: the same, in the order in which they are read ahead */
+    uint8_t *experts; /* bits of the experts in the share */
+    uint32_t *keys;   /* [n_keys]: the same experts, in the order in which they are read ahead */
     uint32_t n_keys;
 } serving;
 
-/* Layers begin at different parts, so that parts are alike in size. */
+/* Deals each layer's experts out to the parts in turn, beginning at another part in each layer, so
+ * that the parts have about the same size. */
 static bool is_in_share(const moe_worker_options *o, uint32_t layer, uint32_t expert)
 {
     return o->n_shares == 0 || (layer + expert) % o->n_shares == o->share - 1;
@@ -114,7 +115,7 @@ static int list_share(serving *s, moe_error *err)
     return MOE_OK;
 }
 
-/* Reads on what the share lacks. */
+/* Reads missing experts of the share, while there is nothing to do. */
 static void read_share(void *context)
 {
     const serving *s = context;
@@ -127,7 +128,7 @@ static bool is_stopped(void *context)
     return s->options->is_stopped(s->options->user);
 }
 
-/* Fetches the outputs of the choices, in runs of neighbours. */
+/* Fetches the outputs of the job's choices; each run of neighbouring slots is one transfer. */
 static int fetch_outs(moe_runner *runner, uint32_t n_slots, uint8_t *outs, moe_error *err)
 {
     const uint32_t *chosen = runner->buffers.chosen;

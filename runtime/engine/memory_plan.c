@@ -19,9 +19,9 @@
 #define MIB              1048576.0
 /* The most bytes of a control group's limit that are left free. */
 #define MOST_HEADROOM (UINT64_C(64) << 20)
-/* With page-locked slots, memory is set aside for so many sessions. */
+/* With page-locked slots, memory is set aside for this many sessions. */
 #define MANY_SESSIONS 16u
-/* So many host slots are enough to keep reads and copies busy. */
+/* This many host slots are enough to keep reads and copies busy. */
 #define LEAST_STAGING_SLOTS 32u
 
 static uint64_t kv_bytes(const moe_plan_input *in)
@@ -63,7 +63,8 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 static uint64_t n_slots(const moe_memory_plan *plan, uint64_t bytes, uint64_t full_bytes)
 {
     const double share = (double)bytes / (double)full_bytes;
-    return (uint64_t)(share * (double)plan->experts + 1e-6); /* whole slots stay whole */
+    return (uint64_t)(share * (double)plan->experts + 1e-6); /* 1e-6: rounding must not lose a
+                                                              * slot */
 }
 
 /* Returns a text that says what fills the budget, and what would need less. */
@@ -207,8 +208,8 @@ static int share_out_cards(const moe_plan_input *in, uint64_t first, moe_memory_
     if (card_of_layer == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for planning");
     }
-    /* If there is room for all experts, cards are filled with whole layers, which decides how much
-     * of it is used. */
+    /* If there is room for all experts, each card gets whole layers, and may not use all of its
+     * room. */
     bool all = plan->expert_cache == in->slots.full_bytes;
     for (uint32_t k = 1; k < plan->cards; k++) {
         uint64_t bytes = all ? room_of_card(in, k) : min_u64(left, room_of_card(in, k));

@@ -18,19 +18,20 @@ typedef struct moe_plan_input {
     const moe_tensor_map *map;
     uint64_t process_bytes;   /* resident set now */
     uint64_t available_bytes; /* what the machine and the cgroup leave */
-    uint64_t limit_bytes;     /* ... and what they have in all; UINT64_MAX: not known */
+    uint64_t limit_bytes;     /* what the machine and the cgroup have in all; UINT64_MAX: not
+                               * known */
     uint64_t resident_bytes;
     moe_kv_sizes kv;
     uint64_t state_bytes;          /* of one session: states of recurrent layers */
     uint64_t session_bytes;        /* RAM of one session with a full context, without KV cache */
     uint64_t row_cache_bytes;      /* part of scratch_bytes: rows of a table that stays on disk */
     uint64_t scratch_bytes;        /* on the host */
-    uint64_t device_scratch_bytes; /* on the device; on the CPU that is the host */
+    uint64_t device_scratch_bytes; /* on the device (on the CPU: in RAM) */
     moe_expert_slot_sizes slots;
     moe_expert_slot_sizes low_bit;     /* of low-bit copies; 0: there are none */
-    uint64_t device_memory;            /* its own; 0: it uses the host's memory */
+    uint64_t device_memory;            /* the device's own memory; 0: it uses the host's */
     uint32_t n_cards;                  /* of the device; 0: 1 */
-    uint64_t card_room[MOE_MAX_CARDS]; /* of cards behind the first: what slots may take */
+    uint64_t card_room[MOE_MAX_CARDS]; /* of cards after the first: bytes that slots may take */
     bool simulated;                    /* the device's memory is simulated by host memory */
     uint32_t context;
 } moe_plan_input;

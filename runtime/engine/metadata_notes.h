@@ -7,7 +7,7 @@
 
 #include "runtime/engine/engine_state.h"
 
-/* Logs, one line for each subject, which metadata the file lacks and which are unknown. */
+/* Logs which metadata the file lacks and which are unknown, one line for each subject. */
 void moe_metadata_notes(const moe_engine *engine, const moe_engine_options *options);
 /* Logs, when a timeline first has more tokens than the model's indexers would choose, that the
  * file lacks them. */

@@ -15,8 +15,8 @@ void moe_metadata_type_text(const moe_gguf_kv *kv, char *out, size_t size);
  * A text that does not fit ends in "...". */
 void moe_metadata_value_text(const moe_gguf_kv *kv, char *out, size_t size);
 
-/* An allocated, terminated copy of the view with control characters as escapes; NULL when memory is
- * short. */
+/* Returns an allocated, terminated copy of the text with control characters as escapes; NULL if
+ * memory is short. */
 char *moe_metadata_copy_text(moe_string_view text);
 
 #endif

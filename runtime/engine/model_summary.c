@@ -181,7 +181,8 @@ static void summarize_model(moe_file_summary *summary, const moe_model_config *c
 }
 
 /* Checks everything that opening an engine would check without reading weights. *why says why the
- * model cannot run. Only fails with MOE_ERR_MEMORY, which says nothing about the file. */
+ * model cannot run. Fails only if memory is short (MOE_ERR_MEMORY), which says nothing about the
+ * file. */
 static int check_runnable(moe_file *file, moe_error *why)
 {
     moe_file_summary *summary = &file->summary;

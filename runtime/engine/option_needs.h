@@ -5,8 +5,9 @@
 
 #include <moe/moe.h>
 
-/* MOE_ERR_ARGUMENT, naming both fields. Call after values have been checked. Speculation and lossy
- * modes check their own needs (moe_speculation_check(), moe_lossy_check()). */
+/* Fails with MOE_ERR_ARGUMENT and names both fields. Call it after the values have been checked.
+ * Speculation and lossy modes check their own needs (moe_speculation_check(),
+ * moe_lossy_check()). */
 int moe_option_needs_check(const moe_engine_options *options, moe_error *err);
 
 #endif

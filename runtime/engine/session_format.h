@@ -26,8 +26,7 @@
 #define MOE_SESSION_VERSION 11u
 /* The version of the file of a session with a drafting layer. */
 #define MOE_SESSION_VERSION_WITH_HEAD 12u
-/* 64-bit words of a moe_sampling up to frequency_penalty: the part of it that this version of the
- * file holds. */
+/* The file holds the first 64-bit words of a moe_sampling, up to frequency_penalty. */
 #define MOE_SESSION_SAMPLING_WORDS 6u
 
 typedef struct moe_session_header {
@@ -52,10 +51,10 @@ typedef struct moe_session_header {
      * and the state of the model's files. Everything behind the tokens was computed from those
      * weights. */
     uint64_t weights_whole, weights_files;
-    uint32_t marks, marked_from; /* as in a moe_session; 0: an exact run computed it */
+    uint32_t marks, marked_from; /* as in moe_session; 0: an exact run computed the session */
 } moe_session_header;
 
-/* Entries of a drafting layer; a program without one skips them. */
+/* The part of a drafting layer; a session without one skips it. */
 typedef struct moe_session_head_header {
     uint64_t row_bytes, page_bytes;
     uint32_t n_entries, first, n_hidden;
@@ -63,7 +62,7 @@ typedef struct moe_session_head_header {
 } moe_session_head_header;
 
 #define MOE_SESSION_HEAD_BEHIND 1u /* hidden states are missing */
-#define MOE_SESSION_HEAD_EAGLE  2u /* of an EAGLE-3 head, which means something else by them */
+#define MOE_SESSION_HEAD_EAGLE  2u /* hidden states of an EAGLE-3 head: another meaning */
 #define MOE_SESSION_HEAD_FLAGS  3u
 
 _Static_assert(sizeof(moe_session_head_header) == 32, "the header of a saved drafting layer");
@@ -93,7 +92,7 @@ typedef struct moe_session_file {
     const char *path;
     moe_error *err;
     bool writes;
-    void *block; /* of what is on its way from or to the device */
+    void *block; /* buffer between the file and the device */
     size_t block_size;
 } moe_session_file;
 
@@ -102,14 +101,14 @@ int moe_session_file_begin(moe_session_file *f, moe_error *err);
 void moe_session_file_end(moe_session_file *f);
 /* Writes the bytes, or reads them. */
 int moe_session_file_bytes(moe_session_file *f, void *data, size_t size);
-/* Writes the bytes at this place on the device, or reads bytes to it; NULL: drops the bytes read.
- */
+/* Writes bytes of the device to the file, or reads bytes of the file to the device; NULL: drops the
+ * bytes read. */
 int moe_session_file_block(moe_session_file *f, moe_device *device, void *address, size_t size);
-/* KV pages; the file has those of each group from its first one on. */
+/* Writes or reads KV pages: of each group, those from its first page on. */
 int moe_session_file_pages(moe_session_file *f, const moe_session *session, const uint32_t *first);
-/* The state of recurrent layers, if the model has any. */
+/* Writes or reads the state of recurrent layers, if the model has any. */
 int moe_session_file_state(moe_session_file *f, moe_session *session);
-/* Pages of a drafting layer, which has as many entries. */
+/* Writes or reads a drafting layer's pages, with this many entries. */
 int moe_session_file_head_pages(moe_session_file *f, const moe_head_line *line, uint32_t n_entries);
 
 static inline uint32_t moe_session_head_kind(const moe_head_line *line)

@@ -80,7 +80,7 @@ static int check_header(const moe_session_header *h, const moe_engine *engine, m
     return MOE_OK;
 }
 
-/* Whether pages, states and logits are of the weights that the engine has. */
+/* Whether pages, states and logits were computed with the weights that the engine has. */
 static bool has_these_weights(const moe_session_header *h, moe_engine *engine)
 {
     const moe_weights_identity then = {.whole = h->weights_whole, .files = h->weights_files};
@@ -89,10 +89,9 @@ static bool has_these_weights(const moe_session_header *h, moe_engine *engine)
     return moe_weights_identity_matches(&now, &then);
 }
 
-/* Whether this engine can use the keys and values of the file, and not only its tokens. The
- * weights must be the same. If the file was computed under lossy modes, the engine must have
- * lossy modes, too; likewise for the other marks. What an exact engine computed, every engine can
- * use. */
+/* Whether this engine can use the file's keys and values, and not only its tokens. The weights must
+ * be the same, and the engine must have all marks of the file: for a file computed under lossy
+ * modes, the engine must have lossy modes, too. Every engine can use the file of an exact one. */
 static bool is_usable(const moe_session_header *h, moe_engine *engine)
 {
     return has_these_weights(h, engine) && (h->marks & ~engine->marks) == 0;
@@ -209,8 +208,8 @@ static bool is_behind(const moe_session_head_header *h)
     return (h->flags & MOE_SESSION_HEAD_BEHIND) != 0;
 }
 
-/* If the file has no drafting layer, or another one than the session, the session's drafting layer
- * starts from nothing. */
+/* If the file lacks the session's drafting layer, or has another one, the session's drafting layer
+ * starts without entries. */
 static int get_head(moe_session_file *in, const moe_session_header *header, moe_session *s)
 {
     moe_head_line *line = s->draft != NULL ? s->draft->head : NULL;
@@ -264,7 +263,7 @@ static int get_computed(moe_session_file *in, const moe_session_header *h, moe_s
     return get_head(in, h, s);
 }
 
-/* Skips all but the checksum at the end. */
+/* Skips to the checksum at the end of the file. */
 static int skip_to_sum(moe_session_file *in)
 {
     struct stat state;
@@ -288,8 +287,8 @@ static int check_sum(moe_session_file *in)
     return MOE_OK;
 }
 
-/* Skips what was computed from other weights, or in another way, and checks the file's checksum
- * alone. All tokens must then be evaluated again. */
+/* Skips the computed parts, because the weights or the marks differ, and only checks the file's
+ * checksum. All tokens must then be evaluated again. */
 static int skip_computed(moe_session_file *in, const moe_session_header *h, const moe_session *s)
 {
     MOE_TRY(skip_to_sum(in));

@@ -10,12 +10,12 @@
 #include "runtime/engine/engine_parts.h"
 #include "runtime/program/op_forms.h"
 
-/* A panel may take 1 / PANEL_SHARE of the memory for experts; slots lend it. */
+/* A panel may take 1 / PANEL_SHARE of the memory for experts. It borrows this from slots. */
 #define PANEL_SHARE 8u
-/* A block leaves a 1 / BLOCK_REST of the slots for the experts that pass through. */
+/* A block leaves 1 / BLOCK_REST of the slots for experts, which are read through them. */
 #define BLOCK_REST 4u
 
-/* Positions that a row carries from layer to layer. */
+/* The number of chosen positions that a row carries from layer to layer. */
 static uint32_t n_carried(const moe_engine *engine)
 {
     return moe_program_carries_choice(&engine->program) ? moe_most_chosen(&engine->config) : 0;
@@ -32,7 +32,7 @@ static bool misses_experts(const moe_engine *engine)
     return engine->plan.expert_slots < engine->plan.experts;
 }
 
-/* Whether a layer's experts have slots all at once. */
+/* Whether there are slots for all experts of a layer at once. */
 static bool layer_fits(const moe_engine *engine)
 {
     return engine->plan.expert_slots >= engine->config.n_expert;
@@ -43,9 +43,10 @@ static uint64_t expert_bytes(const moe_engine *engine)
     return engine->plan.expert_bytes / engine->plan.experts;
 }
 
-/* As many rows as PANEL_SHARE allows. If a layer's experts do not fit the cache of so many bytes,
- * they pass through a few slots, and each panel less spares a reading of the file: then as many as
- * the other slots hold, streams and sums. */
+/* Chooses a panel's rows for a cache of this many bytes. If the cache holds a layer's experts, a
+ * panel may take PANEL_SHARE. Otherwise each panel reads all experts once, through a few slots, so
+ * fewer and larger panels read less: the rows' streams and sums get the memory of the other
+ * slots. */
 static uint64_t rows_by_memory(const moe_engine *engine, uint64_t cache)
 {
     const uint32_t chunk = engine->prefill_chunk;
@@ -132,7 +133,7 @@ static void drop_block(moe_engine *engine)
     }
 }
 
-/* Memory that slots of the layers behind can lend, and empty ones: nothing of it is read again. */
+/* Memory that costs no reads: that of empty slots, and of slots with experts of earlier layers. */
 static uint64_t memory_behind(const moe_engine *engine)
 {
     const moe_panel_slots slots = moe_panel_count_slots(&engine->runner, engine->panel.layer);
@@ -147,9 +148,9 @@ static uint64_t memory_for_block(const moe_engine *engine)
     return engine->border.ram_free + slots / BLOCK_REST * (BLOCK_REST - 1);
 }
 
-/* What the layer reads in blocks of so many rows beyond what it has to: the slots whose memory a
- * block takes, but for those that hold nothing that is still needed, and what lacks slots once more
- * for each further block. */
+/* The bytes that blocks of n_rows rows cause the layer to read in addition. A block takes memory of
+ * slots: experts in these are read again, unless the panel no longer needs them. And each block
+ * after the first reads the experts without slots (lacks) again. */
 static uint64_t cost_of_blocks(const moe_engine *engine, uint32_t n_rows, uint64_t lacks)
 {
     const moe_panel *p = &engine->panel;
@@ -159,7 +160,7 @@ static uint64_t cost_of_blocks(const moe_engine *engine, uint32_t n_rows, uint64
     return (bytes > free ? bytes - free : 0) + (n_blocks - 1) * lacks * expert_bytes(engine);
 }
 
-/* About half as many rows; 0: that would be no more than a chunk. */
+/* Returns about half as many rows; 0 if that is not more than a chunk. */
 static uint32_t fewer_rows(const moe_engine *engine, uint32_t n_rows)
 {
     const uint32_t chunk = engine->prefill_chunk;
@@ -167,9 +168,9 @@ static uint32_t fewer_rows(const moe_engine *engine, uint32_t n_rows)
     return fewer > chunk ? fewer : 0;
 }
 
-/* Chooses how many rows a block has; 0: chunks that take the layer at once read no more. These read
- * the experts that lack slots once more, since others give up slots for them that are needed later;
- * or for each chunk, where the layer alone is too large. */
+/* Chooses how many rows a block has; 0: no blocks, because chunks that take the whole layer read no
+ * more. Such chunks read the experts without slots once more, because these take slots of experts
+ * that are needed later; or once for each chunk, if the layer alone is too large for the slots. */
 static uint32_t choose_rows(const moe_engine *engine)
 {
     const moe_panel *p = &engine->panel;
@@ -189,7 +190,7 @@ static uint32_t choose_rows(const moe_engine *engine)
     return best;
 }
 
-/* Takes memory while the scan is in a layer: of what the scan needs least. */
+/* Takes memory from the slots whose experts are needed last by a scan that is in this layer. */
 static int take_memory(moe_engine *engine, uint32_t layer, uint64_t bytes)
 {
     moe_expert_store *experts = engine->runner.experts;
@@ -199,7 +200,8 @@ static int take_memory(moe_engine *engine, uint32_t layer, uint64_t bytes)
     return status;
 }
 
-/* Rows of a block that begins at p->at: at most n_rows; it ends where a chunk of a prompt does. */
+/* Returns the rows of a block that begins at p->at: at most n_rows, and whole chunks of a
+ * prompt. */
 static uint32_t rows_of_block(const moe_engine *engine, uint32_t n_rows)
 {
     const moe_panel *p = &engine->panel;
@@ -212,7 +214,7 @@ static uint32_t rows_of_block(const moe_engine *engine, uint32_t n_rows)
     return rows;
 }
 
-/* How many rows the blocks of a layer have, which is about to begin; 0: it takes chunks at once. */
+/* Returns how many rows the blocks of the layer that begins now have; 0: no blocks. */
 static uint32_t rows_of_layer(const moe_engine *engine)
 {
     const moe_panel *p = &engine->panel;
@@ -239,8 +241,8 @@ static bool open_block(moe_engine *engine, uint32_t n_rows)
     return p->block_bytes > 0;
 }
 
-/* The rows from `at` on begin a layer: decides whether they do so as a block. If slots lend less
- * memory than they seem to, it is a smaller one. */
+/* Decides whether the rows from p->at on go through the layer as a block, and begins the block. If
+ * less memory can be taken than expected, begins a smaller block. */
 static void begin_block(moe_engine *engine)
 {
     moe_panel *p = &engine->panel;
@@ -260,8 +262,8 @@ static void begin_block(moe_engine *engine)
 
 /* ---- Panels ---- */
 
-/* Lists the prompts of a panel of at most n_rows rows: each whole, or cut to the rest if that is at
- * least a chunk. Without memory for the list there is no panel. */
+/* Lists the prompts of a panel of at most n_rows rows. A prompt that does not fit is cut to the
+ * rows that are left, if these are at least a chunk. If memory is short, the list is empty. */
 static void list_prompts(moe_panel *p, moe_session *const *sessions, size_t n, uint32_t n_rows)
 {
     p->prompts = moe_calloc(n, sizeof *p->prompts);
@@ -277,8 +279,8 @@ static void list_prompts(moe_panel *p, moe_session *const *sessions, size_t n, u
     }
 }
 
-/* Takes the memory for a panel of at most n_rows rows: their stream, their pages, states. Puts the
- * number of its rows into n_rows. */
+/* Takes the memory for a panel of at most *n_rows rows: residual stream, KV pages, states. Sets
+ * *n_rows to the panel's rows. */
 static bool take(moe_engine *engine, moe_session *const *sessions, size_t n, uint32_t *n_rows)
 {
     moe_panel p = {.n_rows = 0};
@@ -305,8 +307,8 @@ static bool take(moe_engine *engine, moe_session *const *sessions, size_t n, uin
     return taken;
 }
 
-/* Begins a panel for as many of the sessions' rows as there is memory for. If there is none, that
- * is not an error. */
+/* Begins a panel for as many of the sessions' rows as there is memory for. Without memory there is
+ * no panel, which is not an error. */
 static bool begin(moe_engine *engine, moe_session *const *sessions, size_t n)
 {
     uint32_t rows = engine->panel_rows;
@@ -357,7 +359,7 @@ moe_panel_chunk moe_panel_next_chunk(moe_engine *engine)
                                  n_carried(engine) > 0 ? chosen + at * n_carried(engine) : NULL};
 }
 
-/* The rows before `at` have the layer behind them. */
+/* Called when the block's rows have left the layer. */
 static void end_block(moe_engine *engine)
 {
     moe_panel *p = &engine->panel;
@@ -369,7 +371,7 @@ static void end_block(moe_engine *engine)
     }
 }
 
-/* Passes over rows of sessions that have left, up to `end`. */
+/* Skips rows, up to `end`, of sessions that have left the panel. */
 static void pass_over(moe_panel *p, uint32_t end)
 {
     while (p->at < end && prompt_of_row(p, p->at)->session == NULL) {

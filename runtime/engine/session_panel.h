@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Long prompts as panels (runtime/pass/panel.c). Sessions with more tokens to evaluate than a pass
- * has rows get a panel of as many of them as there is memory for; those that come while one is
- * under way join the next one. Each step carries out a few chunks of it through a layer each, so
- * that other sessions go on meanwhile. A chunk's rows are one session's. Its tokens count as
- * evaluated once the last chunk has left the last layer. */
+/* Long prompts as panels (runtime/pass/panel.c). Sessions that have more tokens to evaluate than a
+ * pass has rows share a panel, with as many of these tokens as there is memory for. Sessions that
+ * get long prompts while a panel is under way join the next panel. Each step takes a few chunks of
+ * the panel through one layer each, so that other sessions continue meanwhile. All rows of a chunk
+ * belong to one session. The panel's tokens count as evaluated once the last chunk has left the
+ * last layer. */
 #ifndef MOE_ENGINE_SESSION_PANEL_H
 #define MOE_ENGINE_SESSION_PANEL_H
 
@@ -13,8 +14,8 @@
  * options.panel asks for, or as many as a share of the memory for experts holds.
  * MOE_ERR_UNSUPPORTED: the options ask for panels and the model cannot have them. */
 int moe_panel_plan(moe_engine *engine, uint32_t asked, moe_error *err);
-/* Whether one of these sessions has a panel under way. If there is no panel at all, begins one for
- * those whose prompts are long. */
+/* Whether one of these sessions has rows in the current panel. If there is no panel, first begins
+ * one for the sessions with long prompts. */
 bool moe_panel_find(moe_engine *engine, moe_session *const *sessions, size_t n);
 /* Whether the session has rows in the panel that is under way. */
 bool moe_panel_has(const moe_engine *engine, const moe_session *session);
@@ -22,10 +23,10 @@ bool moe_panel_has(const moe_engine *engine, const moe_session *session);
 bool moe_panel_is_awaited(const moe_session *session);
 /* Whether all chunks have been carried out. */
 bool moe_panel_is_done(const moe_engine *engine);
-/* The prompt whose rows are next. */
+/* Returns the prompt to which the next chunk belongs. */
 moe_panel_prompt *moe_panel_at_work(const moe_engine *engine);
-/* next_chunk() returns the chunk to carry out next; go_on() notes that it was carried out, and its
- * n_rows. */
+/* moe_panel_next_chunk() returns the next chunk; moe_panel_go_on() notes that the chunk, of n_rows
+ * rows, was carried out. */
 moe_panel_chunk moe_panel_next_chunk(moe_engine *engine);
 void moe_panel_go_on(moe_engine *engine, uint32_t n_rows);
 /* Forgets the panel and returns its memory. */

@@ -109,7 +109,7 @@ void moe_park_use(moe_engine *engine, moe_session *const *sessions, size_t n)
 
 /* ---- Parking ---- */
 
-/* Pages in use, or promised for tokens that have been fed. */
+/* Whether the session has pages, or pages are reserved for its fed tokens. */
 static bool has_pages(const moe_session *session)
 {
     bool any = session->n_evaluated > 0;
@@ -180,7 +180,7 @@ bool moe_park_one(moe_engine *engine)
         return false;
     }
     if (session->n_evaluated == 0) {
-        moe_park_give_up(session); /* its next step has the pages promised again */
+        moe_park_give_up(session); /* its next step reserves the pages again */
         return true;
     }
     moe_error why = {""};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sets what a session's sampler obeys, and reports what it did. */
+/* Sets a session's biases, grammar and reports, and returns the sampler's reports. */
 #include <moe/grammar.h>
 
 #include "runtime/base/error.h"
@@ -60,7 +60,7 @@ static moe_token_text token_text(const void *user, int32_t token)
                             moe_tokenizer_is_end(tokenizer, token)};
 }
 
-/* The engine keeps them once they are made. */
+/* Makes the engine's token keys at the first grammar; the engine keeps them. */
 static int need_token_keys(moe_engine *engine, moe_error *err)
 {
     if (engine->token_keys != NULL) {

@@ -17,7 +17,8 @@
 #define GROWN(n) ((n) + (n) / 2 + 64)
 /* Bytes of the n-gram index for each token: three arrays, of up to twice the tokens. */
 #define SUFFIX_TOKEN_BYTES 24u
-/* Bytes for a page of the KV cache: two pointers of the table, and its description on the heap. */
+/* Bytes for a page of the KV cache beside the page: two pointers in the table, and a moe_kv_page on
+ * the heap. */
 #define PAGE_ENTRY_BYTES (2 * sizeof(void *) + sizeof(moe_kv_page) + 16)
 
 /* Bytes of moe_session_draft_create(), and of the distributions that drafts are drawn from. */

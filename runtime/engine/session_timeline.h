@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The memory that a session takes of the budget, and the growth of its timeline. */
+/* The memory that a session takes from the budget, and the growth of its timeline. */
 #ifndef MOE_SESSION_TIMELINE_H
 #define MOE_SESSION_TIMELINE_H
 

@@ -15,7 +15,8 @@
 #include "runtime/pass/op_ngrams.h"
 #include "runtime/engine/session_timeline.h"
 
-/* Whether all of its sessions are: experts are computed for the rows of all of them. */
+/* Whether all of the panel's sessions are cancelled. One alone does not end a chunk of experts,
+ * because it has rows of all sessions. */
 static bool panel_is_cancelled(const moe_panel *p)
 {
     bool cancelled = true;
@@ -157,7 +158,8 @@ static bool is_decoding(const moe_step_work *s)
     return true;
 }
 
-/* True if a row belongs to a session that has had few positions compared with the exact pass. */
+/* True if a row belongs to a session of which few positions were compared with the exact pass so
+ * far. */
 static bool is_beginning(const moe_step_work *s)
 {
     for (size_t i = 0; i < s->n_sessions; i++) {
@@ -278,7 +280,8 @@ static int run_chunk(const moe_step_work *s, const moe_pass *pass, moe_error *er
     return status;
 }
 
-/* Requests what a prompt's rows read of a table, and behind them what its next rows will read. */
+/* Requests the table rows that a prompt's rows will read, then those that its next rows will
+ * read. */
 static void foresee_rows(const moe_step_work *s)
 {
     const moe_runner *runner = &s->engine->runner;
@@ -386,7 +389,7 @@ static int draft(moe_step_work *s, moe_error *err)
     }
     status = check_files(s->engine, status, err);
     if (status == MOE_ERR_BUDGET) {
-        forget_trees(s, status); /* no memory for drafts: decodes plainly */
+        forget_trees(s, status); /* no memory for drafts: this step decodes without them */
         status = MOE_OK;
     }
     return status;
@@ -420,7 +423,7 @@ int moe_step_pass(moe_engine *engine, moe_session *const *sessions, size_t n, mo
         status = moe_step_run(&s, false, moe_step_keep_logits, &s, err);
     }
     if (status == MOE_ERR_BUDGET && s.n_tree_rows > 0) {
-        /* The drafts do not fit; a plain step may. */
+        /* There is no memory for the drafts' rows; a step without drafts may fit. */
         forget_trees(&s, status);
         moe_step_free(&s);
         s = (moe_step_work){.engine = engine, .sessions = sessions, .n_sessions = n};

@@ -17,8 +17,8 @@ int moe_step_take_panel(moe_engine *engine, uint32_t n_rows, moe_error *err);
 /* Samples from each session that has nothing left to evaluate. Also when this step had nothing to
  * evaluate: a timeline cut back to its last logits continues from them. */
 void moe_step_sample(const moe_step_work *step);
-/* An on_logits function, with the step for `user`: the sessions keep the logits, or their walks
- * continue; those that are watched tell their positions. */
+/* An on_logits function; user: the step. Stores the row's logits in its session, or continues the
+ * walk through its token tree, and calls the session's watch function. */
 bool moe_step_keep_logits(uint32_t row, const float *hidden, const float *logits, void *user);
 /* Answers requests to cancel: removes those sessions from the list. Returns how many are left. */
 size_t moe_step_leave_out_cancelled(moe_session **sessions, size_t n);

@@ -24,7 +24,7 @@ static uint32_t first_position(const moe_step_work *s, const moe_session *sessio
            (panel != NULL ? panel->first - moe_panel_at_work(s->engine)->first : 0);
 }
 
-/* The one session's rows in this chunk of the panel. */
+/* Sets the rows of a panel's chunk, which all belong to one session. */
 static void share_chunk(moe_step_work *s)
 {
     const moe_panel_block *block = s->panel->block;

@@ -10,7 +10,8 @@ typedef struct moe_step_work {
     moe_engine *engine;
     moe_session *const *sessions;
     size_t n_sessions;
-    const moe_panel_chunk *panel; /* the rows are those of this chunk; NULL: the next ones of all */
+    const moe_panel_chunk *panel; /* the chunk that this step carries out; NULL: the step is a pass
+                                   * over the sessions' next rows */
     uint32_t *n_rows_of;          /* [n_sessions] */
     uint32_t *first_row;          /* [n_sessions] */
     uint32_t n_rows;

@@ -44,9 +44,10 @@ size_t moe_step_leave_out_cancelled(moe_session **sessions, size_t n)
     return n_left;
 }
 
-/* After a chunk that failed. If its session was cancelled and others have rows in the panel, only
- * that session leaves it; the chunk has changed nothing of theirs. Otherwise there is no panel any
- * more. No timeline has changed. Whether the step goes on: it is not one of this session. */
+/* Called after a chunk failed. If the chunk's session was cancelled, the session leaves the panel,
+ * and the others stay in it: the chunk has changed nothing of theirs. Otherwise the
+ * panel is dropped. No timeline changes. Returns whether the step goes on: the session is not in
+ * this step, and the panel still has prompts. */
 static bool leave_or_drop(moe_engine *engine, moe_session *const *sessions, size_t n, int status)
 {
     moe_session *session = moe_panel_at_work(engine)->session;
@@ -93,8 +94,8 @@ static int run_chunks(moe_engine *engine, moe_session *const *sessions, size_t n
     return status;
 }
 
-/* The panel gets its part of the time, for each pass of the other sessions. What it has used beyond
- * that, since a chunk takes longer, it does not get. */
+/* Called after each pass of other sessions: gives the panel its share of time. If the panel's last
+ * chunk overran its share, subtracts the excess. */
 static void give_turn(moe_engine *engine, bool any_others, uint64_t others_ns)
 {
     const double others = engine->panel_others / 100.0;

@@ -8,9 +8,9 @@
 
 #include "runtime/families/families_missing.h"
 
-#define MOST (1u << 20) /* of sizes that are read; products of three fit in 64 bits */
+#define MOST (1u << 20) /* the largest size accepted, so that products of three fit in 64 bits */
 
-/* A key "{architecture}.{suffix}" up to MOST; 0: there is none. */
+/* Reads the key "{architecture}.{suffix}", up to MOST; 0: there is no such key. */
 static uint64_t read_size(const moe_gguf *gguf, const char *architecture, const char *suffix)
 {
     char key[128];
@@ -19,7 +19,7 @@ static uint64_t read_size(const moe_gguf *gguf, const char *architecture, const 
     return moe_gguf_get_u32(gguf, key, &value, NULL) == MOE_OK && value <= MOST ? value : 0;
 }
 
-/* The N of a tensor "blk.N.*"; 0 for others. */
+/* Returns N for a tensor named "blk.N.*", otherwise 0. */
 static uint64_t layer_of(const char *name)
 {
     return strncmp(name, "blk.", 4) == 0 ? strtoull(name + 4, NULL, 10) : 0;
@@ -40,13 +40,13 @@ static void count_tensors(moe_file_summary *s, const moe_gguf *gguf, char *const
     for (size_t i = 0; i < moe_gguf_n_tensors(gguf); i++) {
         const moe_gguf_tensor *t = moe_gguf_tensor_at(gguf, i);
         if (layer_of(names[i]) >= s->n_layer) {
-            continue; /* a layer for drafting */
+            continue; /* a drafting layer */
         }
         if (kind_of(names[i]) != MOE_KIND_EXPERT) {
             s->resident_bytes += t->size;
             continue;
         }
-        if (layer_of(names[i]) != layer) { /* tensors of a layer stand together */
+        if (layer_of(names[i]) != layer) { /* a layer's tensors are adjacent in the list */
             layer = layer_of(names[i]);
             largest = s->largest_expert_bytes > largest ? s->largest_expert_bytes : largest;
             s->largest_expert_bytes = 0;

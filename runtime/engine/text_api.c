@@ -12,7 +12,7 @@
 
 /* ---- Opening ---- */
 
-/* *copy: NULL if the file has no such text. */
+/* Copies the text under a key; *copy is NULL if the file has no such text. */
 static int read_text(char **copy, const moe_gguf *gguf, const char *key, moe_error *err)
 {
     moe_string_view text = {NULL, 0};

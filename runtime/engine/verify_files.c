@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* moe_verify(): reads the files' parts in the order of their bytes, the model's first, and then
- * those of each copy. */
+/* moe_verify(): reads the parts of the model's files in the order of their bytes, then those of
+ * each copy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ typedef struct verification {
     moe_checksum_book book;
     bool *was_known; /* [n] the part had a checksum before the model was read */
     moe_model_reader_options reading;
-    const moe_gguf *current; /* that is read: the model, or a copy */
+    const moe_gguf *current; /* the model or the copy that is being read */
     moe_model_reader *reader;
     moe_model_part *parts;
     moe_model_range *ranges;
@@ -171,7 +171,8 @@ static void report_damage(const verification *v, const moe_model_part *part, moe
     }
 }
 
-/* Reads a part. *right: it matches its checksum or, without one, has finite values alone. */
+/* Reads a part. *right: the part matches its checksum or, if it has none, all its values are
+ * finite. */
 static int read_part(verification *v, size_t index, uint64_t checksum, bool *right, moe_error *err)
 {
     const moe_model_part *part = &v->parts[index];

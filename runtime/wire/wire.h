@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* A wire carries messages between processes, on one machine or several. Each end sees the others as
- * peers: numbers that it gives to them, and never gives twice. Messages of a peer arrive whole, at
- * most once, and in any order; a peer that is lost, or that was dropped, brings nothing more.
+/* A wire carries messages between processes, on one machine or several. Each end numbers the
+ * others, its peers, and never uses a number twice. Messages of a peer arrive whole, at most once,
+ * and in any order; after a peer was lost or dropped, none of its messages arrives.
  *
- * One thread uses a wire (wake() apart). It never waits for a peer: only next() waits, for as long
- * as it is told. What peers send is not to be trusted (worker_messages.h checks it). */
+ * Only one thread uses a wire, except for wake(). Only next() waits for peers, up to its time-out.
+ * Messages from peers are not trusted (worker_messages.h checks them). */
 #ifndef MOE_WIRE_WIRE_H
 #define MOE_WIRE_WIRE_H
 
@@ -20,9 +20,9 @@
 typedef struct moe_wire moe_wire;
 
 typedef enum moe_wire_event_kind {
-    MOE_WIRE_JOINED,  /* somebody has connected to this end */
+    MOE_WIRE_JOINED,  /* a peer has connected to this end */
     MOE_WIRE_MESSAGE, /* from a peer */
-    MOE_WIRE_LOST     /* the peer is gone; its number is not used any more */
+    MOE_WIRE_LOST     /* the peer is gone, and its number with it */
 } moe_wire_event_kind;
 
 typedef struct moe_wire_event {
@@ -30,28 +30,29 @@ typedef struct moe_wire_event {
     uint64_t peer;
     uint8_t *message; /* of MOE_WIRE_MESSAGE: [n_bytes], which the receiver frees */
     size_t n_bytes;
-    uint64_t time_ns; /* when it came: moe_now_ns() */
+    uint64_t time_ns; /* when the event came, by moe_now_ns() */
     char reason[64];  /* of MOE_WIRE_LOST: why */
 } moe_wire_event;
 
 typedef struct moe_wire_ops {
-    /* Connects to an end that listens. It may not be there: that comes as MOE_WIRE_LOST, or as
-     * nothing at all. address: a sockaddr_in or sockaddr_in6 of n_bytes. */
+    /* Connects to an end that listens. If nothing listens there, MOE_WIRE_LOST comes later, or no
+     * event at all. address: a sockaddr_in or sockaddr_in6 of n_bytes. */
     int (*join)(moe_wire *wire, const void *address, size_t n_bytes, uint64_t *peer,
                 moe_error *err);
-    /* Sends a message and frees it (by free()), also if that fails. What cannot be sent is lost
-     * with its peer. */
+    /* Sends a message and frees it with free(), also on failure. If the message cannot be sent, the
+     * peer is lost. */
     void (*send)(moe_wire *wire, uint64_t peer, uint8_t *message, size_t n_bytes);
-    /* Accepts messages of up to so many bytes from a peer; until then, and of more, the peer is
-     * lost. At first the limit is MOE_WIRE_FIRST_BYTES. */
+    /* Sets the largest message that is accepted from a peer, at first MOE_WIRE_FIRST_BYTES. A peer
+     * that sends a larger one is lost. */
     void (*allow)(moe_wire *wire, uint64_t peer, size_t most_bytes);
-    /* Loses a peer; no event of it comes any more. */
+    /* Disconnects a peer; none of its events comes any more. */
     void (*drop)(moe_wire *wire, uint64_t peer);
-    /* Takes the next event; false: none came in time, or wake() was called. */
+    /* Takes the next event; false: no event came in time, or wake() was called. */
     bool (*next)(moe_wire *wire, uint64_t timeout_ns, moe_wire_event *event);
-    /* Ends a next() that waits, or the coming one. From any thread and from signal handlers. */
+    /* Makes the current next() return, or the coming one. May be called from any thread and from
+     * signal handlers. */
     void (*wake)(moe_wire *wire);
-    /* Loses all peers. */
+    /* Disconnects all peers and frees the wire. */
     void (*close)(moe_wire *wire);
 } moe_wire_ops;
 
@@ -63,18 +64,19 @@ struct moe_wire {
     /* HMAC-SHA256 of n bytes. */
     void (*mac)(const uint8_t *key, size_t key_bytes, const uint8_t *data, size_t n,
                 uint8_t mac[MOE_WIRE_MAC_BYTES]);
-    /* Fills in n bytes that nobody can foresee; false: there are none. */
+    /* Fills in n unpredictable random bytes; false: the system has none. */
     bool (*random)(uint8_t *bytes, size_t n);
-    uint16_t port; /* where it listens; 0: it does not */
+    uint16_t port; /* where this end listens; 0: it does not listen */
 };
 
 typedef struct moe_wire_options {
-    const void
-        *address; /* a sockaddr_in or sockaddr_in6 to listen at, port 0: any; NULL: nowhere */
+    const void *address; /* a sockaddr_in or sockaddr_in6 to listen at, port 0: any; NULL: does not
+                          * listen */
     size_t address_bytes;
 } moe_wire_options;
 
-/* Opens a wire over UCX, from the module beside the library. MOE_ERR_UNSUPPORTED: there is none. */
+/* Opens a wire over UCX with the module beside the library. MOE_ERR_UNSUPPORTED: there is no
+ * module. */
 int moe_wire_open(moe_wire **out, const moe_wire_options *options, moe_error *err);
 
 /* ---- The module ---- */

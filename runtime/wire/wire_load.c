@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Loads the module that has the wire over UCX, so that neither building nor starting needs UCX. */
+/* Loads the module with the wire over UCX, so that neither building nor starting the library needs
+ * UCX. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 static int open_module(const moe_wire_module **out, const char *path, moe_error *err)
 {
-    /* What UCX starts (threads, handlers) lives on, so its code stays. */
+    /* Threads and handlers of UCX may outlive the wire, so the module is never unloaded. */
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle == NULL) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED, "the module for workers cannot be loaded: %s",

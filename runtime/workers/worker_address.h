@@ -8,10 +8,10 @@
 
 #include <moe/status.h>
 
-/* Finds the addresses of "host:port", "[::1]:port"; *found: to be freed with freeaddrinfo(). May
- * ask a name server, and then takes as long as that. */
+/* Finds the addresses of "host:port", "[::1]:port". Free *found with freeaddrinfo(). May ask a name
+ * server, and then waits for its answer. */
 int moe_worker_address_find(const char *text, struct addrinfo **found, moe_error *err);
-/* Whether only this machine reaches it. */
+/* Whether only this machine can reach the address. */
 bool moe_worker_address_is_local(const struct addrinfo *address);
 
 #endif

@@ -5,8 +5,8 @@
 
 #include "runtime/base/moe_assert.h"
 
-/* One decision in so many tries the side that would stay idle, so that its time is known when loads
- * change, and so that the cache follows the text. */
+/* One decision in this many also gives work to a side (here or workers) that would stay idle. So
+ * its time stays known when loads change, and the cache follows the text. */
 #define TRY_EVERY 32u
 
 static uint32_t class_of(uint32_t n_pass_rows)
@@ -61,7 +61,7 @@ static double slowest(const moe_worker_layer *layer, const uint32_t *counts)
     return most;
 }
 
-/* How many of the experts stay. */
+/* Returns how many of the experts this engine keeps. */
 static uint32_t choose_stays(const moe_worker_choice *choice, const moe_worker_layer *layer,
                              const uint8_t *owners, uint32_t *counts)
 {

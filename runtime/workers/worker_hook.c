@@ -15,12 +15,12 @@
 
 #define DEFAULT_TIMEOUT_NS UINT64_C(10000000000)
 #define DEFAULT_PAUSE_NS   UINT64_C(1000000000)
-/* While it waits for workers it looks so often whether the step was cancelled. */
+/* While a pass waits for workers, it checks at this interval whether the step was cancelled. */
 #define LOOK_NS UINT64_C(50000000)
 
-/* Rows at a worker. */
+/* Rows that a worker computes. */
 typedef struct worker_job {
-    moe_worker_link *link; /* NULL: its outputs are there, or lost */
+    moe_worker_link *link; /* NULL: its outputs have come, or are lost */
     uint64_t id;
     uint64_t sent_ns;
     uint32_t first, n_slots; /* in moe_workers.slots */
@@ -39,27 +39,28 @@ struct moe_workers {
     const moe_worker_costs *costs[MOE_MOST_WORKERS];
     /* Of the current layer: */
     bool *resident;    /* [n_expert] */
-    uint32_t *n_rows;  /* [n_expert]: that chose it */
-    uint32_t *missing; /* [n_expert]: experts that miss, and that workers have, */
-    uint32_t *holders; /* [n_expert]: which workers, */
-    uint8_t *owners;   /* [n_expert]: and which of them computes it */
-    uint32_t n_read;   /* of the missing, those that are read here */
-    uint64_t begin_ns; /* when this engine began with its own */
+    uint32_t *n_rows;  /* [n_expert]: rows of the pass that chose the expert */
+    uint32_t *missing; /* [n_expert]: missing experts that workers have */
+    uint32_t *holders; /* [n_expert]: of each of these, bits of the workers that have it */
+    uint8_t *owners;   /* [n_expert]: of each of these, who computes it */
+    uint32_t n_read;   /* further missing experts, which this engine reads */
+    uint64_t begin_ns; /* when this engine began with its own experts */
     uint32_t n_pass_rows;
     uint8_t *owner;   /* [n_expert]: the worker's number, or MOE_WORKER_HERE */
     uint32_t *slots;  /* [max_rows * n_used]: row * n_used + rank, job by job */
-    float *outs;      /* [max_rows * n_used][n_in]: their outputs */
-    bool *is_there;   /* [max_rows * n_used]: whether that has come */
+    float *outs;      /* [max_rows * n_used][n_in]: the outputs of slots */
+    bool *is_there;   /* [max_rows * n_used]: whether the output has come */
     worker_job *jobs; /* [max_jobs] */
     uint32_t n_slots, n_jobs, max_jobs;
     uint32_t *rows;   /* [max_rows]: of the job that is being made */
     float *x;         /* [max_rows][n_in]: what the experts read, on the host */
-    uint32_t *chosen; /* [max_rows * n_used]: the layer's choice, while what is lost is computed */
+    uint32_t *chosen; /* [max_rows * n_used]: keeps the layer's choice while lost outputs are
+                       * computed */
 };
 
 /* ---- Who computes which expert ---- */
 
-/* Counts the rows of each expert of the choice; returns whether there is any that misses. */
+/* Counts the rows of each chosen expert; returns whether any of these experts is missing. */
 static bool count_rows(moe_workers *w, const moe_pass *pass, uint32_t layer)
 {
     const moe_model_config *c = w->runner->config;
@@ -76,7 +77,7 @@ static bool count_rows(moe_workers *w, const moe_pass *pass, uint32_t layer)
     return any;
 }
 
-/* Lists the experts that miss and that a worker has, those of most rows first. */
+/* Lists the missing experts that a worker has, those with most rows first. */
 static moe_worker_layer list_missing(moe_workers *w, const moe_pass *pass, uint32_t layer)
 {
     moe_worker_layer list = {.n_pass_rows = pass->n_rows,
@@ -125,8 +126,8 @@ static bool choose_owners(moe_workers *w, const moe_pass *pass, uint32_t layer)
 
 /* ---- Sending ---- */
 
-/* The rows of the pass, from `first` on, up to max_rows that the worker computes an expert of.
- * Fills in the job's payload and slots; returns where to go on. */
+/* Fills a job's payload and slots with rows of the pass, from `first` on: up to max_rows rows that
+ * chose an expert of this worker. Returns the row at which the next job begins. */
 static uint32_t fill_job(moe_workers *w, const moe_pass *pass, uint8_t owner, uint32_t first,
                          uint32_t max_rows, worker_job *job, uint32_t *n_rows)
 {
@@ -214,7 +215,8 @@ static int send_to(moe_workers *w, const moe_pass *pass, uint32_t layer, uint8_t
     return MOE_OK;
 }
 
-/* Takes what has come meanwhile; answers are of steps that were cancelled. */
+/* Takes messages that came between layers. Answers among them belong to cancelled steps and are
+ * dropped. */
 static void hear(moe_workers *w)
 {
     moe_worker_answer late;
@@ -290,7 +292,7 @@ static void take_answer(moe_workers *w, const moe_worker_answer *answer)
     moe_result_head head;
     char text[128];
     if (job == NULL) {
-        return; /* of a step that was cancelled */
+        return; /* the answer belongs to a cancelled step */
     }
     bool fits = message->kind == MOE_MESSAGE_RESULT &&
                 message->n_bytes == moe_result_bytes(&w->links.identity, job->n_slots);
@@ -314,8 +316,8 @@ static void take_answer(moe_workers *w, const moe_worker_answer *answer)
     job->link = NULL;
 }
 
-/* Leaves out workers that have gone, or have let a job wait too long; returns whether any job is
- * under way. */
+/* Leaves out workers that are gone or took too long for a job; returns whether any job is under
+ * way. */
 static bool look_at_jobs(moe_workers *w)
 {
     uint64_t now = moe_now_ns();
@@ -355,7 +357,7 @@ static int wait_for_results(moe_workers *w, const moe_pass *pass, moe_error *err
     return MOE_OK;
 }
 
-/* Moves the slots whose outputs are there to the front; returns how many. */
+/* Moves the slots whose outputs have come to the front; returns how many. */
 static uint32_t gather_outs(moe_workers *w)
 {
     const size_t n_in = w->runner->config->n_expert_in;
@@ -372,7 +374,7 @@ static uint32_t gather_outs(moe_workers *w)
     return n;
 }
 
-/* Computes what workers did not bring: slots from the n-th on. */
+/* Computes the slots that workers did not deliver: those from the n-th on. */
 static int compute_lost(moe_workers *w, const moe_pass *pass, uint32_t layer, uint32_t n,
                         moe_error *err)
 {
@@ -450,7 +452,7 @@ uint64_t moe_workers_bytes(const moe_model_config *c, uint32_t max_rows)
     uint64_t row = (uint64_t)c->n_expert_in * sizeof(float);
     uint64_t slot = 2 * sizeof(uint32_t) + sizeof(bool);
     uint64_t outs = row * c->n_expert_used;
-    /* Rows and outputs, here and once more in messages on their way. */
+    /* Rows and outputs, once in arrays and once in messages under way. */
     return max_rows *
            (2 * row + 2 * outs + slot * c->n_expert_used + MOE_MOST_WORKERS * sizeof(worker_job));
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Lets workers compute experts that are not in the device's memory. Before a layer's plan is made,
- * each such expert that a worker has gets a place: here, or that worker, whichever will be done
- * sooner by the costs measured so far. The rows are sent before this engine begins with its own
- * experts; the outputs come back before the layer's sum, which is taken in the order of the
- * contract, so the bits are the same. What a worker does not bring in time is computed here. */
+ * each such expert that a worker has gets a place: this engine or that worker, whichever will be
+ * done sooner by the costs measured so far. The hook sends the rows before this engine begins with
+ * its own experts, and takes the outputs back before the layer's sum. The order of the sum does not
+ * depend on who computed an output, so the bits are the same. This engine computes what a worker
+ * does not deliver in time. */
 #ifndef MOE_WORKERS_WORKER_HOOK_H
 #define MOE_WORKERS_WORKER_HOOK_H
 
@@ -14,13 +15,14 @@ typedef struct moe_workers moe_workers;
 
 typedef struct moe_workers_parts {
     moe_runner *runner;           /* complete; must outlive the workers */
-    moe_wire *wire;               /* connects only; the workers take it, also on failure */
+    moe_wire *wire;               /* connects only; moe_workers owns it, also on failure */
     uint64_t fingerprint;         /* of the model */
     const char *const *addresses; /* [n_addresses] "host:port" */
     size_t n_addresses;
     const uint8_t *key; /* [key_bytes], copied */
     size_t key_bytes;
-    bool all;            /* every expert that misses and that a worker has, whatever it costs */
+    bool all;            /* workers compute every missing expert that they have, whatever it
+                          * costs */
     uint64_t timeout_ns; /* 0: 10 s */
     uint64_t pause_ns;   /* before a worker that is away is tried again; 0: 1 s */
     moe_log_fn log;
@@ -29,14 +31,15 @@ typedef struct moe_workers_parts {
 
 typedef struct moe_workers_stats {
     uint32_t n_workers, n_ready;
-    uint64_t n_jobs, n_experts, n_rows; /* computed by workers: (layer, expert), rows of experts */
+    uint64_t n_jobs, n_experts, n_rows; /* computed by workers: jobs, (layer, expert) pairs, rows of
+                                         * these */
     uint64_t bytes_sent, bytes_received;
-    uint64_t wait_ns;        /* for workers, when nothing was left to do here */
-    uint64_t n_lost_experts; /* that a worker did not bring: computed here */
-    uint64_t n_lost_workers; /* that were left out, counted each time */
+    uint64_t wait_ns;        /* waited for workers, with nothing left to do here */
+    uint64_t n_lost_experts; /* that a worker did not deliver: computed here */
+    uint64_t n_lost_workers; /* how often a worker was left out */
 } moe_workers_stats;
 
-/* What the arrays and messages of the workers take, for passes of up to max_rows rows. */
+/* Returns the bytes that the arrays and messages take, for passes of up to max_rows rows. */
 uint64_t moe_workers_bytes(const moe_model_config *config, uint32_t max_rows);
 /* Connects, and adds the hook to the runner. */
 int moe_workers_open(moe_workers **out, const moe_workers_parts *parts, moe_error *err);

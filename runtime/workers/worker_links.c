@@ -11,7 +11,7 @@
 #include "runtime/base/error.h"
 #include "runtime/workers/worker_address.h"
 
-/* Of pauses, in first pauses. */
+/* The longest pause is this many first pauses. */
 #define MOST_PAUSES 32u
 
 static size_t bit_bytes(const moe_worker_links *links)
@@ -118,7 +118,7 @@ static void greet(moe_worker_links *links, moe_worker_link *link)
                      sizeof link->of_coordinator);
 }
 
-/* The worker has sent its number. */
+/* Answers the worker's CHALLENGE with a PROOF. */
 static void prove(moe_worker_links *links, moe_worker_link *link, const moe_message *message)
 {
     if (message->kind != MOE_MESSAGE_CHALLENGE || message->n_bytes != sizeof link->of_worker) {
@@ -129,7 +129,8 @@ static void prove(moe_worker_links *links, moe_worker_link *link, const moe_mess
     moe_proof proof = {.identity = links->identity};
     moe_worker_mac(links->wire, &links->key, false, &link->of_coordinator, &link->of_worker,
                    &links->identity, proof.mac);
-    /* Until it has shown that it knows the key, no more than its list of experts. */
+    /* Until the worker has proved that it knows the key, accept no more than its list of
+     * experts. */
     links->wire->ops->allow(links->wire, link->peer, moe_message_most_bytes(&links->identity, 0));
     moe_message_send(links->wire, link->peer, MOE_MESSAGE_PROOF, 0, &proof, sizeof proof);
     link->state = MOE_WORKER_PROVED;
@@ -180,7 +181,7 @@ static moe_worker_link *link_of(moe_worker_links *links, uint64_t peer)
     return NULL;
 }
 
-/* Returns whether the message is a job's answer; else it has been dealt with. */
+/* Returns whether the message is a job's answer; handles all other messages. */
 static bool is_answer(moe_worker_links *links, moe_worker_link *link, const moe_wire_event *event,
                       moe_message *message)
 {

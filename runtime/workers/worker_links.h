@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A coordinator's connections to its workers. A worker that fails, hangs or says something wrong is
- * left out, and tried again later: after a second, and after twice as long each time that it fails
- * again. Not thread-safe: the thread of the passes uses it. */
+/* A coordinator's connections to its workers. A worker that fails, hangs or sends something wrong
+ * is left out and tried again later: after a second, then after twice as long each time that it
+ * fails again. Not thread-safe: only the thread that runs passes uses it. */
 #ifndef MOE_WORKERS_WORKER_LINKS_H
 #define MOE_WORKERS_WORKER_LINKS_H
 
@@ -14,10 +14,10 @@
 
 typedef enum moe_worker_state {
     MOE_WORKER_AWAY,    /* tried again at next_ns */
-    MOE_WORKER_GREETED, /* HELLO is sent */
-    MOE_WORKER_PROVED,  /* PROOF is sent */
+    MOE_WORKER_GREETED, /* HELLO was sent */
+    MOE_WORKER_PROVED,  /* PROOF was sent */
     MOE_WORKER_READY,
-    MOE_WORKER_REFUSED /* for good: it has another model, or another key */
+    MOE_WORKER_REFUSED /* never tried again: it has another model, or another key */
 } moe_worker_state;
 
 typedef struct moe_worker_link {
@@ -26,12 +26,12 @@ typedef struct moe_worker_link {
     socklen_t address_bytes;
     moe_worker_state state;
     uint64_t peer;     /* of the wire; 0: none */
-    uint64_t since_ns; /* of GREETED and PROVED */
+    uint64_t since_ns; /* when it became GREETED or PROVED */
     uint64_t next_ns, pause_ns;
     moe_nonce of_coordinator, of_worker;
     uint32_t max_rows;
-    uint8_t *experts;       /* a bit for each: those that the worker has */
-    moe_worker_costs costs; /* from a job's sending until its result is there */
+    uint8_t *experts;       /* bits of the experts that the worker has */
+    moe_worker_costs costs; /* times from sending a job until its result comes */
     char refusal[160];
     bool was_ready;
 } moe_worker_link;
@@ -39,9 +39,9 @@ typedef struct moe_worker_link {
 typedef struct moe_worker_links {
     moe_wire *wire; /* owned */
     moe_worker_identity identity;
-    moe_worker_key key;  /* must live as long */
-    uint64_t timeout_ns; /* without the answer that is due */
-    uint64_t pause_ns;   /* before a worker that is away is tried again, at first */
+    moe_worker_key key;  /* its bytes must outlive the links */
+    uint64_t timeout_ns; /* a worker whose answer takes longer is left out */
+    uint64_t pause_ns;   /* the first pause before a worker that is away is tried again */
     moe_log_fn log;
     void *user;
     uint32_t n;
@@ -49,11 +49,10 @@ typedef struct moe_worker_links {
     moe_worker_link list[MOE_MOST_WORKERS];
 } moe_worker_links;
 
-/* Adds the workers at "host:port"; a host name may stand for several addresses. option: for
- * messages. */
+/* Adds the workers at "host:port"; a host name may stand for several addresses. */
 int moe_worker_links_add(moe_worker_links *links, const char *address, moe_error *err);
-/* Connects to all, and waits for as long as the time-out until each is ready, or away. Fails if one
- * refuses; one that is away is logged. */
+/* Connects to all workers, and waits, at most for the time-out, until each is ready or away. Fails
+ * if a worker refuses; logs a worker that is away. */
 int moe_worker_links_join(moe_worker_links *links, moe_error *err);
 void moe_worker_links_close(moe_worker_links *links);
 
@@ -67,19 +66,19 @@ typedef struct moe_worker_answer {
 
 typedef enum moe_worker_news {
     MOE_WORKERS_QUIET, /* nothing has come */
-    MOE_WORKERS_OTHER, /* something that has been dealt with; states may have changed */
+    MOE_WORKERS_OTHER, /* an event that was handled; states may have changed */
     MOE_WORKERS_ANSWER
 } moe_worker_news;
 
-/* Takes the next thing that workers say; waits for it up to timeout_ns. An answer is to be freed
- * with moe_worker_answer_free(). */
+/* Takes the next event from the workers; waits up to timeout_ns. Free an answer with
+ * moe_worker_answer_free(). */
 moe_worker_news moe_worker_links_next(moe_worker_links *links, uint64_t timeout_ns,
                                       moe_worker_answer *answer);
 void moe_worker_answer_free(moe_worker_answer *answer);
-/* Ends what has waited too long, and tries again those that are away. */
+/* Leaves out workers whose answer is overdue, and tries to connect to those that are away. */
 void moe_worker_links_tend(moe_worker_links *links);
 
-/* Leaves a worker out: it did not do what it should. */
+/* Leaves a worker out after a fault. why: for the log. */
 void moe_worker_leave_out(moe_worker_links *links, moe_worker_link *link, const char *why);
 
 static inline bool moe_worker_has(const moe_worker_links *links, const moe_worker_link *link,

@@ -18,7 +18,7 @@ typedef struct message_head {
     uint16_t protocol, kind;
     uint64_t id;
     uint64_t n_payload;
-    uint64_t sum; /* XXH3 of the payload, seeded by that of the head, in which it is 0 */
+    uint64_t sum; /* XXH3 of the payload, seeded by the XXH3 of this head with sum = 0 */
 } message_head;
 
 _Static_assert(sizeof(message_head) == 32, "no padding");
@@ -67,7 +67,7 @@ void moe_message_send(moe_wire *wire, uint64_t peer, moe_message_kind kind, uint
     size_t n;
     uint8_t *message = moe_message_new(kind, id, n_bytes, &to, &n);
     if (message == NULL) {
-        return; /* the peer's time-out says so */
+        return; /* the peer notices by its time-out */
     }
     memcpy(to, payload, n_bytes);
     moe_message_seal(message, n);
@@ -124,7 +124,7 @@ void moe_worker_mac(const moe_wire *wire, const moe_worker_key *key, bool is_wor
         char who[16];
         moe_nonce coordinator, worker;
         moe_worker_identity identity;
-        uint64_t key_bytes; /* HMAC takes zeros at a key's end as no part of it */
+        uint64_t key_bytes; /* because HMAC ignores zeros at a key's end */
     } said = {.who = "coordinator",
               .coordinator = *of_coordinator,
               .worker = *of_worker,

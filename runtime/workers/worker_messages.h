@@ -4,14 +4,15 @@
  *
  *    coordinator                               worker
  *    HELLO: a random number          ->
- *                                    <-        CHALLENGE: another
+ *                                    <-        CHALLENGE: another random number
  *    PROOF: knows the key; its model ->
- *                                    <-        WELCOME: knows the key, too; its experts (or
- * REFUSED) JOB: rows, and their experts    ->
+ *                                    <-        WELCOME: knows the key; its experts
+ *                                              (or REFUSED)
+ *    JOB: rows, and their experts    ->
  *                                    <-        RESULT: the experts' outputs (or FAILED)
  *
- * Every message has a checksum. Numbers are little-endian. What comes from a peer is checked here;
- * the lengths of a job's parts by whoever knows the model. */
+ * Every message has a checksum. Numbers are little-endian. This file checks messages from a peer;
+ * the lengths of a job's parts are checked where the model is known. */
 #ifndef MOE_WORKERS_WORKER_MESSAGES_H
 #define MOE_WORKERS_WORKER_MESSAGES_H
 
@@ -21,7 +22,8 @@
 
 #include "runtime/wire/wire.h"
 
-/* Both ends must say the same. It changes with the messages, and with the arithmetic of experts. */
+/* Both ends must have the same number. It changes with the messages and with the arithmetic of
+ * experts. */
 #define MOE_WORKER_PROTOCOL 1u
 #define MOE_NONCE_BYTES     16u
 
@@ -29,16 +31,16 @@ typedef enum moe_message_kind {
     MOE_MESSAGE_HELLO = 1, /* moe_nonce */
     MOE_MESSAGE_CHALLENGE, /* moe_nonce */
     MOE_MESSAGE_PROOF,     /* moe_proof */
-    MOE_MESSAGE_WELCOME,   /* moe_welcome, and a bit for each expert: those that the worker has */
+    MOE_MESSAGE_WELCOME,   /* moe_welcome, then bits of the experts that the worker has */
     MOE_MESSAGE_REFUSED,   /* a text */
-    MOE_MESSAGE_JOB,       /* moe_job_head, then as it says */
+    MOE_MESSAGE_JOB,       /* moe_job_head, then arrays (see there) */
     MOE_MESSAGE_RESULT,    /* moe_result_head, then float [n_outs][n_in] */
     MOE_MESSAGE_FAILED     /* a text */
 } moe_message_kind;
 
 typedef struct moe_message {
     moe_message_kind kind;
-    uint64_t id; /* of a job: its answer has the same */
+    uint64_t id; /* of a job; its answer has the same id */
     const uint8_t *payload;
     size_t n_bytes; /* of the payload */
 } moe_message;
@@ -47,7 +49,7 @@ typedef struct moe_nonce {
     uint8_t bytes[MOE_NONCE_BYTES];
 } moe_nonce;
 
-/* The model of an end, and what its messages' lengths follow from. */
+/* An end's model, with the numbers from which lengths of messages follow. */
 typedef struct moe_worker_identity {
     uint64_t fingerprint;
     uint32_t n_layer, n_expert, n_used, n_in;
@@ -64,8 +66,9 @@ typedef struct moe_welcome {
     uint32_t reserved; /* 0 */
 } moe_welcome;
 
-/* Then: float x [n_rows][n_in]; uint32_t chosen [n_rows][n_used], MOE_PLAN_NO_EXPERT where another
- * computes; float weights [n_rows][n_used]. */
+/* A job. Behind the head: float x [n_rows][n_in]; uint32_t chosen [n_rows][n_used],
+ * MOE_PLAN_NO_EXPERT for an expert that this worker does not compute; float weights
+ * [n_rows][n_used]. */
 typedef struct moe_job_head {
     uint32_t layer, n_rows;
 } moe_job_head;
@@ -75,11 +78,11 @@ typedef struct moe_result_head {
     uint32_t n_outs, reserved;
 } moe_result_head;
 
-/* Makes a message with room for n_payload bytes, which are not set. Returns NULL without memory;
- * to be sealed, and sent or freed. */
+/* Makes a message with room for n_payload bytes, which are not set. Returns NULL if memory is
+ * short. The caller seals the message, then sends or frees it. */
 uint8_t *moe_message_new(moe_message_kind kind, uint64_t id, size_t n_payload, uint8_t **payload,
                          size_t *n_bytes);
-/* Sets the checksum, once the payload is. */
+/* Sets the checksum, after the payload was filled in. */
 void moe_message_seal(uint8_t *message, size_t n_bytes);
 /* Makes and sends a message with a copy of the payload. */
 void moe_message_send(moe_wire *wire, uint64_t peer, moe_message_kind kind, uint64_t id,
@@ -90,9 +93,9 @@ typedef enum moe_message_state {
     MOE_MESSAGE_FOREIGN /* of another version, or of something else */
 } moe_message_state;
 
-/* Reads n bytes from a peer. */
+/* Checks n bytes from a peer, and sets *message to the parts. */
 moe_message_state moe_message_read(const uint8_t *bytes, size_t n, moe_message *message);
-/* Copies a text of a peer, up to size - 1 bytes; what is not printable ASCII becomes '?'. */
+/* Copies a peer's text, up to size - 1 bytes; bytes that are not printable ASCII become '?'. */
 void moe_message_text(const moe_message *message, char *text, size_t size);
 
 /* Payload bytes of a job and of its result. */
@@ -106,7 +109,7 @@ static inline size_t moe_result_bytes(const moe_worker_identity *m, uint32_t n_o
     return sizeof(moe_result_head) + (size_t)n_outs * m->n_in * 4;
 }
 
-/* The most bytes that a message of a peer with this model has, if jobs have up to max_rows. */
+/* Returns the largest size of a message for this model, if jobs have up to max_rows rows. */
 size_t moe_message_most_bytes(const moe_worker_identity *identity, uint32_t max_rows);
 
 /* A key that both ends have. */
@@ -115,12 +118,12 @@ typedef struct moe_worker_key {
     size_t n_bytes; /* 0: none, for peers on this machine */
 } moe_worker_key;
 
-/* What shows that an end knows the key: each of the two gives another answer to the same two
- * numbers. */
+/* Computes the proof that an end knows the key. The two ends prove it with different values for the
+ * same two random numbers. */
 void moe_worker_mac(const moe_wire *wire, const moe_worker_key *key, bool is_worker,
                     const moe_nonce *of_coordinator, const moe_nonce *of_worker,
                     const moe_worker_identity *identity, uint8_t mac[MOE_WIRE_MAC_BYTES]);
-/* Compares in a time that does not depend on what differs. */
+/* Compares in a time that does not depend on the bytes. */
 bool moe_worker_mac_is(const uint8_t mac[MOE_WIRE_MAC_BYTES],
                        const uint8_t expected[MOE_WIRE_MAC_BYTES]);
 

@@ -11,7 +11,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
-/* Who has not shown the key by then is dropped. */
+/* A coordinator that has not proved its key after this time is dropped. */
 #define GREETING_NS UINT64_C(10000000000)
 #define LOOK_NS     UINT64_C(200000000)
 
@@ -57,7 +57,8 @@ static void drop(worker *w, coordinator *c)
     c->peer = 0;
 }
 
-/* Says why, and drops it once it has had the time to read that (drop_slow()). */
+/* Sends the reason. drop_slow() drops the coordinator a second later, so that it can read the
+ * reason. */
 static void refuse(worker *w, coordinator *c, const char *why)
 {
     note(w, "refused a coordinator: %s", why);
@@ -130,7 +131,7 @@ static void check_proof(worker *w, coordinator *c, const moe_message *message)
 
 /* ---- Jobs ---- */
 
-/* Checks the choices; returns how many experts they name, or UINT32_MAX. */
+/* Checks the job's choices; returns how many name an expert, or UINT32_MAX if they are wrong. */
 static uint32_t count_outs(const moe_worker_parts *p, const moe_worker_job *job)
 {
     const moe_worker_identity *m = &p->identity;

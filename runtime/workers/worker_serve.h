@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A worker: greets coordinators and has their jobs computed, one after another. It keeps nothing of
- * them between two jobs, so it may be killed at any time. */
+/* A worker's loop: accepts coordinators and has their jobs computed, one after another. It keeps no
+ * data of a job afterwards, so a worker may be killed at any time. */
 #ifndef MOE_WORKERS_WORKER_SERVE_H
 #define MOE_WORKERS_WORKER_SERVE_H
 
@@ -16,12 +16,12 @@ typedef struct moe_worker_job {
 } moe_worker_job;
 
 typedef struct moe_worker_parts {
-    moe_wire *wire; /* that listens; the caller's */
+    moe_wire *wire; /* listens; belongs to the caller */
     moe_worker_identity identity;
     moe_worker_key key;
     uint32_t max_rows;
-    const uint8_t *experts; /* a bit for each: those that this worker computes */
-    /* Computes a job: outputs float [n_outs][n_in], in the order of its choices. */
+    const uint8_t *experts; /* bits of the experts that this worker computes */
+    /* Computes a job. Writes outs: float [n_outs][n_in], in the order of the job's choices. */
     int (*compute)(void *context, const moe_worker_job *job, uint8_t *outs, uint32_t n_outs,
                    moe_error *err);
     bool (*is_stopped)(void *context);

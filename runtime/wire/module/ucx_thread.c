@@ -183,7 +183,7 @@ typedef struct held_message {
 static void on_sent(void *request, ucs_status_t status, void *user)
 {
     held_message *held = user;
-    (void)status; /* a failure is told by on_failure() */
+    (void)status; /* on_failure() reports failures */
     held->peer->n_holds--;
     free(held->bytes);
     free(held);
@@ -223,7 +223,7 @@ static void send_message(ucx_wire *w, wire_command *command)
     }
 }
 
-/* Takes the bytes. */
+/* Queues a message as an event. Takes the bytes. */
 static void deliver(wire_peer *peer, uint8_t *bytes, size_t n_bytes)
 {
     ucx_wire *w = peer->wire;
@@ -253,7 +253,7 @@ static void on_received(void *request, ucs_status_t status, size_t n_bytes, void
     ucp_request_free(request);
 }
 
-/* Fetches a message that its sender keeps until then. */
+/* Fetches a large message, which its sender keeps until it is fetched (rendezvous). */
 static ucs_status_t fetch(wire_peer *peer, void *description, uint8_t *bytes, size_t n_bytes)
 {
     held_message *held = calloc(1, sizeof *held);
@@ -323,7 +323,7 @@ static void take_limits(ucx_wire *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Carries out what the wire's user has said. */
+/* Carries out a command of the wire's user. */
 static void obey(ucx_wire *w, wire_command *command)
 {
     wire_peer *peer;
@@ -337,7 +337,7 @@ static void obey(ucx_wire *w, wire_command *command)
     case COMMAND_DROP:
         peer = find_peer(w, command->peer);
         if (peer != NULL) {
-            peer->is_lost = true; /* without a word: its user knows */
+            peer->is_lost = true; /* no event: the user dropped it */
         }
         break;
     }
@@ -359,7 +359,7 @@ static bool take_commands(ucx_wire *w, bool *stops)
         free(list);
         list = next;
     }
-    take_limits(w); /* also of peers that have just joined */
+    take_limits(w); /* also for peers that have just joined */
     for (uint32_t i = 0; i < MOE_WIRE_MOST_PEERS; i++) {
         if (w->peers[i].number != 0 && w->peers[i].is_lost) {
             close_lost(w, &w->peers[i]);

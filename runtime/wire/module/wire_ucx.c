@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the wire's user calls, and opening. */
+/* The functions that the wire's user calls, and opening. */
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <openssl/hmac.h>
@@ -66,7 +66,7 @@ static void ucx_drop(moe_wire *wire, uint64_t peer)
         if (e->event.peer == peer) {
             free(e->event.message);
             e->event.message = NULL;
-            e->event.peer = 0; /* next() leaves it out */
+            e->event.peer = 0; /* next() skips it */
         }
     }
     pthread_mutex_unlock(&w->lock);
@@ -260,8 +260,8 @@ static int listen_at(ucx_wire *w, const moe_wire_options *options, moe_error *er
     return MOE_OK;
 }
 
-/* UCX would print what goes wrong, and take fatal signals. The wire's user gets
- * errors instead. */
+/* UCX would print errors and handle fatal signals. This function and quieten() prevent both; the
+ * wire's user gets errors instead. */
 static ucs_log_func_rc_t say_nothing(const char *file, unsigned line, const char *function,
                                      ucs_log_level_t level,
                                      const ucs_log_component_config_t *config, const char *message,
