@@ -109,7 +109,7 @@ bool moe_chat_is_reasoning(const moe_chat_marks *marks, const char *text, size_t
            (continued || is_blank(text + opened, size - opened));
 }
 
-/* Whether the piece is this mark, or, of <mark>, <mark:SUFFIX>. */
+/* Whether the piece is this mark; for <mark>, also <mark:SUFFIX>. */
 static bool is_mark(moe_string_view piece, const char *mark)
 {
     const size_t size = strlen(mark), name = size - 1;

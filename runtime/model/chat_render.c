@@ -12,7 +12,7 @@
 #include "runtime/model/tokenizer_state.h"
 #include "runtime/template/template.h"
 
-/* Roles that count as the template's own words. */
+/* Text of these role names counts as the template's own. */
 static const char *const roles[] = {"system", "user",    "assistant",   "tool",     "developer",
                                     "model",  "ipython", "observation", "function", NULL};
 
@@ -34,8 +34,8 @@ static void add_bool(variable_list *list, const char *name, bool value)
     add_json(list, name, value ? "true" : "false");
 }
 
-/* A missing token leaves the variable undefined, as in transformers; the library's own templates
- * get an empty text. */
+/* Sets a variable to a token's text. A token that the vocabulary lacks leaves the variable
+ * undefined, as in transformers; for the library's own templates it is an empty text. */
 static void add_token(variable_list *list, const char *name, const moe_tokenizer *tokenizer,
                       int32_t id, bool always)
 {
@@ -64,7 +64,7 @@ static void fill_variables(variable_list *list, const moe_tokenizer *tokenizer,
     if (known) {
         add_bool(list, "add_bos", tokenizer->add_bos && tokenizer->bos != MOE_NO_TOKEN);
     }
-    /* Templates use several names for the switch. */
+    /* Templates use different names for this switch. */
     if (input->thinking != 0) {
         add_bool(list, "enable_thinking", input->thinking > 0);
         add_bool(list, "thinking", input->thinking > 0);
@@ -100,7 +100,7 @@ static void give_back(const moe_chat_input *input, moe_template_output *text)
     moe_template_output_free(text);
 }
 
-/* Reports a switch without effect, because the model would think, or not think, against the
+/* Fails if the switch for thinking has no effect: the model would think, or not think, against the
  * caller's wish. */
 static int check_switch(const moe_tokenizer *tokenizer, const moe_chat_input *input, moe_error *err)
 {
@@ -158,7 +158,7 @@ static bool is_token(const moe_tokenizer *tokenizer, const char *text)
     return moe_tokenizer_find(tokenizer, text, strlen(text)) != MOE_NO_TOKEN;
 }
 
-/* Finds the marks in the template, else those for which the vocabulary has tokens. */
+/* Finds the marks that the template uses, else those for which the vocabulary has tokens. */
 static moe_chat_marks find_marks(const moe_tokenizer *tokenizer, moe_string_view source)
 {
     size_t n;

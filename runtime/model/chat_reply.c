@@ -71,7 +71,7 @@ static void enter(moe_reply_reader *r, moe_reply_part part)
     r->part = part;
 }
 
-/* How many bytes at the end of text may begin the mark. */
+/* How many bytes at the end of the text may be the beginning of the mark. */
 static size_t begun(const moe_reply_text *text, const char *mark)
 {
     size_t length = strlen(mark);
@@ -107,8 +107,8 @@ static void scan(moe_reply_reader *r)
     }
 }
 
-/* A control token counts only if it is the awaited mark or a part of it, or if it counts as markup.
- */
+/* A control token counts if it is the awaited mark or a part of it. Otherwise it is dropped, or
+ * written as text if markup is kept. */
 static void push_control(moe_reply_reader *r, moe_string_view piece, bool ends)
 {
     const char *mark = r->part == MOE_REPLY_REASONING ? r->marks.close : r->marks.open;
@@ -166,7 +166,7 @@ static void end_message(moe_reply_reader *r)
     }
 }
 
-/* True if the token was part of a message's frame. */
+/* Handles a token of a message's frame. False: the token belongs to no frame. */
 static bool push_frame(moe_reply_reader *r, moe_string_view piece)
 {
     if (is_text(piece, "<|message|>")) {
@@ -187,8 +187,8 @@ static bool push_frame(moe_reply_reader *r, moe_string_view piece)
     return true;
 }
 
-/* A text without a frame continues the prompt's header if it begins with " to="; else it is the
- * answer. */
+/* Text without a frame, with markup kept: if it begins with " to=", it continues the header that
+ * the prompt began; otherwise it is the answer. */
 static void check_bare(moe_reply_reader *r, bool ends)
 {
     static const char target[] = " to=";
@@ -237,7 +237,7 @@ void moe_reply_push(moe_reply_reader *r, int32_t token)
     }
     if (starts && r->part == MOE_REPLY_HEADER) {
         r->is_bare = r->keeps_markup;
-        r->part = r->is_bare ? MOE_REPLY_HEADER : MOE_REPLY_CONTENT; /* it wrote no header */
+        r->part = r->is_bare ? MOE_REPLY_HEADER : MOE_REPLY_CONTENT; /* the model wrote no header */
     }
     if (!moe_tokenizer_is_control(r->tokenizer, token)) {
         size_t size = moe_text_stream_push(&r->stream, r->tokenizer, token, r->streamed);

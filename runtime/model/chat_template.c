@@ -10,7 +10,7 @@
 #include "runtime/model/gguf_internal.h"
 
 static const char key_default[] = "tokenizer.chat_template";
-#define PREFIX_SIZE sizeof key_default /* with the point that a name follows */
+#define PREFIX_SIZE sizeof key_default /* with a dot in place of the final 0 */
 
 static void add_name(char *out, size_t size, size_t *n, const char *name)
 {

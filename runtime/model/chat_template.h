@@ -10,13 +10,13 @@
 #include "runtime/template/template.h"
 
 typedef struct moe_chat_template {
-    moe_string_view source; /* of the library, of the file's metadata, or of the caller */
+    moe_string_view source; /* from the library, the file's metadata or the caller */
     bool is_built_in;
 } moe_chat_template;
 
-/* The template of that name: one of the file's (tokenizer.chat_template.NAME; "default" is
- * tokenizer.chat_template), else one of the library's. name NULL: the file's own, or "tool_use" if
- * there are tools and the file has one of that name. MOE_ERR_UNSUPPORTED, with the names that
+/* Finds the template called `name`: one of the file's (tokenizer.chat_template.NAME; "default" is
+ * tokenizer.chat_template), else one of the library's. name NULL: the file's own, or its "tool_use"
+ * if there are tools and the file has such a template. MOE_ERR_UNSUPPORTED, with the names that
  * exist, if there is none. */
 int moe_chat_template_find(moe_chat_template *out, const moe_gguf *gguf, const char *name,
                            bool with_tools, moe_error *err);
@@ -36,7 +36,7 @@ typedef struct moe_chat_input {
     bool add_generation_prompt;
     bool continue_final_message;
     int64_t now;              /* seconds since 1970 */
-    moe_allowance *allowance; /* NULL: any */
+    moe_allowance *allowance; /* NULL: no limit */
 } moe_chat_input;
 
 typedef struct moe_chat_output {

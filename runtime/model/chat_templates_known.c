@@ -11,7 +11,7 @@
 #define BOS        "{{ bos_token }}"
 #define BOS_IF_ANY "{% if add_bos %}" BOS "{% endif %}"
 
-/* The system text to use if the first message is not the system's. */
+/* The system text that is used if the first message is not a system message. */
 #define DEFAULT_SYSTEM(text)                                                                       \
     "{% if not messages or messages[0].role != 'system' %}{{ '" text "' }}{% endif %}"
 
@@ -20,7 +20,7 @@
     "{% elif m.role == 'user' %}{{ " user " }}{% else %}{{ " assistant                             \
     " }}{% endif %}{% endfor %}"
 
-/* A question after the system's text shares its frame. */
+/* Puts the first question into the same frame as the system text before it. */
 #define AFTER_SYSTEM(open)                                                                         \
     "('' if not loop.first and messages[loop.index0 - 1].role == 'system' else " open ")"
 
@@ -50,12 +50,13 @@
     "'<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' + m.content.strip() + "            \
     "'<|eot_id|>'"
 
-/* The spaces around user messages and answers changed with each version. */
+/* Mistral's versions differ in the spaces around user messages and answers. */
 #define MISTRAL(before, after, assistant)                                                          \
     ROLES BOS LOOP("'" before "' + m.content + '\\n\\n'",                                          \
                    AFTER_SYSTEM("'" before "'") " + m.content + '" after "'", assistant)
 
-/* Reasoning of earlier answers is left out; answers after the last question show theirs. */
+/* Qwen3: leaves out the reasoning of earlier answers; keeps it in answers after the last
+ * question. */
 #define QWEN3                                                                                      \
     ROLES BOS_IF_ANY                                                                               \
         "{% set ns = namespace(last=messages | length) %}{% for m in messages %}"                  \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The dials of experts: which layers have them, how wide they and the shared ones are, and the
- * gate. */
+/* Reads the dials of experts: which layers have experts, how wide routed and shared experts are,
+ * and the gate. */
 #include "runtime/model/config_reader.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 
 #include "runtime/base/error.h"
 
-/* Number of layers before the first with a router. */
+/* How many layers come before the first one with a router. */
 static uint32_t count_dense_lead(const moe_config_reader *r, const moe_model_config *config)
 {
     uint32_t n = 0;
@@ -24,7 +24,7 @@ static uint32_t count_dense_lead(const moe_config_reader *r, const moe_model_con
     return 0;
 }
 
-/* Rows of the file's first shared expert; 0: it has none. */
+/* The rows of the file's first shared expert; 0: the file has none. */
 static uint32_t find_shared_width(const moe_config_reader *r, const moe_model_config *config)
 {
     bool dense = r->family->shared == MOE_SHARED_DENSE;
@@ -65,16 +65,17 @@ static void read_expert_widths(moe_config_reader *r, moe_model_config *config)
     } else if (family->shared == MOE_SHARED_COUNT) {
         uint32_t count = moe_config_u32(r, "expert_shared_count", 0);
         if (__builtin_mul_overflow(count, config->n_ff_expert, &config->n_ff_shared)) {
-            config->n_ff_shared = UINT32_MAX; /* the range check names it */
+            /* Too large, so the range check will fail and name it. */
+            config->n_ff_shared = UINT32_MAX;
         }
     } else if (family->shared == MOE_SHARED_TENSORS || family->shared == MOE_SHARED_DENSE) {
         config->n_ff_shared = find_shared_width(r, config);
     }
 }
 
-/* Whether a file without expert_gating_func has DeepSeek-V3's gate, a sigmoid with normalised
- * weights: it has biases for the choice of experts, which V2, with a softmax, has not. Such files
- * are older than the key. */
+/* Whether a file without expert_gating_func has the gate of DeepSeek-V3, a sigmoid with normalised
+ * weights. Such files are older than the key. They have biases for the choice of experts; files of
+ * V2, which has a softmax, do not. */
 static bool gate_is_of_v3(const moe_config_reader *r, const moe_model_config *config)
 {
     const moe_family *family = r->family;
@@ -88,8 +89,9 @@ static void read_gate(moe_config_reader *r, moe_model_config *config)
     const moe_family *family = r->family;
     char name[48];
     uint64_t every = config->moe_every;
-    uint64_t first = (config->n_dense_lead + every) / every * every - 1; /* layer with experts */
-    first += config->n_table_lead; /* which no router chooses */
+    /* The first layer with experts. */
+    uint64_t first = (config->n_dense_lead + every) / every * every - 1;
+    first += config->n_table_lead; /* skips layers whose experts a table chooses */
     first =
         family->single_parts || family->experts_by_tensors ? count_dense_lead(r, config) : first;
     snprintf(name, sizeof name, "blk.%" PRIu64 ".exp_probs_b.bias", first);
@@ -142,7 +144,7 @@ static void read_situ(moe_config_reader *r, moe_model_config *config)
         r->status = moe_fail(r->err, MOE_ERR_FORMAT, "key '%s' is %g, not above 0", r->key,
                              (double)config->situ_beta);
     }
-    /* What is not above 0 stands for no limit. */
+    /* Values of 0 and below mean that there is no limit. */
     const float linear = moe_config_f32(r, "activation.situ_linear_beta", 0);
     config->situ_linear_beta = linear > 0 ? linear : 0;
     if (r->status == MOE_OK && !isfinite(linear)) {

@@ -17,7 +17,7 @@ bool moe_config_has(moe_config_reader *r, const char *suffix)
     return moe_config_find(r, suffix) != NULL;
 }
 
-/* The common value of an array that has an element for each layer. */
+/* The value of an array that has an element for each layer, all of them equal. */
 static uint32_t uniform_u32(moe_config_reader *r, const moe_gguf_kv *kv, uint32_t absent)
 {
     int64_t first = 0;

@@ -31,27 +31,27 @@ bool moe_config_require(moe_config_reader *r, const char *suffix);
 /* Reads the value, or returns `absent`. Accepts an array with an element for each layer if all
  * elements are equal. */
 uint32_t moe_config_u32(moe_config_reader *r, const char *suffix, uint32_t absent);
-/* The same for keys whose array may have different elements: layer_ returns the layer's own, most_
- * the greatest of all. */
+/* The same for keys whose array may have different elements: moe_config_layer_*() returns the
+ * layer's element, moe_config_most_u32() the greatest one. */
 uint32_t moe_config_layer_u32(moe_config_reader *r, const char *suffix, uint32_t layer,
                               uint32_t absent);
 float moe_config_layer_f32(moe_config_reader *r, const char *suffix, uint32_t layer, float absent);
 uint32_t moe_config_most_u32(moe_config_reader *r, const char *suffix, uint32_t absent);
 uint32_t moe_config_need_u32(moe_config_reader *r, const char *suffix);
-/* A number that must be there, from least to most. */
+/* Reads a number that must be there and must lie between least and most. */
 uint32_t moe_config_size(moe_config_reader *r, const char *suffix, uint32_t least, uint32_t most);
 float moe_config_f32(moe_config_reader *r, const char *suffix, float absent);
 bool moe_config_bool(moe_config_reader *r, const char *suffix, bool absent);
 
-/* The layers' experts; their number and width, the shared ones, the gate. */
+/* Reads which layers have experts, their number and width, the shared experts, and the gate. */
 void moe_config_read_experts(moe_config_reader *r, moe_model_config *config);
-/* The sizes of recurrent layers, checked; zeros in families that have none. */
 /* Whether the file has an indexer's matrix of keys for a layer. */
 bool moe_config_has_indexer(const moe_config_reader *r, const moe_model_config *config,
                             uint32_t layer);
 void moe_config_read_indexer(moe_config_reader *r, moe_model_config *config);
+/* Reads and checks the sizes of recurrent layers; zeros in families that have none. */
 void moe_config_read_recurrence(moe_config_reader *r, moe_model_config *config);
-/* A table of n-grams; zeros in models that have none. */
+/* Reads what describes a table of n-grams; zeros in models that have none. */
 void moe_config_read_ngrams(moe_config_reader *r, moe_model_config *config);
 /* Sets the kinds of the layers of a checked config. */
 void moe_config_read_layers(moe_config_reader *r, moe_model_config *config);

@@ -9,7 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/model/config_reader.h"
 
-#define TYPE_I64 27u /* of a GGUF tensor */
+#define TYPE_I64 27u /* GGUF's number for this tensor type */
 
 static const moe_family eagle_family = {.architecture = MOE_EAGLE_ARCHITECTURE, .name = "EAGLE-3"};
 
@@ -95,7 +95,7 @@ static void read_layer(moe_config_reader *r, moe_model_config *c)
     c->norm_eps = moe_config_f32(r, "attention.layer_norm_rms_epsilon", 1e-5f);
     c->embedding_scale = c->residual_scale = c->logit_scale = 1.0f;
     c->attention_out_scale = c->gate_scale = 1.0f;
-    c->n_expert = c->n_expert_used = 1; /* sizes of tables; the layer is dense */
+    c->n_expert = c->n_expert_used = 1; /* sizes tables only: the layer is dense */
     c->n_expert_in = c->n_embd;
     c->n_group = 1;
     c->layers[0] =
@@ -128,7 +128,7 @@ static void read_targets(moe_config_reader *r, moe_eagle_config *eagle)
     }
 }
 
-/* Checks that it is a head of such a model. */
+/* Checks that the head was made for a model like trunk. */
 static int check_trunk(const moe_eagle_config *eagle, const moe_model_config *trunk,
                        const char *path, moe_error *err)
 {
@@ -162,7 +162,7 @@ static int check_trunk(const moe_eagle_config *eagle, const moe_model_config *tr
     return MOE_OK;
 }
 
-/* Finds the map from the head's tokens to the model's: its size and its place. */
+/* Finds the tensor that maps the head's tokens to the model's: its size and its place. */
 static int find_tokens(moe_eagle_config *eagle, const moe_gguf *gguf, moe_error *err)
 {
     const moe_gguf_tensor *t = moe_gguf_find_tensor(gguf, MOE_EAGLE_TOKENS);

@@ -57,20 +57,21 @@ typedef struct moe_gguf_tensor {
     uint32_t n_dims;     /* 1..4 */
     uint64_t dims[4];    /* dims[0] is the row length; unused ones are 1 */
     uint32_t file_index; /* which file of a split model */
-    uint64_t offset;     /* of its first byte, from the start of that file */
+    uint64_t offset;     /* of the tensor's first byte, from the start of that file */
     uint64_t size;       /* bytes; 0 if the type is not known */
 } moe_gguf_tensor;
 
 typedef struct moe_gguf_file {
     const char *path;
     uint64_t size;
-    moe_byte_source *source; /* until moe_gguf_close(), unless somebody holds it; NULL: memory */
+    /* Lives until moe_gguf_close(), or longer if someone holds it; NULL: the model is in memory. */
+    moe_byte_source *source;
 } moe_gguf_file;
 
 typedef struct moe_gguf moe_gguf;
 
-/* The function that reads the files' headers. MOE_OK: `size` bytes (> 0), which the file has, are
- * in dst. An error's message need not name the file. */
+/* The function that reads the files' headers. If it returns MOE_OK, it has written `size` bytes (>
+ * 0) to dst; the file has that many. Its error messages need not name the file. */
 typedef struct moe_gguf_reading {
     int (*read)(const moe_gguf_file *file, uint64_t offset, void *dst, size_t size, void *user,
                 moe_error *err);
@@ -86,13 +87,14 @@ int moe_gguf_open_by(moe_gguf **out, const char *path, const moe_gguf_reading *r
                      moe_error *err);
 void moe_gguf_close(moe_gguf **gguf);
 
-/* Replaces or adds metadata, which it copies. Call once, before metadata is read. NULL: does
+/* Replaces or adds metadata; copies the overrides. Call once, before metadata is read. NULL: does
  * nothing. After a failure the model must be closed. */
 int moe_gguf_override(moe_gguf *gguf, const moe_metadata_override *overrides, size_t n,
                       moe_error *err);
 
-/* Like open, from a header in memory (not copied; must outlive the reader), for tests and fuzzing.
- * The data section is assumed to be data_size bytes minus the header. */
+/* Like moe_gguf_open(), but reads a header in memory, for tests and fuzzing. The memory is not
+ * copied and must outlive the reader. The tensors' data is assumed to take the rest of
+ * data_size. */
 int moe_gguf_parse(moe_gguf **out, const void *data, size_t data_size, moe_error *err);
 
 uint32_t moe_gguf_version(const moe_gguf *gguf);
@@ -107,14 +109,15 @@ const moe_gguf_tensor *moe_gguf_tensor_at(const moe_gguf *gguf, size_t index);
 const moe_gguf_kv *moe_gguf_find(const moe_gguf *gguf, const char *key);
 const moe_gguf_tensor *moe_gguf_find_tensor(const moe_gguf *gguf, const char *name);
 
-/* Typed reads. `*value` keeps its default if the key is absent; a key of a wrong type or out of the
- * target's range is MOE_ERR_FORMAT. Integers of every width and bools convert. */
+/* Typed reads. *value keeps its default if the key is absent. A value of a wrong type, or
+ * outside the range of *value, is MOE_ERR_FORMAT. Integers of every width and bools convert to
+ * each other. */
 int moe_gguf_get_u32(const moe_gguf *gguf, const char *key, uint32_t *value, moe_error *err);
 int moe_gguf_get_f32(const moe_gguf *gguf, const char *key, float *value, moe_error *err);
 int moe_gguf_get_bool(const moe_gguf *gguf, const char *key, bool *value, moe_error *err);
 int moe_gguf_get_string(const moe_gguf *gguf, const char *key, moe_string_view *value,
                         moe_error *err);
-/* Element of a number array (or, at index 0 of no array, the scalar itself). */
+/* Reads an element of an array of numbers, or a scalar, which has one element. */
 int moe_gguf_array_i64(const moe_gguf_kv *kv, uint64_t index, int64_t *value);
 int moe_gguf_array_f32(const moe_gguf_kv *kv, uint64_t index, float *value);
 

@@ -11,14 +11,14 @@
 typedef struct moe_gguf_cursor {
     const uint8_t *bytes;
     uint64_t at;
-    uint64_t n_bytes;   /* at hand */
+    uint64_t n_bytes;   /* in memory */
     uint64_t file_size; /* >= n_bytes */
     uint64_t needed;    /* set when a read needs bytes that the file has but memory does not */
     const char *field;  /* what is being read, for messages */
     moe_error *err;
 } moe_gguf_cursor;
 
-/* The error for a file that ends within the `wanted` bytes. */
+/* Returns the error for a file that ends before the `wanted` bytes do. */
 int moe_gguf_truncated(const moe_gguf_cursor *c, uint64_t wanted);
 
 /* Makes sure that `size` bytes are in memory. */
@@ -29,7 +29,7 @@ uint64_t moe_gguf_load_le(const uint8_t *bytes, size_t size);
 int moe_gguf_read_uint(moe_gguf_cursor *c, size_t size, uint64_t *value);
 int moe_gguf_read_u32(moe_gguf_cursor *c, uint32_t *value);
 
-/* Reads a length of 8 bytes, then that many bytes, which the view shares. */
+/* Reads a string: a length of 8 bytes, then that many bytes, to which *string points. */
 int moe_gguf_read_string(moe_gguf_cursor *c, moe_string_view *string);
 
 #endif

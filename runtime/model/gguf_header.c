@@ -78,7 +78,7 @@ static int decode_scalar(moe_gguf_kv *kv, const uint8_t *bytes, size_t size)
 
 static int read_string_array(moe_gguf_header *header, moe_gguf_cursor *c, moe_gguf_kv *kv)
 {
-    /* The 8 bytes of each string's length must be in memory before the views are allocated. */
+    /* Before views are allocated, the 8 bytes of each string's length must be in memory. */
     uint64_t least;
     if (!moe_mul_u64(kv->n_elements, 8, &least)) {
         least = UINT64_MAX;
@@ -197,7 +197,8 @@ static int fail_tensor(const moe_gguf_cursor *c, const moe_gguf_tensor *tensor, 
                     moe_gguf_show(tensor->name, shown), what, offset);
 }
 
-/* Computes the bytes from dimensions and type; 0 for a type that the engine does not know. */
+/* Computes a tensor's bytes from its dimensions and type; 0 for a type that the engine does not
+ * know. */
 static int measure_tensor(const moe_gguf_cursor *c, moe_gguf_tensor *tensor, uint64_t start)
 {
     uint64_t n_elements = 1;
@@ -264,7 +265,7 @@ static int read_tensor(moe_gguf_header *header, moe_gguf_cursor *c)
     return status;
 }
 
-/* Recognises the kinds of file that people mistake for a model. */
+/* Recognises other kinds of files that people mistake for a model, and says so. */
 static int fail_magic(const moe_gguf_cursor *c)
 {
     const uint8_t *b = c->bytes;
@@ -316,7 +317,7 @@ static int read_preamble(moe_gguf_header *header, moe_gguf_cursor *c, uint64_t *
     return moe_gguf_read_uint(c, 8, n_kvs);
 }
 
-/* Refuses a count that even the smallest entries could not reach, before the first is read. */
+/* Refuses a count before the first entry is read, if even the smallest entries would not fit. */
 static int check_count(const moe_gguf_cursor *c, const char *what, uint64_t count, uint64_t least,
                        uint64_t offset)
 {

@@ -35,7 +35,7 @@ static const moe_string_view *name_at(const void *names, size_t stride, size_t p
     return (const moe_string_view *)((const char *)names + stride * position);
 }
 
-/* The slot of an equal name, or the free slot where it would go. The table is never full. */
+/* The slot of an equal name or, if there is none, the free slot for it. The table is never full. */
 static uint64_t probe(const moe_gguf_index *index, const void *names, size_t stride,
                       moe_string_view name)
 {
@@ -115,7 +115,7 @@ const char *moe_gguf_type_name(uint32_t type)
     return type < sizeof names / sizeof names[0] ? names[type] : "of an unknown type";
 }
 
-/* One tensor's place while they are sorted. */
+/* Where a tensor's bytes are; tensors are sorted by this. */
 typedef struct extent {
     uint64_t offset;
     uint64_t end;

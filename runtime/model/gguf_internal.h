@@ -8,7 +8,8 @@
 
 #include "runtime/model/gguf.h"
 
-/* Open addressing over positions in a table; slots hold position + 1, 0 is free. */
+/* A hash table with open addressing. Each slot holds a position in another table, plus 1; 0:
+ * free. */
 typedef struct moe_gguf_index {
     uint32_t *slots;
     uint64_t mask;
@@ -42,11 +43,11 @@ typedef struct moe_gguf_part {
 struct moe_gguf {
     moe_gguf_part *parts;
     size_t n_parts;
-    const moe_gguf_reading *reading; /* while it is being opened */
+    const moe_gguf_reading *reading; /* while the model is being opened */
     moe_gguf_tensor *tensors;        /* of all parts, in order */
     size_t n_tensors;
     moe_gguf_index tensor_index;
-    size_t n_file_kvs; /* of the first part's metadata: those behind were added as overrides */
+    size_t n_file_kvs; /* of the first part's metadata; further ones were added as overrides */
     char *overrides;   /* texts of moe_gguf_override(); keys and values point into it */
 };
 
@@ -60,18 +61,19 @@ int moe_gguf_header_parse(moe_gguf_header *header, const uint8_t *bytes, uint64_
                           uint64_t file_size, uint64_t *needed, moe_error *err);
 void moe_gguf_header_free(moe_gguf_header *header);
 
-/* Checks placement: offsets, sizes against the file, overlaps; makes offsets absolute. */
+/* Checks offsets, sizes against the file, and overlaps; then makes offsets absolute. */
 int moe_gguf_check_placement(moe_gguf_header *header, uint64_t file_size, moe_error *err);
 
 int moe_gguf_index_init(moe_gguf_index *index, size_t n_entries, const void *seed);
 void moe_gguf_index_free(moe_gguf_index *index);
-/* The position of an equal name in the index, or SIZE_MAX after adding `position`. The names are
- * `stride` bytes apart, beginning at *names. */
+/* Looks a name up: returns the position of an equal name or, if there is none, adds `position` and
+ * returns SIZE_MAX. The names are `stride` bytes apart, beginning at *names. */
 size_t moe_gguf_index_add(moe_gguf_index *index, const void *names, size_t stride, size_t position);
 size_t moe_gguf_index_find(const moe_gguf_index *index, const void *names, size_t stride,
                            moe_string_view name);
 
-/* A name for messages: at most size - 1 bytes, unprintable ones as '?', cut ones end in "...". */
+/* How long a name is in messages: at most size - 1 bytes. Unprintable bytes become '?', and a cut
+ * name ends in "...". */
 #define MOE_GGUF_SHOWN 72
 const char *moe_gguf_show(moe_string_view name, char shown[MOE_GGUF_SHOWN]);
 
@@ -81,13 +83,14 @@ const moe_gguf_kv *moe_gguf_header_find(const moe_gguf_header *header, const cha
 /* Bytes of a number or bool; 0 for strings, arrays and unknown types. */
 size_t moe_gguf_scalar_size(uint32_t type);
 const char *moe_gguf_type_name(uint32_t type);
-/* Keys that the reader used while it read the file; they cannot be changed afterwards. */
+/* Whether the reader itself used the key while it read the file; such a key cannot be
+ * overridden. */
 static inline bool moe_gguf_key_is_of_the_reader(const char *key)
 {
     return strcmp(key, "general.alignment") == 0 || strncmp(key, "split.", 6) == 0;
 }
 
-/* The integer of a scalar of an integer type or a bool; false for another type. */
+/* Reads the integer of a scalar of an integer type, or of a bool; false for another type. */
 bool moe_gguf_scalar_u64(const moe_gguf_kv *kv, uint64_t *value);
 
 #endif

@@ -116,7 +116,7 @@ static void part_close(moe_gguf_part *part)
     moe_byte_source_let_go(&part->file.source);
 }
 
-/* Puts the file's name before the message; of a long path only the end. */
+/* Puts the file's name before the message; if the path is long, only its end. */
 static int fail_in_file(moe_error *err, int status, const char *path, const moe_error *inner)
 {
     size_t size = strlen(path);
@@ -167,8 +167,8 @@ static int gather(moe_gguf *gguf, moe_error *err)
     return MOE_OK;
 }
 
-/* If the path ends in "-00002-of-00005.gguf" with this part's numbers, the length of the path
- * before that. */
+/* If the path ends in "-00002-of-00005.gguf" with the numbers of this part: *prefix is the length
+ * of the path before this ending. */
 static bool split_prefix(const char *path, uint64_t number, uint64_t count, size_t *prefix)
 {
     char ending[64];
@@ -223,7 +223,7 @@ static int open_part_of_split(moe_gguf *gguf, const char *path, size_t prefix, u
     return status;
 }
 
-/* Replaces the one part opened so far by all of them, in order. */
+/* Opens all parts, in order, in place of the one that has been opened so far. */
 static int open_split(moe_gguf *gguf, const char *path, uint64_t count, moe_error *err)
 {
     uint64_t number = 0;

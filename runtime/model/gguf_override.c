@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Metadata that the program gives in place of the file's. */
+/* Metadata that the caller gives in place of the file's. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static size_t text_bytes(const moe_metadata_override *o)
     return strlen(o->key) + (o->type == MOE_METADATA_TEXT ? strlen(o->value.text) : 0);
 }
 
-/* Copies a text to *place, and moves that behind it. */
+/* Copies a text to *place, and moves *place behind the copy. */
 static moe_string_view copy_text(char **place, const char *text)
 {
     moe_string_view view = {*place, strlen(text)};

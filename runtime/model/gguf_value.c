@@ -33,7 +33,7 @@ bool moe_gguf_scalar_u64(const moe_gguf_kv *kv, uint64_t *value)
     return false;
 }
 
-/* override_type: what a metadata override calls the expected type. */
+/* Fails for a wrong type. override_type: the name that overrides have for the expected type. */
 static int fail_type(const char *key, const moe_gguf_kv *kv, const char *expected,
                      const char *override_type, moe_error *err)
 {
@@ -116,7 +116,7 @@ int moe_gguf_get_string(const moe_gguf *gguf, const char *key, moe_string_view *
     return MOE_OK;
 }
 
-/* Where element `index` is in an array of numbers; NULL if kv is no such array or too short. */
+/* Where element `index` of an array of numbers is; NULL if kv is no such array, or is too short. */
 static const uint8_t *array_element(const moe_gguf_kv *kv, uint64_t index)
 {
     size_t size = moe_gguf_scalar_size(kv->element_type);
@@ -135,7 +135,7 @@ static uint64_t load_bits(const uint8_t *bytes, size_t size)
     return bits;
 }
 
-/* Makes a kv of the element, so that arrays and scalars convert alike. */
+/* Describes one element as a scalar, so that elements and scalars are converted in the same way. */
 static int element_as_scalar(const moe_gguf_kv *kv, uint64_t index, moe_gguf_kv *scalar)
 {
     if (kv->type != MOE_GGUF_ARRAY) {

@@ -32,7 +32,7 @@ struct moe_gguf_writer {
     tensor_data *data;   /* [n_tensors] */
     uint64_t n_kvs;
     uint64_t n_tensors;
-    uint64_t data_bytes; /* so far, padded */
+    uint64_t data_bytes; /* bytes of the tensors added so far, with padding */
     moe_gguf_bytes_fn source;
     void *source_user;
     bool failed;

@@ -11,7 +11,7 @@
 #define DEFAULT_BLOCKS 16u
 #define DEFAULT_BLOCK  128u
 
-/* The last positions, of a pool that is not whole, are seen by all rows. */
+/* All rows see the last positions that do not yet fill a pool. */
 static void read_pool(moe_config_reader *r, moe_model_config *config)
 {
     static const char *const tails[] = {"attention.indexer.kpool_select_tail",
@@ -32,7 +32,7 @@ static void read_pool(moe_config_reader *r, moe_model_config *config)
     }
 }
 
-/* The layers that attend have all the same pools. */
+/* Pools with mean keys: all layers with attention have the same pools. */
 static void read_mean_pool(moe_config_reader *r, moe_model_config *config)
 {
     config->index_means = true;
@@ -57,7 +57,7 @@ bool moe_config_has_indexer(const moe_config_reader *r, const moe_model_config *
     return moe_gguf_find_tensor(r->gguf, name) != NULL;
 }
 
-/* Each group of heads chooses blocks of its own, always the last ones among them. */
+/* Blocks: each group of heads chooses its own; the last blocks are always among them. */
 static void read_blocks(moe_config_reader *r, moe_model_config *config)
 {
     const uint32_t blocks = moe_config_size(r, "attention.indexer.top_k", 1, MOE_MAX_INDEX_BLOCKS);
@@ -76,10 +76,10 @@ static void read_blocks(moe_config_reader *r, moe_model_config *config)
     }
 }
 
-/* Whether the file has what the model's indexers need. Without it the model attends to all
- * positions; in families that choose blocks, in all layers with experts, the text then differs
- * beyond the chosen ones. Families with pools and compressed keys have indexers always, but not in
- * every layer. */
+/* Whether the file has what the model's indexers need. If it does not, the model attends to all
+ * positions. In families that choose blocks, all layers with experts have indexers; without them
+ * the text changes as soon as there are more positions than would be chosen. Families with pools or
+ * compressed keys always have indexers, but not in every layer. */
 static bool has_indexers(moe_config_reader *r, moe_model_config *config)
 {
     if ((r->family->keys & (MOE_KEY_POOLED_INDEX | MOE_KEY_MEAN_INDEX)) != 0 ||

@@ -44,7 +44,7 @@ static size_t skip_value(moe_string_view text, size_t at)
             }
             depth--;
             at++;
-        } else if (depth == 0) { /* a word or a number */
+        } else if (depth == 0) { /* a word such as true, or a number */
             size_t start = at;
             while (at < text.size && strchr(",:]} \t\r\n", text.data[at]) == NULL) {
                 at++;
@@ -65,8 +65,8 @@ static moe_string_view part(moe_string_view text, size_t start, size_t end)
     return (moe_string_view){text.data + start, end - start};
 }
 
-/* Returns where the next member or element begins, in a value that begins with `open`; 0 after the
- * last. */
+/* Returns where the next member or element begins, in an object or array whose first character is
+ * `open`; 0 after the last. */
 static size_t next_item(moe_string_view value, char open, size_t at)
 {
     if (value.size == 0 || value.data[0] != open) {
@@ -130,7 +130,7 @@ bool moe_json_is_text(moe_string_view value, const char *text)
            memcmp(value.data + 1, text, value.size - 2) == 0;
 }
 
-/* The four hexadecimal digits at `at`; UINT32_MAX if they are none. */
+/* Reads the four hexadecimal digits at `at`; UINT32_MAX if there are no such digits. */
 static uint32_t read_hex(moe_string_view value, size_t at)
 {
     uint32_t number = 0;
@@ -166,7 +166,8 @@ static size_t write_utf8(uint32_t c, char *out)
     return n;
 }
 
-/* Decodes "\uXXXX", which may be half of a pair; returns the bytes read, 0 if it is wrong. */
+/* Decodes "\uXXXX", which may be half of a surrogate pair; returns the bytes read, 0 if it is
+ * wrong. */
 static size_t read_unicode(moe_string_view value, size_t at, uint32_t *c)
 {
     *c = read_hex(value, at + 2);

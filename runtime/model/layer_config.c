@@ -48,7 +48,7 @@ static bool has_window(moe_config_reader *r, uint32_t layer)
     return r->family->window_last ? layer % value > 0 : layer % value < value - 1;
 }
 
-/* A list of heads of keys, which says 0 for layers with a state. */
+/* Reads a layer's number of key heads from a list, in which 0 stands for a layer with a state. */
 static void read_listed_heads(moe_config_reader *r, uint32_t l, moe_heads *heads)
 {
     uint32_t n_kv = moe_config_layer_u32(r, "attention.head_count_kv", l, heads->n_kv);
@@ -61,7 +61,7 @@ static void read_listed_heads(moe_config_reader *r, uint32_t l, moe_heads *heads
     heads->n_kv = n_kv != 0 ? n_kv : heads->n_kv;
 }
 
-/* Layers with a window may have latents and heads of other sizes. */
+/* Layers with a window may have a latent and heads of other sizes. */
 static void read_latent(moe_config_reader *r, const moe_model_config *config, uint32_t l,
                         bool inside, moe_layer_kind *layer)
 {
@@ -127,7 +127,8 @@ static void read_heads(moe_config_reader *r, const moe_model_config *config, uin
     }
 }
 
-/* Limits inside feed-forward layers. They are small numbers or absent. */
+/* Reads a limit of activations inside a feed-forward network; limits are small numbers or
+ * absent. */
 static float read_limit(moe_config_reader *r, const char *suffix, uint32_t layer, float absent)
 {
     bool reads = (r->family->keys & MOE_KEY_LIMITS) != 0;
@@ -140,8 +141,8 @@ static float read_limit(moe_config_reader *r, const char *suffix, uint32_t layer
     return limit;
 }
 
-/* Whether the layer has a state instead of keys and values. A list decides, or a period, whose last
- * layer has attention. In other families such a layer has no key heads. */
+/* Whether the layer has a state instead of keys and values. A list says so, or a period, whose last
+ * layer has attention; in other families layers without key heads have a state. */
 static bool is_recurrent(moe_config_reader *r, uint32_t layer, uint32_t interval)
 {
     if (moe_family_lists_states(r->family)) {
@@ -164,8 +165,8 @@ static bool is_recurrent(moe_config_reader *r, uint32_t layer, uint32_t interval
     return value != 0;
 }
 
-/* What a position of a layer with compressed keys stores behind its own key: numbers and gates of
- * each series, of the layer and of an indexer. */
+/* Adds what a position of a layer with compressed keys stores behind its own key: the numbers and
+ * gates of each series, for the layer and for its indexer. */
 static void read_compression(moe_config_reader *r, const moe_model_config *config, uint32_t l,
                              moe_layer_kind *layer)
 {
@@ -255,8 +256,8 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
     }
 }
 
-/* Takes the kind of the model's last layer with attention; the file says whether its network is
- * dense. */
+/* The drafting layer has the kind of the model's last layer with attention, but the file says
+ * whether its network is dense. */
 int moe_model_config_draft(moe_model_config *config, const moe_gguf *gguf, moe_error *err)
 {
     char name[48];
@@ -277,7 +278,8 @@ int moe_model_config_draft(moe_model_config *config, const moe_gguf *gguf, moe_e
                                   : "which window they have is in no key");
     }
     moe_layer_kind kind = config->layers[last - 1];
-    /* It attends to all positions: that changes drafts, not the text. */
+    /* The layer attends to all positions, without an indexer: this can change drafts, not the
+     * text. */
     kind.heads.k_dim -= kind.indexer == MOE_INDEXER_OWN ? moe_index_floats(config) : 0;
     kind.indexer = MOE_INDEXER_NONE;
     snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_inp.weight", index);

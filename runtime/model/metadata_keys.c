@@ -8,12 +8,12 @@
 #include "runtime/base/error.h"
 #include "runtime/model/gguf_internal.h"
 
-/* Further readers besides moe_family_keys, from a family's other columns. */
+/* Which families read a key, besides moe_family_keys: by other fields of moe_family. */
 #define READ_BY_MLA   (UINT64_C(1) << 32)
 #define READ_BY_GQA   (UINT64_C(1) << 33)
 #define READ_BY_COUNT (UINT64_C(1) << 34) /* MOE_SHARED_COUNT */
 #define READ_BY_GATED (UINT64_C(1) << 35) /* MOE_SHARED_GATED */
-/* MOE_SHARED_TENSORS: the tensors tell everything that the keys would */
+/* MOE_SHARED_TENSORS: such a family reads from the tensors what these keys would tell */
 #define READ_BY_TENSORS   (UINT64_C(1) << 36)
 #define READ_BY_DELTA     (UINT64_C(1) << 37)
 #define READ_BY_CONV      (UINT64_C(1) << 38)
@@ -26,18 +26,19 @@
 #define READ_BY_ALL       UINT64_MAX
 
 typedef enum key_rule {
-    KEY_HARMLESS, /* has no effect if it is not read */
-    KEY_NEUTRAL   /* ... is refused unless its value is neutral */
+    KEY_HARMLESS, /* has no effect in families that do not read it */
+    KEY_NEUTRAL   /* is refused in families that do not read it, unless its value is neutral */
 } key_rule;
 
 typedef struct key_row {
     const char *suffix; /* after "{architecture}."; a trailing '*' stands for any end */
     uint64_t readers;
     key_rule otherwise;
-    /* Neutral values: these numbers (for an array, all elements), ... */
+    /* Values are neutral if they equal one of these numbers (in an array: every element does),
+     * ... */
     float neutral, also_neutral;
-    const char *texts;   /* ... these texts, separated by '|', ... */
-    const char *same_as; /* ... and the value of this other key. */
+    const char *texts;   /* ... one of these texts, separated by '|', ... */
+    const char *same_as; /* ... or the value of this other key. */
     const char *why;
 } key_row;
 
@@ -46,14 +47,15 @@ typedef struct key_row {
     {                                                                                              \
         suffix, readers, otherwise, neutral, also, texts, same_as, why                             \
     }
-/* Every family reads it. */
+/* A key that every family reads. */
 #define READ(suffix, why) ROW(suffix, READ_BY_ALL, KEY_HARMLESS, 0, 0, NULL, NULL, why)
-/* Some families read it; `otherwise` applies to the others, with 0 and `also` as neutral values. */
+/* A key that some families read. For the others `otherwise` applies, and 0 and `also` are
+ * neutral. */
 #define READ_BY(suffix, readers, otherwise, also, why)                                             \
     ROW(suffix, readers, otherwise, 0, also, NULL, NULL, why)
-/* No family reads it, and it has no effect. */
+/* A key that no family reads, and that has no effect. */
 #define HARMLESS(suffix, why) ROW(suffix, 0, KEY_HARMLESS, 0, 0, NULL, NULL, why)
-/* No family reads it, and it is refused unless it is 0; 0 or 1; 1; ... */
+/* Keys that no family reads. They are refused unless the value is 0; 0 or 1; 1; ... */
 #define ZERO(suffix, why)        ROW(suffix, 0, KEY_NEUTRAL, 0, 0, NULL, NULL, why)
 #define ZERO_OR_ONE(suffix, why) ROW(suffix, 0, KEY_NEUTRAL, 0, 1, NULL, NULL, why)
 #define ONE(suffix, why)         ROW(suffix, 0, KEY_NEUTRAL, 1, 1, NULL, NULL, why)
@@ -219,7 +221,7 @@ static const key_row rows[] = {
     READ_BY("rope.scaling.finetuned", READ_BY_FINETUNED, KEY_HARMLESS, 0,
             "it says how the model was trained, and asks for nothing"),
 
-    /* Keys of other kinds of models, whose tensors would be refused, too. */
+    /* Keys of other kinds of models. The tensors of such models would be refused, too. */
     READ_BY("ssm.conv_kernel", READ_BY_STATES | READ_BY_CHANNELS | READ_BY_SCAN, KEY_NEUTRAL, 0,
             "recurrent layers"),
     READ_BY("ssm.state_size", READ_BY_STATES | READ_BY_SCAN, KEY_NEUTRAL, 0, "recurrent layers"),
@@ -280,7 +282,7 @@ const char *moe_metadata_key_at(size_t i, const char **why)
     return rows[i].suffix;
 }
 
-/* '*' stands for any text without another '*'. */
+/* Whether the text fits the pattern, in which '*' stands for any text without another '*'. */
 static bool fits(const char *pattern, const char *text, size_t size)
 {
     const char *star = strchr(pattern, '*');
@@ -346,7 +348,7 @@ static bool is_one_of(moe_string_view text, const char *texts)
     return false;
 }
 
-/* The first number of kv that is not neutral; NAN if its elements are not numbers. */
+/* Finds the first number of kv that is not neutral; NAN if its elements are not numbers. */
 static bool find_not_neutral(const key_row *row, const moe_gguf_kv *kv, float other, float *value)
 {
     for (uint64_t i = 0; i < kv->n_elements; i++) {
@@ -387,7 +389,7 @@ static bool is_neutral(const key_row *row, const moe_family *family, const moe_g
     return !find_not_neutral(row, kv, number_of(family, gguf, row->same_as), value);
 }
 
-/* NULL if the key does not begin with the architecture's name and a dot. */
+/* The part of the key behind the architecture's name and a dot; NULL if it does not begin so. */
 static const char *suffix_of(const moe_family *family, const moe_gguf_kv *kv, size_t *size)
 {
     size_t n = strlen(family->architecture);

@@ -17,12 +17,12 @@
 typedef enum moe_attention_kind {
     MOE_ATTENTION_GQA,   /* separate keys and values; n_head a multiple of n_head_kv */
     MOE_ATTENTION_MLA,   /* one latent per position (DeepSeek-V2), absorbed form */
-    MOE_ATTENTION_SHARED /* one head of keys that are values, too (DeepSeek-V4) */
+    MOE_ATTENTION_SHARED /* one head, whose keys are also its values (DeepSeek-V4) */
 } moe_attention_kind;
 
 typedef enum moe_norm_kind {
     MOE_NORM_RMS,
-    MOE_NORM_MEAN /* LayerNorm: the mean is taken off first; there may be biases */
+    MOE_NORM_MEAN /* LayerNorm: the mean is subtracted first; there may be biases */
 } moe_norm_kind;
 
 typedef enum moe_rope_kind {
@@ -46,7 +46,7 @@ typedef enum moe_gate_kind {
 
 typedef enum moe_group_score_kind {
     MOE_GROUP_SCORE_MAX,     /* a group's score is its best expert's (DeepSeek-V2) */
-    MOE_GROUP_SCORE_TOP2_SUM /* the sum of its two best (DeepSeek-V3) */
+    MOE_GROUP_SCORE_TOP2_SUM /* a group's score is the sum of its two best (DeepSeek-V3) */
 } moe_group_score_kind;
 
 #define MOE_MAX_EXPERTS        1024
@@ -70,41 +70,49 @@ typedef struct moe_model_config {
     moe_norm_kind norm;
     float norm_eps;
     float embedding_scale; /* 1 unless the file says otherwise */
-    float residual_scale;  /* of attention and feed-forward outputs; default 1 */
+    float residual_scale;  /* factor of the outputs of attention and feed-forward; default 1 */
     float logit_scale;     /* default 1 */
     float logit_cap;       /* soft cap of the scaled logits; 0: none */
     bool tied_output;      /* the head is the token embedding */
-    /* The residual streams that stand beside each other in x; 1: the usual one. A branch reads
-     * their sum by sigmoids (plus stream_eps) of a product with all of them, and is added to each
-     * by     * stream_magnitude times such sigmoids (plus stream_write_eps). If they are mixed,
-     * each then is a weighted sum of all: the product, as a softmax, is normalised so many times by
-     * columns and rows (Sinkhorn). With a rank, they are normed, each element has a gate of its
-     * own, which is projected in two steps with that many numbers between, and a branch reads their
-     * mean.
-     */
+    /* The number of residual streams, which stand beside each other in x; 1: the usual single
+     * stream.
+     *
+     * With several streams, a branch (a mixer or a network) reads their weighted sum. The weights
+     * are sigmoids (plus stream_eps) of a product of a matrix with all streams. The branch's output
+     * is added to each stream, times stream_magnitude times further sigmoids of this kind (plus
+     * stream_write_eps).
+     *
+     * If streams are mixed, each stream then becomes a weighted sum of all. These weights are a
+     * softmax of the product, which is normalised stream_mixings times by columns and rows
+     * (Sinkhorn).
+     *
+     * If stream_rank is not 0, the streams are normed, and each element has a gate of its own.
+     * Gates are projected in two steps, with stream_rank numbers between them. A branch reads the
+     * mean of the gated streams. */
     uint32_t n_streams;
     uint32_t
-        stream_block; /* not 0: the first stream is the layers', which begins anew every so many
-                       * layers; the others are what it was then. Branches attend to all. */
-    uint32_t stream_mixings; /* 0: they are independent */
-    uint32_t stream_rank;    /* 0: streams as a whole have weights */
+        /* Not 0: the first stream is the one that layers add to. Every stream_block layers it is
+         * kept as one more stream, and begins anew. Branches attend to all streams. */
+        stream_block;
+    uint32_t stream_mixings; /* 0: streams are not mixed */
+    uint32_t stream_rank;    /* 0: weights hold for whole streams, not for elements */
     float stream_eps;
     float stream_write_eps;
     float stream_magnitude;
 
-    /* Attention. Layers may have fewer heads (moe_layer_kind.heads): these are the most and the
-     * longest of any layer. With MLA, head_dim_k = kv_lora_rank + n_rot, head_dim_v = kv_lora_rank
-     * and n_head_kv = 1: what the cache holds. */
+    /* Attention. Layers may have fewer or shorter heads (moe_layer_kind.heads); these numbers are
+     * the greatest of any layer. With MLA they describe what the cache holds: head_dim_k =
+     * kv_lora_rank + n_rot, head_dim_v = kv_lora_rank and n_head_kv = 1. */
     moe_attention_kind attention;
     uint32_t n_head;
     uint32_t n_head_kv;
     uint32_t head_dim_k;
     uint32_t head_dim_v;
     float clip_qkv;            /* 0: none */
-    float attention_scale;     /* for q.k; includes YaRN's mscale if it applies */
-    uint32_t attention_window; /* of the layers that have one (moe_layer_kind.window) */
-    float attention_cap;       /* of scores, softly; 0: none */
-    float attention_out_scale; /* of attention's output; default 1 */
+    float attention_scale;     /* factor of q.k; includes YaRN's mscale if it applies */
+    uint32_t attention_window; /* of layers that have a window (moe_layer_kind.window) */
+    float attention_cap;       /* soft cap of scores; 0: none */
+    float attention_out_scale; /* factor of attention's output; default 1 */
     /* In layers with scales_queries the query at position p is multiplied by
      * 1 + temperature_scale * log(1 + floor((p + temperature_offset) / temperature_length)). */
     float temperature_scale; /* 0: none */
@@ -114,23 +122,28 @@ typedef struct moe_model_config {
     uint32_t kv_lora_rank; /* MLA */
     uint32_t qk_nope_dim;  /* MLA: the part of a head's key without position */
     uint32_t v_head_dim;   /* MLA: a head's value after decompression */
-    uint32_t out_groups;   /* SHARED: the output's projection has a first step for each group of */
-    uint32_t out_rank;     /* ... heads, to so many elements */
-    /* Indexers (moe_indexer_kind) choose the index_top_k positions that a row attends to. Their
-     * keys of index_dim elements stand behind a layer's own; 0: the model has none. */
+    /* SHARED: the output is projected in two steps; the first is by groups of heads, ... */
+    uint32_t out_groups;
+    uint32_t out_rank; /* ... each of which gives this many elements */
+    /* Indexers (moe_indexer_kind) choose the index_top_k positions that a row attends to; 0: the
+     * model has no indexer. An indexer's key has index_dim elements and is stored behind the
+     * layer's own key. */
     uint32_t index_top_k;
-    uint32_t index_pool; /* positions are chosen by so many together, whose keys are pooled by gates
-                          * behind them; 1: one by one */
-    bool index_means; /* a pool's key is the mean of its positions' keys, normed and turned; it is
-                       * stored beside keys and values */
+    /* Indexers choose pools of this many positions. The keys of a pool are pooled into one,
+     * weighted by gates that are stored behind them; 1: they choose single positions. */
+    uint32_t index_pool;
+    /* A pool's key is the mean of its positions' keys, with norm and rope. It is stored beside
+     * keys and values. */
+    bool index_means;
     uint32_t index_rate; /* not 0: the indexer chooses among compressed keys of this rate */
-    /* Not 0: the head of an indexer chooses among blocks of so many positions for a group of the
-     * layer's heads. Its row's last index_local blocks are always chosen, and the best of the
-     * others by their highest score. */
+    /* Not 0: each head of an indexer chooses blocks of this many positions for a group of the
+     * layer's heads. It always chooses the row's last index_local blocks; the others rank by their
+     * highest score. */
     uint32_t index_block;
     uint32_t index_local;
-    uint32_t index_missing; /* not 0: the file lacks the model's indexers, which choose so many
-                             * positions; it attends to all */
+    /* Not 0: the file lacks the model's indexers, which would choose this many positions; the
+     * model attends to all. */
+    uint32_t index_missing;
     uint32_t index_heads;
     uint32_t index_dim;
 
@@ -138,42 +151,47 @@ typedef struct moe_model_config {
      * n_rot of each head. */
     moe_rope_kind rope;
     uint32_t n_rot;
-    uint32_t n_rope_factors; /* of the file's rope_freqs; the first n_rot / 2 are used */
+    uint32_t n_rope_factors; /* elements of the file's rope_freqs; the first n_rot / 2 are used */
     float rope_freq_base;
     moe_rope_scaling_kind rope_scaling;
     float rope_factor; /* >= 1; positions are divided by it */
     uint32_t rope_original_context;
     float yarn_beta_fast;
     float yarn_beta_slow;
-    float yarn_magnitude; /* factor on cos and sin; default 1, or YaRN's */
+    float yarn_magnitude; /* factor of cos and sin; default 1, or YaRN's */
     bool yarn_fractions;  /* the bounds of YaRN's blend are not rounded to whole pairs */
-    /* True: layers with a window use the following numbers instead, without scaling and the file's
-     * factors. */
+    /* True: layers with a window use the following two numbers instead, without scaling and without
+     * the file's factors. */
     bool window_rope;
     uint32_t window_n_rot;
     float window_freq_base;
 
     /* Feed-forward */
     uint32_t n_dense_lead; /* leading layers without experts */
-    uint32_t n_table_lead; /* leading layers whose experts a table says (moe_layer_kind.by_table) */
-    uint32_t moe_every;    /* after these, layer numbers (from 1) divisible by this have experts */
+    /* Leading layers whose experts are in a table (moe_layer_kind.by_table). */
+    uint32_t n_table_lead;
+    /* Behind the leading layers, those whose number (from 1) is divisible by this have experts. */
+    uint32_t moe_every;
     uint32_t n_ff_dense;
     uint32_t n_expert;
     uint32_t n_expert_used;
     uint32_t n_ff_expert;
-    uint32_t n_expert_in; /* width of the routed experts' input and output: n_embd, or narrower
-                           * between two matrices of the layer (latent experts) */
-    uint32_t n_ff_shared; /* all shared experts together; 0: none */
-    bool shared_gated;    /* the shared expert's output times sigmoid(gate . x) */
-    float situ_beta, situ_linear_beta; /* MOE_ACTIVATION_SITU; the second 0: no limit of up */
-    float router_cap;                  /* soft cap of the router's logits; 0: none */
+    /* Width of the routed experts' input and output: n_embd, or less if the layer has matrices
+     * that narrow the input and widen the output (latent experts). */
+    uint32_t n_expert_in;
+    uint32_t n_ff_shared; /* width of all shared experts together; 0: none */
+    bool shared_gated;    /* the shared expert's output is multiplied by sigmoid(gate . x) */
+    /* For MOE_ACTIVATION_SITU; situ_linear_beta 0: `up` has no limit. */
+    float situ_beta, situ_linear_beta;
+    float router_cap; /* soft cap of the router's logits; 0: none */
     moe_gate_kind gate;
-    bool gate_renormalise;        /* selected weights divided by their sum */
-    float gate_scale;             /* of the selected weights; 1: none */
-    bool gate_selection_bias;     /* a bias used to select only (exp_probs_b) */
-    const char *gate_bias_tensor; /* its name after "blk.N."; constant */
-    bool gate_assumed;            /* the file does not name the gate; inferred from the rest */
-    uint32_t n_group;             /* 1: no groups */
+    bool gate_renormalise;        /* selected weights are divided by their sum */
+    float gate_scale;             /* factor of the selected weights; 1: none */
+    bool gate_selection_bias;     /* a bias is added for the selection only (exp_probs_b) */
+    const char *gate_bias_tensor; /* that bias's name after "blk.N."; a constant string */
+    /* The file does not name the gate; it was inferred from the rest. */
+    bool gate_assumed;
+    uint32_t n_group; /* 1: no groups */
     uint32_t n_group_used;
     moe_group_score_kind group_score;
 
@@ -187,9 +205,9 @@ typedef struct moe_model_config {
 int moe_model_config_read_as(moe_model_config *config, const struct moe_family *family,
                              const moe_gguf *gguf, moe_error *err);
 
-/* Turns a model's config into that of its drafting layer, as a model of one layer: the first layer
- * behind the model's last, which predicts further tokens (keys "nextn"), in the model's files or a
- * separate one. */
+/* Turns a model's config into the config of its drafting layer, as a model of one layer. This is
+ * the first layer behind the model's last, and predicts further tokens (keys "nextn"). Its tensors
+ * are in the model's files or in a separate one. */
 int moe_model_config_draft(moe_model_config *config, const moe_gguf *gguf, moe_error *err);
 
 /* Rotary frequencies: n_rot / 2 values that multiply a position, with scaling applied. factors: the
@@ -204,9 +222,9 @@ static inline bool moe_layer_has_experts(const moe_model_config *config, uint32_
     return kind == MOE_FEED_FORWARD_ROUTED || kind == MOE_FEED_FORWARD_BOTH;
 }
 
-/* Whether the row at a position sees more positions, or compressed keys, than it attends to. Of
- * pools it attends to so many as index_top_k has, and to the positions behind the last whole one.
- */
+/* Whether the row at a position sees more positions, or more compressed keys, than it attends to.
+ * If keys are pooled, the row attends to pools of index_top_k positions in all, and to the
+ * positions behind the last whole pool. */
 static inline bool moe_position_chooses(const moe_model_config *config, uint32_t position)
 {
     return config->index_rate > 0 ? (position + 1) / config->index_rate > config->index_top_k
@@ -214,40 +232,41 @@ static inline bool moe_position_chooses(const moe_model_config *config, uint32_t
                                         position + 1 >= config->index_top_k + config->index_pool;
 }
 
-/* Groups of a layer's heads that choose positions each for itself. */
+/* The number of groups of a layer's heads; each group chooses positions of its own. */
 static inline uint32_t moe_choosing_groups(const moe_model_config *config)
 {
     return config->index_block > 0 ? config->index_heads : 1;
 }
 
-/* The most positions that such a row, or a group of its heads, attends to. */
+/* The most positions that a row which chooses, or a group of its heads, attends to. */
 static inline uint32_t moe_most_chosen(const moe_model_config *config)
 {
     return config->index_top_k > 0 ? config->index_top_k + config->index_pool - 1 : 0;
 }
 
-/* Floats of a position behind its layer's key: an index key, and a gate if keys are pooled. */
+/* Floats that a position stores behind its layer's key: an index key and, if keys are pooled, a
+ * gate. */
 static inline uint32_t moe_index_floats(const moe_model_config *config)
 {
     return config->index_dim * (config->index_pool > 1 ? 2 : 1);
 }
 
-/* Weights of a branch's streams: of what it reads, of where it is added, of their mixing. With
- * gates for elements, only of where it is added. */
+/* How many weights a branch has for the streams: for what it reads, for where its output is added,
+ * and for mixing the streams. With gates for elements, only for where its output is added. */
 static inline uint32_t moe_stream_weights(const moe_model_config *config)
 {
     const uint32_t n = config->n_streams;
     return config->stream_rank > 0 ? n : 2 * n + (config->stream_mixings > 0 ? n * n : 0);
 }
 
-/* Of streams that begin anew: how many there are before a layer's mixer (n_layer: behind the last
- * layer). */
+/* For streams that begin anew (stream_block): how many streams there are before a layer's mixer.
+ * layer n_layer: behind the last layer. */
 static inline uint32_t moe_streams_before(const moe_model_config *config, uint32_t layer)
 {
     return 1 + (layer + config->stream_block - 1) / config->stream_block;
 }
 
-/* Whether the routed experts work on a narrower vector. */
+/* Whether the routed experts read a vector narrower than the stream. */
 static inline bool moe_experts_are_latent(const moe_model_config *config)
 {
     return config->n_expert_in != config->n_embd;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* From metadata to dials. The family's row says which keys apply and what an absent key means. Then
- * everything is checked, so that later code need not check. A key that would change the result but
- * that the family's row does not use is refused. */
+/* Turns metadata into dials. The family's row says which keys apply and what an absent key means. A
+ * key that would change the result, but is not among the family's, is refused. In the end
+ * everything is checked, so that later code need not check. */
 #include "runtime/model/model_config.h"
 
 #include <inttypes.h>
@@ -14,8 +14,8 @@
 #include "runtime/model/gguf_internal.h"
 #include "runtime/model/metadata_keys.h"
 
-/* The number of rows of the embedding; the keys are only a fallback, since vocabularies are often
- * padded. */
+/* The number of rows of the embedding, since vocabularies are often padded; the keys are only a
+ * fallback. */
 static uint32_t read_vocabulary(moe_config_reader *r)
 {
     const moe_gguf_kv *tokens = moe_gguf_find(r->gguf, "tokenizer.ggml.tokens");
@@ -36,7 +36,7 @@ static uint32_t read_vocabulary(moe_config_reader *r)
     return (uint32_t)n_vocab;
 }
 
-/* A scale or a cap. 0 stands for an absent key. */
+/* Reads a scale or a cap; a value of 0 counts as absent. */
 static float read_factor(moe_config_reader *r, const char *suffix, unsigned key, float absent)
 {
     bool reads = (r->family->keys & key) != 0;
@@ -77,7 +77,7 @@ static void read_norm(moe_config_reader *r, moe_model_config *config)
     }
 }
 
-/* A stream for every so many layers, and the layers' own. */
+/* The number of streams: one kept for every stream_block layers, and the one that layers add to. */
 static void read_stream_blocks(moe_config_reader *r, moe_model_config *config)
 {
     config->stream_block = moe_config_size(r, "attn_res.block_size", 1, MOE_MAX_LAYERS);
@@ -128,7 +128,7 @@ static void read_streams(moe_config_reader *r, moe_model_config *config)
 static void read_shape(moe_config_reader *r, moe_model_config *config)
 {
     config->n_layer = moe_config_need_u32(r, "block_count");
-    /* Layers that predict further tokens come after the others and are not run. */
+    /* Layers that predict further tokens come after the others, and are not run. */
     uint32_t n_predict = moe_config_u32(r, "nextn_predict_layers", 0);
     if (r->status == MOE_OK && n_predict > 0 && n_predict >= config->n_layer) {
         r->status = moe_fail(r->err, MOE_ERR_FORMAT,
@@ -146,7 +146,7 @@ static void read_shape(moe_config_reader *r, moe_model_config *config)
     config->tied_output = moe_gguf_find_tensor(r->gguf, "output.weight") == NULL;
 }
 
-/* 0 means an absent key. */
+/* Reads the scale of q.k; a value of 0 counts as absent. */
 static void read_attention_scale(moe_config_reader *r, moe_model_config *config, uint32_t key)
 {
     bool other = (r->family->keys & MOE_KEY_OUTPUT_SCALE) != 0;
@@ -197,8 +197,9 @@ static void read_grouped_heads(moe_config_reader *r, moe_model_config *config)
     config->n_rope_factors = config->n_rot / 2;
 }
 
-/* In older files key_length and value_length are those of a head; in newer ones they are those of
- * the compressed cache, and key_length_mla and value_length_mla are a head's. */
+/* In older files key_length and value_length are the lengths of a head. In newer files they
+ * describe the compressed cache, and the lengths of a head are key_length_mla and
+ * value_length_mla. */
 static void read_latent_heads(moe_config_reader *r, moe_model_config *config)
 {
     bool newer = moe_config_has(r, "attention.key_length_mla");
@@ -234,7 +235,7 @@ static void read_latent_heads(moe_config_reader *r, moe_model_config *config)
     read_attention_scale(r, config, key);
 }
 
-/* One head, whose keys are its values, too; what is attended is projected in groups of heads. */
+/* There is one head, whose keys are also its values. The output is projected by groups of heads. */
 static void read_shared_heads(moe_config_reader *r, moe_model_config *config)
 {
     config->head_dim_k = config->head_dim_v =
@@ -261,7 +262,7 @@ static void read_shared_heads(moe_config_reader *r, moe_model_config *config)
 
 static void read_temperature(moe_config_reader *r, moe_model_config *config)
 {
-    /* Llama-4's numbers, if the file has none. */
+    /* The numbers of Llama-4, if the file has none. */
     bool chunks = r->family->window_chunks;
     if ((r->family->keys & MOE_KEY_TEMPERATURE) == 0) {
         return;
@@ -340,14 +341,15 @@ static moe_rope_scaling_kind read_scaling_kind(moe_config_reader *r)
     return MOE_ROPE_SCALING_NONE;
 }
 
-/* YaRN multiplies the logits by (0.1 ln(factor) + 1)^2. Most families apply its root to cos and sin
- * of both queries and keys. DeepSeek-V2 instead multiplies the attention scale, with a weight
- * mscale_all_dim before the logarithm, and cos and sin by the ratio of mscale's and
- * mscale_all_dim's factors. Files hold only 0.1 * mscale_all_dim: in its models the two are equal,
- * so the ratio is 1.
+/* YaRN multiplies the logits by (0.1 ln(factor) + 1)^2. Most families multiply cos and sin, for
+ * queries and keys alike, by the root of this. DeepSeek-V2 instead multiplies the attention
+ * scale, with a weight mscale_all_dim before the logarithm; its cos and sin are multiplied by a
+ * ratio of two such factors, one with mscale and one with mscale_all_dim. Files hold only 0.1 *
+ * mscale_all_dim. In DeepSeek-V2's models the two weights are equal, so the ratio is 1.
  *
  * yarn_attn_factor is what a model's own configuration calls attention_factor. It replaces 0.1
- * ln(factor) + 1 (or that ratio): models that state it state that very number. */
+ * ln(factor) + 1 (or that ratio): a model that states attention_factor means exactly this
+ * number. */
 static void read_yarn(moe_config_reader *r, moe_model_config *config)
 {
     float log_factor = logf(config->rope_factor);
@@ -373,7 +375,8 @@ static void read_yarn(moe_config_reader *r, moe_model_config *config)
     }
 }
 
-/* Layers with compressed keys have another base, and the scaling. YaRN changes no magnitude. */
+/* Layers with compressed keys have a rotary base of their own, and alone have the scaling. YaRN
+ * does not change magnitudes here. */
 static void read_rope_of_compressed(moe_config_reader *r, moe_model_config *config)
 {
     config->window_rope = true;
@@ -447,6 +450,6 @@ int moe_model_config_read_as(moe_model_config *config, const moe_family *family,
     if (status != MOE_OK) {
         return status;
     }
-    moe_config_read_layers(&r, config); /* the checks have bounded the number of layers */
+    moe_config_read_layers(&r, config); /* the number of layers has been checked before this */
     return r.status;
 }

@@ -12,11 +12,11 @@
 
 /* Which code reads a key that does not begin with an architecture's name. */
 enum {
-    BY_MODEL = 1,   /* opening the whole model; not opening its vocabulary alone */
-    BY_TEXTS = 2,   /* chat templates and names; also without a vocabulary */
+    BY_MODEL = 1,   /* opening a whole model, but not opening its vocabulary alone */
+    BY_TEXTS = 2,   /* chat templates and names; also read for models without a vocabulary */
     BY_BPE = 4,     /* the tokenizer "gpt2" */
-    BY_SPM = 8,     /* "llama" */
-    BY_GEMMA4 = 16, /* "gemma4" */
+    BY_SPM = 8,     /* the tokenizer "llama" */
+    BY_GEMMA4 = 16, /* the tokenizer "gemma4" */
     BY_TOKENIZERS = BY_BPE | BY_SPM | BY_GEMMA4
 };
 
@@ -78,7 +78,7 @@ static bool names(const char *known, const char *key)
 #define MAX_KEY     96
 #define MAX_OFFERED 3
 
-/* How many characters must be inserted, deleted or replaced to make b of a. */
+/* The edit distance: how many characters must be inserted, deleted or replaced to turn a into b. */
 static size_t distance(const char *a, const char *b)
 {
     size_t n = strlen(b);
@@ -108,7 +108,7 @@ typedef struct offers {
     size_t n;
 } offers;
 
-/* Keeps the nearest keys, the nearest first. */
+/* Keeps the keys nearest to the override's, the nearest first. */
 static void offer(offers *o, const char *prefix, const char *suffix, size_t away)
 {
     size_t at = o->n;
@@ -127,7 +127,8 @@ static void offer(offers *o, const char *prefix, const char *suffix, size_t away
     o->distances[at] = away;
 }
 
-/* Compares with and without the name of an architecture: the key may have another's, or none. */
+/* Compares keys with and without an architecture's name: the override's may have a wrong one, or
+ * none. */
 static void find_alike(offers *o, const char *key, const moe_family *family, unsigned readers)
 {
     const size_t most = strlen(key) < 12 ? 2 : strlen(key) / 5;
@@ -153,7 +154,7 @@ static void find_alike(offers *o, const char *key, const moe_family *family, uns
 
 /* ---- The check ---- */
 
-/* Whether the key has an effect; *why gets the reason if it is known and has none. */
+/* Whether the key has an effect. *why: out, the reason if the key is known and has none. */
 static bool has_effect(const moe_gguf *gguf, const moe_family *family, const char *key,
                        unsigned readers, const char **why)
 {
@@ -171,7 +172,8 @@ static bool has_effect(const moe_gguf *gguf, const moe_family *family, const cha
         }
         moe_key_use use = moe_metadata_key_use(family, gguf, kv, why);
         bool file_has_it = i < gguf->n_file_kvs;
-        /* A neutral value can take the place of one in the file that would be refused. */
+        /* An override with a neutral value may replace a value of the file that would be
+         * refused. */
         return use == MOE_KEY_USE_READ || use == MOE_KEY_USE_REFUSED ||
                (use == MOE_KEY_USE_HARMLESS && file_has_it &&
                 moe_metadata_key_can_be_refused(family, kv));

@@ -42,7 +42,7 @@ typedef struct pattern_writer {
     char *out;
     size_t n, capacity;
     bool in_class;
-    bool fits; /* into out, and into PCRE2's ways */
+    bool fits; /* the expression fits into `out`, and PCRE2 can express it */
 } pattern_writer;
 
 static void put(pattern_writer *w, const char *text, size_t size)
@@ -123,14 +123,15 @@ static bool rewrite(const char *text, char *out, size_t capacity)
         }
         bool odd = strncmp(at, "&&", 2) == 0 || (*at == '[' && at[1] != ':' && at[1] != '.');
         if (w.in_class && odd) {
-            return false; /* intersections and classes in classes */
+            return false; /* PCRE2 has no intersections of classes, and no classes inside classes */
         }
         if (!w.in_class && *at == '(' &&
             (at[1] == '*' || (at[1] == '?' && strchr("<:=!i", at[2]) == NULL))) {
             return false; /* verbs, recursion, conditions, named calls */
         }
         if (!w.in_class && (*at == '$' || *at == '^')) {
-            put_text(&w, *at == '$' ? "(?=\\n|\\z)" : "(?<![^\\n])"); /* of lines */
+            /* In Oniguruma these match at lines' ends. */
+            put_text(&w, *at == '$' ? "(?=\\n|\\z)" : "(?<![^\\n])");
             at++;
             continue;
         }
@@ -180,8 +181,8 @@ static bool is_true(moe_string_view step, const char *name, bool absent)
     return moe_json_member(step, name, &value) ? moe_json_is(value, "true") : absent;
 }
 
-/* Adds a step that makes each match a separate word. "Removed" with "invert" keeps only the
- * matches; published expressions match all of a text. */
+/* Adds a step that makes each match a separate word. ("Removed" with "invert" keeps only the
+ * matches. Published expressions match all of a text, so that this is the same.) */
 static int add_split(reader *r, moe_string_view step)
 {
     moe_string_view behavior = {"\"Isolated\"", 10};
@@ -248,7 +249,7 @@ static int add_step(reader *r, moe_string_view step, int depth)
     return refuse(r, "step", type);
 }
 
-/* NFC, or nothing. */
+/* Accepts NFC, or no normalisation. */
 static int read_normalizer(reader *r, moe_string_view normalizer, int depth)
 {
     moe_string_view type = {"", 0};

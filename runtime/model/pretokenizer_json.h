@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* How a file's tokenizer.json ("tokenizer.huggingface.json") cuts words, for files whose
- * pre-tokenizer has a name that is not known. */
+/* Reads from a file's tokenizer.json ("tokenizer.huggingface.json") how words are cut, for files
+ * whose pre-tokenizer has a name that is not known. */
 #ifndef MOE_MODEL_PRETOKENIZER_JSON_H
 #define MOE_MODEL_PRETOKENIZER_JSON_H
 
@@ -11,7 +11,8 @@ typedef struct moe_pretokenizer_json {
     char texts[MOE_PRETOKENIZER_MAX_PATTERNS][4096];
 } moe_pretokenizer_json;
 
-/* MOE_ERR_UNSUPPORTED, naming the step, if patterns here cannot do what a step does. */
+/* Fails with MOE_ERR_UNSUPPORTED, naming the step, if patterns cannot do what a step of the JSON
+ * does. */
 int moe_pretokenizer_from_json(moe_pretokenizer_json *out, moe_string_view json, moe_error *err);
 
 #endif

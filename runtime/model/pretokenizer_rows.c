@@ -15,8 +15,8 @@
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" S                 \
     "\\p{L}\\p{N}]+[\\r\\n]*|" S "*[\\r\\n]+" TAIL
 
-/* Letters of scripts with case, as DeepSeek's first tokenizers list them; by number, because some
- * of them normalise to others. */
+/* Letters of scripts with upper and lower case, as DeepSeek's first tokenizers list them. They are
+ * written as numbers, because normalisation would turn some of them into others. */
 #define CASED                                                                                      \
     "A-Za-z\\x{00B5}\\x{00C0}-\\x{00D6}\\x{00D8}-\\x{00F6}\\x{00F8}-\\x{01BA}"                     \
     "\\x{01BC}-\\x{01BF}\\x{01C4}-\\x{0293}\\x{0295}-\\x{02AF}\\x{0370}-\\x{0373}"                 \
@@ -49,8 +49,8 @@
                   "\\p{L}\\p{N}]+[\\r\\n/]*|" S "*[\\r\\n]+" TAIL
 
 /* Kimi-K2's words: like GPT-4o's, but runs of Han characters are separate. The published expression
- * uses UPPER and LOWER without Han. A group for each letter would make the matcher remember every
- * letter for backtracking, so the words are written without backtracking: either a run of UPPER is
+ * uses UPPER and LOWER without Han, by a look-ahead before each letter. The matcher would have to
+ * remember each letter for backtracking, so this version does without: either a run of UPPER is
  * followed by a lower-case letter, or the word ends with the run's last letter without case. */
 #define NOT_HAN      "(?!\\p{sc:Han})"
 #define KIMI_UPPER   "(?:" NOT_HAN UPPER ")"
@@ -62,20 +62,20 @@
     "*+" ENDING "|"                                                                                \
     "\\p{N}{1,3}| ?[^" S "\\p{L}\\p{N}]+[\\r\\n]*|" S "*[\\r\\n]+" TAIL
 
-/* Digits in threes from the right, in two steps: a run of digits, then a run that is a whole piece
- * (\A and \z are the piece's ends). The published expressions look ahead to the run's end from
- * every third digit, which takes quadratic time. */
+/* Cuts digits into threes from the right, in two steps: a pattern finds a run of digits; the next
+ * one cuts a piece that is a whole run (\A and \z are the piece's ends). The published expressions
+ * look ahead to the run's end from every third digit, which takes quadratic time. */
 #define THREES(digit)                                                                              \
     "\\A" digit "{1,2}(?=(?:" digit "{3})++\\z)|(?:\\A(?=" digit "++\\z)|\\G(?!\\A))" digit "{3}|" \
     "\\A" digit "{1,2}\\z"
-/* superbpe cuts at each place from which whole threes of digits follow up to the run's end. This
- * finds the first such place of a run, behind none, one or two of its digits. */
+/* superbpe cuts a run of digits wherever a multiple of three digits is left up to the run's end.
+ * This finds the first such place: it comes after none, one or two of the run's digits. */
 #define BEGINS "(?<!\\p{Nd})"
 #define FIRST_CUT                                                                                  \
     "(?:" BEGINS "|(?<=" BEGINS "\\p{Nd})|(?<=" BEGINS "\\p{Nd}{2}))(?=(?:\\p{Nd}{3})++(?!\\p{Nd}" \
     "))"
-/* After a digit: there is no word boundary in the engine of the published expression, which counts
- * the fractions and small digits of Latin-1 as parts of words. */
+/* There is no word boundary between a digit and one of these. The engine of the published
+ * expression also counts the fractions and small digits of Latin-1 as parts of words. */
 #define NO_WORD_FOLLOWS "(?![\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}²³¹¼-¾])"
 
 #define DEEPSEEK3_CJK "[一-龥぀-ゟ゠-ヿ]+"
@@ -141,7 +141,7 @@ const moe_pretokenizer moe_pretokenizer_rows[] = {
                   "*[\\r\\n]" TAIL}},
     {.names = "laguna", .patterns = {"[^\\n]+|\\n+", CL100K("\\p{N}")}},
     {.names = "minicpm5", .whole_words = true, .patterns = {"\\p{N}{1,3}", CL100K("\\p{N}+")}},
-    {.names = "jais-2", /* the look-behind only saves time, as below */
+    {.names = "jais-2", /* the look-behind only saves time, as in deepseek-llm below */
      .patterns = {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^" S
                   "\\p{L}\\p{N}]+[\\r\\n]*|(?<![^" NOT_S "\\r\\n])" S "*[\\r\\n]+|" S
                   "{512}(?!" NOT_S ")|" S "{256}(?!" NOT_S ")|" S "{128}(?!" NOT_S ")|" S

@@ -79,7 +79,7 @@ int moe_pretokenizer_compile(moe_pretokenizer_code **out, const moe_pretokenizer
                             "alike (tokenizer.ggml.pre=str:NAME)",
                             pretokenizer->names, number, (size_t)at);
         }
-        /* Without JIT the interpreter gives the same matches. */
+        /* If there is no JIT, the interpreter finds the same matches. */
         (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);
         code->patterns[code->n] = compiled;
     }
@@ -147,8 +147,8 @@ static size_t next_character(const char *text, size_t size, size_t at)
     return at;
 }
 
-/* A pattern sees only one piece: look-around and anchors stop at its ends. An empty match cuts the
- * piece at its place. */
+/* Splits one piece by a pattern. The pattern sees only this piece: look-around and anchors stop at
+ * its ends. An empty match cuts the piece at its place. */
 static int split_piece(const pcre2_code *pattern, moe_pretokenizer_scratch *scratch,
                        const char *text, size_t start, size_t end, moe_split_list *list,
                        moe_error *err)
@@ -188,7 +188,7 @@ static int split_piece(const pcre2_code *pattern, moe_pretokenizer_scratch *scra
     return MOE_OK;
 }
 
-/* In KiB. */
+/* What the matcher may allocate, in KiB. */
 static uint32_t heap_limit(const moe_allowance *allowance)
 {
     const uint32_t most = 1u << 16;

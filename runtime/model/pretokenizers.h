@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Pre-tokenizers of byte-level BPE cut a text into words before merging. A model names its own in
- * tokenizer.ggml.pre. Each is a row of patterns, applied one after another to the pieces that the
- * one before left. Text that a pattern does not match stays a piece of its own. */
+/* Pre-tokenizers of byte-level BPE cut a text into words, inside which pieces are then merged. A
+ * model names its pre-tokenizer in tokenizer.ggml.pre. Each pre-tokenizer is a row of patterns. A
+ * pattern is applied to the pieces that the pattern before it left; text that it does not match
+ * stays a piece of its own. */
 #ifndef MOE_MODEL_PRETOKENIZERS_H
 #define MOE_MODEL_PRETOKENIZERS_H
 
@@ -17,7 +18,7 @@
 typedef struct moe_pretokenizer {
     const char *names; /* as in the metadata, separated by single spaces */
     bool nfc;          /* the text is normalised to NFC first */
-    bool whole_words;  /* a word that is itself a token is not merged from pieces */
+    bool whole_words;  /* a word that is itself a token becomes this token without merging */
     bool add_bos;      /* default if the metadata does not say */
     /* No words are cut: neighbouring characters of the whole text merge (tokenizer_characters.c).
      */
@@ -32,14 +33,14 @@ typedef struct moe_pretokenizer_scratch moe_pretokenizer_scratch; /* of one thre
 typedef struct moe_split_list {
     uint32_t *ends;
     size_t n, capacity;
-    moe_allowance *allowance; /* that it grows within; NULL: any */
+    moe_allowance *allowance; /* what the list's memory is taken from; NULL: no limit */
 } moe_split_list;
 
 typedef struct moe_split_lists {
     moe_split_list current, next;
 } moe_split_lists;
 
-/* NULL if there is none of this name. */
+/* Finds the row with this name; NULL if there is none. */
 const moe_pretokenizer *moe_pretokenizer_find(const char *name, size_t size);
 /* The first name of each row, for messages. */
 void moe_pretokenizer_names(char *out, size_t size);

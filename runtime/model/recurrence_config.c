@@ -47,7 +47,7 @@ static void read_heads(moe_config_reader *r, moe_recurrence *c)
                    moe_gguf_find_tensor(r->gguf, "blk.0.ssm_in.weight") != NULL;
 }
 
-/* There are no groups: k and q are the same for all channels. */
+/* In a selective scan there are no groups: all channels have the same k and q. */
 static void read_scan(moe_config_reader *r, moe_recurrence *c)
 {
     c->conv_kernel = read_size(r, "ssm.conv_kernel", 1, MOE_RECURRENCE_MAX_KERNEL);
@@ -74,7 +74,7 @@ static void read_decay_bound(moe_config_reader *r, moe_recurrence *c)
     }
 }
 
-/* There are as many recurrent heads as heads of attention. */
+/* Decays of channels: the number of recurrent heads is that of attention's heads. */
 static void read_channels(moe_config_reader *r, const moe_model_config *config, moe_recurrence *c)
 {
     c->conv_kernel = read_size(r, "ssm.conv_kernel", 1, MOE_RECURRENCE_MAX_KERNEL);
@@ -100,7 +100,7 @@ void moe_config_read_recurrence(moe_config_reader *r, moe_model_config *config)
     } else if (c->kind == MOE_RECURRENCE_SCAN) {
         read_scan(r, c);
     } else if (c->kind == MOE_RECURRENCE_CONVOLUTION) {
-        /* With one weight for each channel there would be no state. */
+        /* With a kernel of one weight for each channel there would be no state. */
         c->conv_kernel = read_size(r, "shortconv.l_cache", 2, MOE_RECURRENCE_MAX_KERNEL);
         c->conv_channels = config->n_embd;
     }

@@ -7,7 +7,7 @@
 
 #include "runtime/model/model_config.h"
 
-/* The pair, as a real number, that turns `turns` times over the original context. */
+/* The index, as a real number, of the pair that turns `turns` times over the original context. */
 static double pair_turning(const moe_model_config *config, double turns)
 {
     const double two_pi = 6.283185307179586;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Experts come in three layouts, which the file's names distinguish:
+/* Experts come in three layouts, which differ in the names of tensors:
  *
- *  ffn_{gate,up,down}_exps     one tensor for each part; expert e is its e-th slice
- *  ffn_gate_up_exps            likewise; a slice holds the rows of gate, then those of up
- *  ffn_{gate,up,down}.E        one tensor for each expert and part */
+ *   ffn_{gate,up,down}_exps  one tensor for each part; slice e belongs to expert e
+ *   ffn_gate_up_exps         gate and up in one tensor: a slice has the rows of gate, then of up
+ *   ffn_{gate,up,down}.E     one tensor for each expert and part */
 #include "runtime/model/tensor_claims.h"
 
 #include <inttypes.h>
@@ -199,7 +199,7 @@ void moe_claims_ignore(moe_tensor_claims *c, const char *name)
     }
 }
 
-/* Whether NAME.scale may stand beside NAME.weight and scale the products of that matrix. */
+/* Whether the file may have NAME.scale beside NAME.weight, to scale the products of this matrix. */
 static bool may_be_scaled(const char *name)
 {
     static const char *const roles[] = {
@@ -251,8 +251,9 @@ static int fail_shape(const moe_tensor_claims *c, const char *name, const moe_gg
                     expected->n_in, rows, slices);
 }
 
-/* The per-head MLA tensors are three-dimensional in some files and flat in others with the same
- * bytes, so only row length and number of rows are compared. Stacked experts must be stacked. */
+/* The per-head MLA tensors are three-dimensional in some files and flat, with the same bytes, in
+ * others; so only row length and number of rows are compared. Stacked experts must be
+ * three-dimensional. */
 static bool has_shape(const moe_gguf_tensor *tensor, const sliced_shape *expected)
 {
     if (expected->n_slices > 1) {
@@ -272,7 +273,7 @@ static int need_f32(const moe_tensor_claims *c, const char *name, uint32_t type)
                           moe_dtype_name(type));
 }
 
-/* Claims the named tensor and writes its whole range; *found is false if there is none. */
+/* Claims the named tensor and writes its whole range to *ref; *found is false if there is none. */
 static int take(moe_tensor_claims *c, const char *name, const sliced_shape *expected,
                 moe_tensor_ref *ref, bool *found)
 {
@@ -301,7 +302,7 @@ static int take(moe_tensor_claims *c, const char *name, const sliced_shape *expe
                         name);
     }
     c->claimed[tensor - moe_gguf_tensor_at(c->gguf, 0)] = true;
-    /* A table's numbers are loaded as floats are, which are as wide. */
+    /* The numbers of a table are as wide as floats, and are loaded like floats. */
     *ref = (moe_tensor_ref){.type = table ? MOE_DTYPE_F32 : (moe_dtype)tensor->type,
                             .file_index = tensor->file_index,
                             .offset = tensor->offset,
@@ -311,8 +312,8 @@ static int take(moe_tensor_claims *c, const char *name, const sliced_shape *expe
     return MOE_OK;
 }
 
-/* Claims NAME.scale of NAME.weight: a number, or one for each slice. NAME.input_scale says how
- * another program may round activations, and is not used. */
+/* Claims NAME.scale beside NAME.weight: one number, or one for each slice. NAME.input_scale tells
+ * another program how to round activations, and is not used. */
 static int take_scale(moe_tensor_claims *c, const char *name, const sliced_shape *expected,
                       moe_tensor_ref *ref)
 {
@@ -323,7 +324,7 @@ static int take_scale(moe_tensor_claims *c, const char *name, const sliced_shape
     snprintf(beside, sizeof beside, "%.*s.scale", stem, name);
     const moe_gguf_tensor *tensor = moe_gguf_find_tensor(c->gguf, beside);
     if (tensor == NULL || c->claimed[tensor - moe_gguf_tensor_at(c->gguf, 0)]) {
-        return MOE_OK; /* it may be claimed for something else */
+        return MOE_OK; /* another claim may use it */
     }
     const sliced_shape wanted = {expected->n_slices, 1, 1, MOE_TENSOR_VECTOR};
     moe_tensor_ref scale;
@@ -350,7 +351,7 @@ static int take_scale(moe_tensor_claims *c, const char *name, const sliced_shape
     return MOE_OK;
 }
 
-/* Like take(); with the matrix's scales, if it has some. */
+/* Like take(), but also takes the matrix's scales if it has any. */
 static int take_scaled(moe_tensor_claims *c, const char *name, const sliced_shape *expected,
                        moe_tensor_ref *ref, bool *found)
 {
@@ -449,7 +450,8 @@ static sliced_shape part_shape(expert_shape s, moe_expert_part part, uint64_t n_
                                    : (sliced_shape){s.n_in, s.n_inner, n_slices, MOE_TENSOR_MATRIX};
 }
 
-/* Rows [first, first + n_out) of each expert's slice of a stacked tensor become its part. */
+/* In a stacked tensor, makes rows [first, first + n_out) of each expert's slice the expert's
+ * part. */
 static void slice_experts(moe_tensor_claims *c, moe_layer_map *layer, const moe_tensor_ref *stacked,
                           moe_expert_part part, uint64_t first, uint64_t n_out)
 {
@@ -505,7 +507,7 @@ static int claim_single(moe_tensor_claims *c, uint32_t index, expert_shape s, mo
                  c->first_layer + index, part_name(part), e);
         MOE_TRY(take(c, name, &expected, &c->map->layers[index].experts[e].parts[part], &found));
         if (!found) {
-            if (e == 0) { /* the error names the tensor of today's files */
+            if (e == 0) { /* the error names the tensor as current files do */
                 snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_%s_exps.weight",
                          c->first_layer + index, part_name(part));
             }
@@ -566,11 +568,11 @@ int moe_claims_begin(moe_tensor_claims *c, moe_tensor_map *map, const moe_model_
                           config->n_layer);
 }
 
-/* Whether a tensor may be ignored: only other programs need it, or its layer is not run, or not by
- * this program. */
+/* Whether a tensor that nothing claimed may be ignored: only other programs need it, or it belongs
+ * to a layer that is not run, or to an indexer that drafts do without. */
 static bool may_be_ignored(const moe_tensor_claims *c, const moe_gguf_tensor *tensor)
 {
-    static const char rotary[] = ".attn_rot_embd.weight"; /* of early llama files */
+    static const char rotary[] = ".attn_rot_embd.weight"; /* in early llama files */
     size_t size = tensor->name.size;
     char text[32] = "";
     uint32_t layer;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds a model's tensors in its files, one after the other, and notes where their bytes are. The
- * operation that uses a tensor claims it and says its shape (runtime/program/). In the end,
- * unclaimed tensors are refused: they would be weights that the result ignores. */
+ * operation that uses a tensor claims it and says its shape (runtime/program/). In the end, tensors
+ * that nothing has claimed are refused: the model would run without some of its weights. */
 #ifndef MOE_MODEL_TENSOR_CLAIMS_H
 #define MOE_MODEL_TENSOR_CLAIMS_H
 
@@ -13,7 +13,7 @@ typedef struct moe_tensor_claims {
     const moe_gguf *gguf;
     moe_error *err;
     bool *claimed;        /* of each of the file's tensors */
-    uint32_t first_layer; /* number of the map's first layer in the files' names */
+    uint32_t first_layer; /* the number that the map's first layer has in the files' names */
     uint64_t n_expert_elems;
 } moe_tensor_claims;
 
@@ -30,20 +30,22 @@ typedef struct moe_tensor_shape {
     moe_tensor_form form;
 } moe_tensor_shape;
 
-/* Both claim functions that follow leave *ref as it is if the file has no such tensor: an error,
- * unless it is optional. A wrong shape or type is an error in any case. Errors name the tensor. */
+/* If the file has no such tensor, moe_claim_tensor() and moe_claim_layer_tensor() leave *ref as it
+ * is, and fail unless the tensor is optional. A wrong shape or type is always an error. Errors name
+ * the tensor. */
 int moe_claim_tensor(moe_tensor_claims *c, const char *name, moe_tensor_shape shape, bool optional,
                      moe_tensor_ref *ref);
-/* Claims a tensor of a layer of the map, by its usual name or its family's. */
+/* Claims a tensor of a layer of the map, by its usual name or by the family's name for it. */
 int moe_claim_layer_tensor(moe_tensor_claims *c, uint32_t layer, moe_layer_tensor tensor,
                            moe_tensor_shape shape, bool optional);
-/* Claims the table of n-grams, which may have more rows than are used. It is not resident. */
+/* Claims the table of n-grams, which may have more rows than are used. The table is not
+ * resident. */
 int moe_claim_ngrams(moe_tensor_claims *c);
-/* Claims queries, keys and values that are rows of one tensor, attn_qkv, weight or bias. Does
- * nothing if the file has none. */
+/* Claims the tensor attn_qkv, weight or bias, and divides its rows into queries, keys and values.
+ * Does nothing if the file has none. */
 int moe_claim_joined_qkv(moe_tensor_claims *c, uint32_t layer, const uint64_t n_rows[3], bool bias);
-/* Claims all experts of a layer, with n_in inputs and outputs. Without gates, the up part takes the
- * place of the gate part. */
+/* Claims all experts of a layer, with n_in inputs and outputs. In models without gates, the part
+ * `up` stands where the gate part would. */
 int moe_claim_experts(moe_tensor_claims *c, uint32_t layer, uint64_t n_in, uint64_t n_inner,
                       bool gated);
 /* NULL if the file has none. */

@@ -27,7 +27,7 @@ typedef struct code_points {
     size_t n, capacity;
 } code_points;
 
-/* No character decomposes into more than four; the rest is reserve. */
+/* No character decomposes into more than four code points; the rest is a safety margin. */
 #define MAX_DECOMPOSITION 32
 
 static bool reserve(code_points *points, size_t n)
@@ -72,7 +72,7 @@ static unsigned combining_class(utf8proc_int32_t character)
     return (unsigned)utf8proc_get_property(character)->combining_class & 0xFF;
 }
 
-/* Orders a run of marks by class; marks of a class keep their order. */
+/* Orders a run of combining marks by class; marks of the same class keep their order. */
 static bool order_run(utf8proc_int32_t *run, size_t n)
 {
     if (n <= 16) {

@@ -11,7 +11,7 @@ static const char replacement[] = "\xEF\xBF\xBD";
 
 size_t moe_text_stream_max(const moe_tokenizer *tokenizer)
 {
-    /* Every bad byte can become a U+FFFD. */
+    /* Each bad byte can become a U+FFFD, of three bytes. */
     return 3 * (tokenizer->vocab.max_size + sizeof((moe_text_stream *)0)->pending);
 }
 

@@ -25,30 +25,31 @@ int moe_tokenizer_create(moe_tokenizer **out, const moe_gguf *gguf, moe_error *e
 void moe_tokenizer_destroy(moe_tokenizer **tokenizer);
 
 uint32_t moe_tokenizer_n_tokens(const moe_tokenizer *tokenizer);
-/* The token id, or MOE_NO_TOKEN if the model has none. */
+/* Both return the token's id, or MOE_NO_TOKEN if the model has no such token. */
 int32_t moe_tokenizer_bos(const moe_tokenizer *tokenizer);
 int32_t moe_tokenizer_eos(const moe_tokenizer *tokenizer);
 /* True for every token that ends a generation: EOS, end of turn, end of message. */
 bool moe_tokenizer_is_end(const moe_tokenizer *tokenizer, int32_t token);
 /* True for control tokens, whose text is not written out. */
 bool moe_tokenizer_is_control(const moe_tokenizer *tokenizer, int32_t token);
-/* The id of exactly this text as one (control or ordinary) token, or MOE_NO_TOKEN. */
+/* The id of the control or ordinary token whose text is exactly this, or MOE_NO_TOKEN. */
 int32_t moe_tokenizer_find(const moe_tokenizer *tokenizer, const char *text, size_t size);
-/* The first control or user-defined token that begins like this; empty if there is none. */
+/* The first control or user-defined token whose text begins with `begin`; empty if there is
+ * none. */
 moe_string_view moe_tokenizer_special(const moe_tokenizer *tokenizer, const char *begin);
 
-/* Encodes size bytes, fewer than 2^31 (any bytes; invalid UTF-8 included). The pieces of the tokens
- * restore the bytes, apart from changes that a family's own tokenizer makes too: NFC (qwen2, olmo),
- * the space that SPM adds, U+2581 in SPM. *tokens is malloc'ed and the caller's. */
+/* Encodes `size` bytes, fewer than 2^31; they may be any bytes, also invalid UTF-8. The tokens'
+ * pieces restore the bytes, except for changes that the family's own tokenizer makes, too: NFC
+ * (qwen2, olmo), the space that SPM adds, U+2581 in SPM. *tokens is malloc'ed and the caller's. */
 int moe_tokenizer_encode(const moe_tokenizer *tokenizer, const char *text, size_t size,
                          unsigned flags, int32_t **tokens, size_t *n_tokens, moe_error *err);
-/* Like moe_tokenizer_encode(), within an allowance, which may be NULL. */
+/* Like moe_tokenizer_encode(), but takes its memory from an allowance, which may be NULL. */
 int moe_tokenizer_encode_within(const moe_tokenizer *tokenizer, const char *text, size_t size,
                                 unsigned flags, int32_t **tokens, size_t *n_tokens,
                                 moe_allowance *allowance, moe_error *err);
 
-/* The bytes of one token in the text ("" for control tokens unless with_control; "" for an
- * out-of-range id). The view lives as long as the tokenizer. */
+/* The bytes that a token stands for in the text. "" for an id out of range and, unless
+ * with_control, for control tokens. The view lives as long as the tokenizer. */
 moe_string_view moe_tokenizer_piece(const moe_tokenizer *tokenizer, int32_t token,
                                     bool with_control);
 
@@ -60,8 +61,8 @@ typedef struct moe_text_stream {
     bool started;
 } moe_text_stream;
 
-/* Longest output of one push: three times the longest piece and the pending bytes, because every
- * bad byte can become a U+FFFD. */
+/* The longest output of one push. Each bad byte can become a U+FFFD, so it is three times the size
+ * of the longest piece and the pending bytes. */
 size_t moe_text_stream_max(const moe_tokenizer *tokenizer);
 /* Appends one token; writes the characters that are now complete to out (capacity at least
  * moe_text_stream_max()) and returns their bytes. Bytes that can never become UTF-8 are written as

@@ -12,7 +12,7 @@
 #include "runtime/model/text_nfc.h"
 #include "runtime/model/utf8_text.h"
 
-/* The file's own tokenizer.json, if it has one. */
+/* Reads the file's own tokenizer.json, if it has one. */
 static int read_own_pretokenizer(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
 {
     moe_string_view json = {NULL, 0};
@@ -69,7 +69,7 @@ int moe_bpe_create(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *er
     return moe_bpe_read_merges(tokenizer, gguf, err);
 }
 
-/* The most bytes that one byte of text may take. */
+/* Bytes of memory that one byte of text may take, at most. */
 enum {
     REPAIRED_BYTES = 5, /* U+FFFD for a byte, in a buffer that grows by half */
     COMPOSED_BYTES = 32 /* two code points of four bytes, thrice, in buffers that grow by half */
@@ -95,8 +95,8 @@ static int encode_word(moe_encoder *encoder, const char *word, size_t size)
     }
     MOE_TRY(moe_merge_symbols(encoder, word, size, moe_bpe_pair_rank));
     for (int32_t i = 0; i >= 0; i = symbols[i].next) {
-        /* A byte that the vocabulary lacks becomes the unknown token or, without one, nothing, as
-         * in other implementations. */
+        /* A byte without a token becomes the unknown token; if there is none, it is dropped, as in
+         * other implementations. */
         int32_t id = symbols[i].id != MOE_NO_TOKEN ? symbols[i].id : tokenizer->unknown;
         if (id != MOE_NO_TOKEN) {
             MOE_TRY(moe_encoder_push(encoder, id));
@@ -128,7 +128,7 @@ static bool append(text_buffer *buffer, const void *data, size_t size)
     return true;
 }
 
-/* The length of the valid UTF-8 that text starts with. */
+/* The length of the valid UTF-8 at the start of the text. */
 static size_t valid_prefix(const char *text, size_t size)
 {
     size_t at = 0;
@@ -169,7 +169,8 @@ static int normalise(moe_encoder *encoder, const char *text, size_t size, text_b
     return MOE_OK;
 }
 
-/* If the text has bad bytes: cuts a copy that has U+FFFD for each, then maps the cuts back. */
+/* For a text with bad bytes: cuts a copy in which each is a U+FFFD, then maps the cuts back to the
+ * text. */
 static int split_repaired(moe_encoder *encoder, const char *text, size_t size)
 {
     text_buffer copy = {0};

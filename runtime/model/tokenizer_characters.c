@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* BPE of characters (Gemma-4, Sarvam): a text starts as its characters, a space being U+2581 in the
- * vocabulary, and neighbours merge in the order of the model's list of merges, through the whole
- * text. A character without a token is encoded as its bytes. */
+/* BPE of characters (Gemma-4, Sarvam). A text starts as its characters; a space is U+2581 in the
+ * vocabulary. Neighbours merge in the order of the model's list of merges, through the whole text.
+ * A character without a token is encoded as its bytes. */
 #include "runtime/model/tokenizer_state.h"
 
 #include <stdlib.h>
@@ -34,8 +34,8 @@ static bool has_bytes(const moe_tokenizer *tokenizer, const char *text, size_t s
     return true;
 }
 
-/* The character's symbol, or a symbol for each of its bytes; returns how many. Characters that the
- * vocabulary cannot spell at all become one unknown token, however many follow each other. */
+/* Adds the character's symbol, or a symbol for each of its bytes; returns how many. A run of
+ * characters that the vocabulary cannot spell at all becomes one unknown token. */
 static size_t add_character(const moe_tokenizer *tokenizer, moe_symbol *symbols, size_t n,
                             const char *word, size_t at, size_t size)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Creation from metadata, and queries. */
+/* Creates tokenizers from metadata, and answers queries about their tokens. */
 #include "runtime/model/tokenizer_state.h"
 
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* Control tokens that end a turn or a text, whatever the metadata says: files older than
- * eot_token_id mark them in no other way. */
+/* Control tokens that end a turn or a text, whatever the metadata says. Files older than the key
+ * eot_token_id do not mark them in any other way. */
 static const char *const end_texts[] = {
     "<|im_end|>",
     "<|endoftext|>",
@@ -111,7 +111,8 @@ static int mark_ends(moe_tokenizer *tokenizer, moe_error *err)
     if (call != MOE_NO_TOKEN) {
         tokenizer->ends[call] = 1;
     }
-    /* After a tool call Gemma-4 would begin the tool's answer, which the caller must write. */
+    /* After a tool call Gemma-4 would go on with the tool's answer, which only the caller can
+     * give. */
     const int32_t response = moe_special_match(vocab, &vocab->all_special, "<|tool_response>", 16);
     if (response != MOE_NO_TOKEN && moe_vocab_piece(vocab, response).size == 16) {
         tokenizer->ends[response] = 1;
@@ -134,7 +135,7 @@ static int fill(moe_tokenizer *tokenizer, const moe_gguf *gguf, moe_error *err)
             err, MOE_ERR_UNSUPPORTED, "tokenizer.ggml.model is \"%.*s\"; known: llama gpt2 gemma4",
             (int)(model.size < 64 ? model.size : 64), model.data == NULL ? "" : model.data);
     }
-    if (is_gemma4) { /* whatever .pre says */
+    if (is_gemma4) { /* whatever tokenizer.ggml.pre says */
         tokenizer->pretokenizer = moe_pretokenizer_find("gemma4", 6);
         tokenizer->by_characters = true;
     } else if (is_bpe) {

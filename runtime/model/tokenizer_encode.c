@@ -24,8 +24,8 @@ static int encode_segment(moe_encoder *encoder, const char *text, size_t size, b
                                              : moe_bpe_encode(encoder, text, size);
 }
 
-/* *space_prefix: whether SPM's added space goes before the next plain text; true at the start and
- * after a special token. */
+/* Encodes text that may hold tokens of the set. *space_prefix: whether SPM's added space goes
+ * before the next plain text; true at the start and after a special token. */
 static int encode_text(moe_encoder *encoder, const moe_special_set *set, const char *text,
                        size_t size, bool *space_prefix)
 {
@@ -55,7 +55,7 @@ static int encode_text(moe_encoder *encoder, const moe_special_set *set, const c
     return status;
 }
 
-/* Repeated words are worth caching in a text of more than a few lines. */
+/* Words are cached in texts of at least this many bytes: there repeated words are worth it. */
 #define WORD_CACHE_FROM 1024
 
 static int encoder_open(moe_encoder *encoder, const moe_tokenizer *tokenizer, size_t size,
@@ -70,7 +70,8 @@ static int encoder_open(moe_encoder *encoder, const moe_tokenizer *tokenizer, si
         return moe_fail(err, MOE_ERR_ARGUMENT, "a text of %zu bytes is too long to encode at once",
                         size);
     }
-    /* A token covers about four bytes; this initial size saves copies. */
+    /* On average a token covers about four bytes; with this initial size the list rarely has to
+     * grow. */
     const size_t capacity = size / 4 + 16;
     encoder->tokens = moe_allowance_grow(allowance, NULL, 0, capacity, sizeof *encoder->tokens);
     encoder->capacity = capacity;
@@ -87,7 +88,7 @@ static int encoder_open(moe_encoder *encoder, const moe_tokenizer *tokenizer, si
     return complete ? MOE_OK : moe_encoder_out_of_memory(encoder);
 }
 
-/* Gives the tokens to the caller, unless status is an error. */
+/* Frees the encoder, and gives the tokens to the caller unless status is an error. */
 static int encoder_close(moe_encoder *encoder, int status, int32_t **tokens, size_t *n_tokens)
 {
     moe_pretokenizer_scratch_destroy(&encoder->scratch);
@@ -140,11 +141,11 @@ int moe_tokenizer_encode(const moe_tokenizer *tokenizer, const char *text, size_
     return moe_tokenizer_encode_within(tokenizer, text, size, flags, tokens, n_tokens, NULL, err);
 }
 
-/* Plain text is collected across spans, so that it is encoded as part of the whole: a word may
- * begin in markup and continue in the user's text. Only markup is searched for control tokens. */
+/* Encodes spans. Plain text is collected across spans and encoded as one text: a word may begin in
+ * markup and continue in the user's text. Only markup is searched for control tokens. */
 typedef struct span_encoder {
     moe_encoder encoder;
-    moe_special_set plain_set; /* tokens that plain text may hold */
+    moe_special_set plain_set; /* special tokens that plain text may contain */
     char *plain;
     size_t size;
     bool space_prefix;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Merging of neighbours by rank, for byte-level BPE and SentencePiece's BPE, and the cache of
  * words. A candidate on the heap goes stale when one of its two symbols takes part in another
- * merge; the rank of the symbols that are there now shows this. A word may be a whole text of a
- * megabyte, so memory for each byte must be small: when the heap is full, it is rebuilt without the
- * stale candidates. */
+ * merge; it is recognised by its rank, which then differs from the rank of the symbols now at its
+ * place. A word may be a whole text of a megabyte, so each byte must take little memory: when the
+ * heap is full, it is rebuilt without stale candidates. */
 #define XXH_INLINE_ALL
 #include "runtime/model/tokenizer_state.h"
 
@@ -36,7 +36,7 @@ int moe_encoder_push(moe_encoder *encoder, int32_t token)
     return MOE_OK;
 }
 
-/* Words of this many bytes or more get no more room than they need. */
+/* For words of at least this many bytes, the list of tokens gets no more room than it needs. */
 #define LONG_WORD 4096
 
 int moe_encoder_reserve_symbols(moe_encoder *encoder, size_t n)
@@ -128,7 +128,7 @@ static void merge_with_next(moe_symbol *symbols, int32_t left, int32_t merged)
     }
 }
 
-/* Makes room for as many candidates as there can be, and a sixteenth more for stale ones. */
+/* Makes room for one candidate for each symbol, and a sixteenth more for stale ones. */
 static bool reserve_heap(moe_encoder *encoder, size_t n)
 {
     size_t capacity = n + n / 16 + 64;
@@ -174,7 +174,7 @@ static int merge_long(moe_encoder *encoder, const char *word, size_t n, moe_pair
         consider(encoder, word, symbols[left].prev, pair_rank);
         consider(encoder, word, left, pair_rank);
     }
-    if (n >= LONG_WORD) { /* its tokens take the room */
+    if (n >= LONG_WORD) { /* gives the symbols' memory back, to make room for the tokens */
         moe_allowance_give(encoder->allowance, encoder->heap_capacity * sizeof *encoder->heap);
         free(encoder->heap);
         encoder->heap = NULL;
@@ -185,7 +185,8 @@ static int merge_long(moe_encoder *encoder, const char *word, size_t n, moe_pair
 
 #define SHORT_WORD 32
 
-/* Scanning beats a heap while everything fits the first-level cache. */
+/* Merges a short word by scanning it: faster than a heap while everything fits the first-level
+ * cache. */
 static void merge_short(moe_encoder *encoder, const char *word, size_t n, moe_pair_rank pair_rank)
 {
     moe_symbol *symbols = encoder->symbols;

@@ -41,14 +41,14 @@ static void add_merge(moe_tokenizer *tokenizer, moe_merge_entry entry)
     while (tokenizer->merges[at].left != MOE_NO_TOKEN) {
         if (tokenizer->merges[at].left == entry.left &&
             tokenizer->merges[at].right == entry.right) {
-            return; /* named twice: the first one counts */
+            return; /* the list names the pair twice: the first merge counts */
         }
         at = (at + 1) & tokenizer->merge_mask;
     }
     tokenizer->merges[at] = entry;
 }
 
-/* A merge is "left right"; at most one of the two may contain a space. */
+/* Reads a merge, "left right"; at most one of the two tokens may contain a space. */
 static int read_merge(moe_tokenizer *tokenizer, moe_string_view line, uint32_t rank, moe_error *err)
 {
     const char *space = line.size > 1 ? memchr(line.data + 1, ' ', line.size - 1) : NULL;
@@ -69,7 +69,7 @@ static int read_merge(moe_tokenizer *tokenizer, moe_string_view line, uint32_t r
     bool spelt = decode(line.data, at, bytes, &left_size);
     spelt = decode(space + 1, line.size - at - 1, bytes + left_size, &right_size) && spelt;
     int status = MOE_OK;
-    /* Characters outside the byte-level alphabet occur in no word, so neither does the pair. */
+    /* No word has a character outside the byte-level alphabet, so such a pair never occurs. */
     if (spelt) {
         const moe_vocab *vocab = &tokenizer->vocab;
         moe_merge_entry entry = {
@@ -80,7 +80,8 @@ static int read_merge(moe_tokenizer *tokenizer, moe_string_view line, uint32_t r
         };
         bool known = entry.left != MOE_NO_TOKEN && entry.right != MOE_NO_TOKEN &&
                      entry.merged != MOE_NO_TOKEN;
-        /* BPE of characters may list merges to control tokens, which no text may become. */
+        /* BPE of characters may list merges that give control tokens; these are skipped, because no
+         * text may become a control token. */
         if (!known && !tokenizer->by_characters) {
             status = moe_fail(err, MOE_ERR_FORMAT,
                               "tokenizer.ggml.merges[%u] (\"%.*s\") names a token that the "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* SentencePiece's BPE: a text starts as its characters. Neighbours merge if their joined text is a
- * piece, the piece of the highest score first. Text without a piece is encoded as bytes. */
+/* SentencePiece's BPE. A text starts as its characters. Neighbours merge if their joined text is a
+ * piece; the piece with the highest score goes first. Text without a piece is encoded as bytes. */
 #include "runtime/model/tokenizer_state.h"
 
 #include <math.h>

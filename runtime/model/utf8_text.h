@@ -7,8 +7,9 @@
 #include <stdint.h>
 
 /* Returns how many bytes the character at text[0] takes (1 to 4), or 0 if text does not start with
- * a whole valid one. *bad is then the length of the "maximal subpart": the bytes that one U+FFFD
- * replaces. *bad == size means that more bytes might still complete it (and *open is set). */
+ * a whole valid character. In that case *bad is the length of the "maximal subpart": the bytes that
+ * one U+FFFD replaces. If *bad == size, more bytes might still complete the character, and *open is
+ * set. */
 static inline size_t moe_utf8_step(const uint8_t *text, size_t size, size_t *bad, int *open)
 {
     *open = 0;
