@@ -97,7 +97,7 @@ static int load_tokens(moe_draft_eagle *eagle, const moe_model_reader_options *r
                      ? moe_model_reader_open(&reader, reading, err)
                      : moe_fail(err, MOE_ERR_MEMORY, "no memory for a head's tokens");
     for (uint32_t t = 0; t < e->n_vocab_target && status == MOE_OK; t++) {
-        eagle->logits[t] = -INFINITY; /* and stays so for tokens that the head does not have */
+        eagle->logits[t] = -INFINITY; /* stays so for tokens that the head does not know */
     }
     if (status == MOE_OK) {
         status = moe_model_reader_read(reader, &range, read, err);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* Grows trees by a model's logits, level by level (for self draft and second model).
  *
- * A chain adds one token for each level. At temperature 0 it is the likeliest. Above, it is the
- * token that the session's sampler would choose with its next random number: a draft with the right
- * distribution then names the right token, and the text is what plain decoding writes with that
- * seed. With acceptance by rejection the draft draws the token with its own random numbers, and
- * keeps the distribution.
+ * A chain adds one token for each level. At temperature 0 it is the likeliest token. Above 0 it is
+ * the token that the session's sampler would choose with its next random number. A draft with the
+ * right distribution then names the right token, and the text is what plain decoding writes with
+ * that seed. With acceptance by rejection, the draft instead draws the token with its own random
+ * numbers, and keeps the distribution.
  *
  * A branching tree adds the likeliest tokens of every node of the frontier (picked, not drawn),
- * continues from the nodes whose paths the draft is surest of, and ends with the surest nodes that
- * fit.
+ * continues from the nodes whose paths are most probable by the draft, and in the end keeps the
+ * most probable nodes that fit.
  *
- * Every drawn token must be verified. If it were dropped because it or what follows it is unlikely,
- * the remaining tokens would no longer be distributed as q, and the emitted ones no longer as p. So
- * the decision to end a drawn chain is made before the next token is drawn (extend_frontier), and
- * no later cut depends on drawn tokens. */
+ * Every drawn token must be verified. If tokens were dropped because they or their successors are
+ * unlikely, the remaining tokens would no longer have the draft's distribution q, and the emitted
+ * tokens no longer the model's distribution p. So the decision to end a drawn chain is made before
+ * the next token is drawn (extend_frontier), and no later cut depends on drawn tokens. */
 #include <math.h>
 
 #include "runtime/base/error.h"

@@ -215,7 +215,8 @@ int moe_head_line_keep(moe_speculation *s, moe_session_draft *d, const uint32_t 
                        moe_error *err)
 {
     moe_head_line *line = d->head;
-    if (line->first + line->n_hidden > d->line.n_evaluated) { /* the last step failed behind this */
+    if (line->first + line->n_hidden > d->line.n_evaluated) { /* a step failed after these states
+                                                               * were stored */
         (void)moe_head_line_cut(line, d->line.n_evaluated + 1, d->line.n_evaluated);
     }
     if (line->is_behind || line->first + line->n_hidden != d->line.n_evaluated) {
@@ -255,7 +256,8 @@ typedef struct head_batch {
     moe_speculation *speculation;
     uint32_t n_rows, n;
     moe_session_draft *owners[MOE_LOGIT_ROWS];
-    uint32_t nodes[MOE_LOGIT_ROWS];     /* of their trees, whose rows these are */
+    uint32_t nodes[MOE_LOGIT_ROWS];     /* the nodes of the sessions' trees to which the rows
+                                         * belong */
     uint32_t n_entries[MOE_LOGIT_ROWS]; /* that stay */
     uint32_t n_seen;                    /* logit rows handed over */
     int status;
@@ -348,7 +350,7 @@ static int put_session(moe_draft_head *head, head_batch *b, moe_session_draft *d
     uint32_t node = d->frontier[0];
     uint32_t n_rows = node == 0 ? line->first + line->n_hidden - line->n_entries : 1;
     d->n_frontier = 0;
-    if (n_rows == 0) { /* its first row has been computed; that draft failed */
+    if (n_rows == 0) { /* an earlier draft computed the first row and then failed */
         return MOE_OK;
     }
     MOE_TRY(b->n == MOE_LOGIT_ROWS || b->n_rows + n_rows > MOE_HEAD_ROWS ? run_batch(head, b, err)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/draft/length_odds.h"
 
-#define DECAY          0.98 /* of a count, at each new one: remembers about 50 */
+/* factor of the old counts at each new token: about 50 tokens are remembered */
+#define DECAY          0.98
 #define REST_DECAY     0.96
 #define PRIOR_STRENGTH 4.0
-#define CARRIED        16.0 /* most tokens that an earlier run counts for, in each cell */
+#define CARRIED        16.0 /* in each cell, earlier runs count as at most this many tokens */
 
 static uint32_t bucket_of(float confidence)
 {

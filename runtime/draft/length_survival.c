@@ -3,26 +3,29 @@
  * {off, chains of 1, 2, ... tokens} (Wu, Shariff, Lattimore and Szepesvari, Conservative Bandits,
  * 2016).
  *
- * Arms. A chain of K tokens writes 1 + a_1 + a_1 a_2 + ... tokens, a_d being the acceptance at
- * depth d (length_odds.h), and costs 1 + h(K) + K * pass, where a plain pass costs 1. Its gain is
- * the quotient; off has 1. A draft also shows what all shorter ones would have won, and silent
- * drafts show it while nothing is verified. So no arm is played only to learn about it: the arm
- * with the greatest expected gain is played if that gain is at least PAYS. In a batch, the first
- * guess of a self draft's acceptance is the share in memory of the experts that plain rows choose.
+ * Arms. A chain of K tokens writes 1 + a_1 + a_1 a_2 + ... tokens, where a_d is the acceptance at
+ * depth d (length_odds.h). It costs 1 + h(K) + K * pass, where a plain pass costs 1. Its gain is
+ * tokens / cost; "off" has gain 1. A verified chain also shows the gains of all shorter chains, and
+ * silent drafts show them while nothing is verified. So no arm is played only to learn about it:
+ * the arm with the greatest expected gain is played if that gain is at least PAYS. In a batch, the
+ * first guess of a self draft's acceptance is the share of experts chosen by plain rows that are in
+ * memory.
  *
  * Budget. A chain is drafted only while
  *     lost so far + what it would lose  <=  SHARE * cost of plain decoding so far
- * where it is accepted a deviation less than expected, by the chance of so few chains and by how
- * little was seen of them. A batch has LENT of a plain pass before so much was granted. So drafts
- * lose against plain decoding, as it is accounted for here, at most SHARE of it or LENT of a pass,
- * and what the last draft lost beyond that deviation. Gains pay for later losses, up to MOST.
+ * "What it would lose" assumes that the chain's acceptance is one deviation below the expected one;
+ * the deviation counts both chance and how few such chains were seen. In a batch, the budget is at
+ * least LENT of a plain pass from the beginning. So drafts lose, against plain decoding as
+ * accounted here, at most SHARE of its cost or LENT of a pass, plus what the last draft lost beyond
+ * that deviation. Gains pay for later losses, up to MOST.
  *
- * Costs. h(x), what x more rows of every sequence add to a pass, is c * x^POWER in a batch, whose
- * rows share experts, and c * x else. At first c is what plain passes show: of their misses, the
- * share that the pass before had neither asked for nor evicted (miss_model.h). Verifications
- * correct it. What a pass cost is compared with plain decoding of the very same tokens: misses come
- * in bursts, and are fewest where drafts are good. What plain passes compute is measured: the
- * median of the latest. One is made in REFRESH iterations that draft. */
+ * Costs. h(x) is what x more rows of every sequence add to a pass: c * x^POWER in a batch, whose
+ * rows share experts, otherwise c * x. The first estimate of c comes from plain passes: the share
+ * of their misses that the pass before had neither used nor evicted (miss_model.h). Verifications
+ * then correct c. The cost of a pass is compared with that of plain decoding of the very same
+ * tokens, because misses come in bursts and are fewest where drafts are good. The computing time of
+ * a plain pass is the median of the latest ones measured; every REFRESH iterations with drafts, one
+ * plain pass is made to measure it. */
 #include <math.h>
 
 #include "runtime/base/alloc.h"
@@ -31,28 +34,35 @@
 #include "runtime/draft/length_odds.h"
 
 /* Constants of the budget for losses. */
-#define SHARE     0.006
-#define LENT      0.25 /* plain passes, to 8 sequences and more */
-#define LENT_TO   8.0
-#define WRONG     3.0 /* times what may be lost: cost of a first draft, should none be accepted */
+#define SHARE 0.006
+/* plain passes: what a batch of LENT_TO sequences or more may lose at first */
+#define LENT    0.25
+#define LENT_TO 8.0
+/* a first draft may cost this many times the remaining budget if none of it is accepted */
+#define WRONG     3.0
 #define MOST      4.0 /* plain passes */
 #define PAYS      1.02
-#define HOPED_FOR 0.75 /* acceptance of what must be tried to be known */
+#define HOPED_FOR 0.75 /* assumed acceptance of drafts that must be tried before it is known */
 
-#define SAMPLES       12u /* plain passes */
-#define FIRST         8u  /* sequences' plain tokens before costs are known */
-#define REFRESH       32u
-#define REFRESH_CLOSE 12u /* ... where little is won, and an old base could hide a loss */
+#define SAMPLES 12u /* plain passes */
+#define FIRST   8u  /* plain tokens of sequences before costs count as known */
+#define REFRESH 32u
+/* used instead of REFRESH if the gain is below CLOSE: an old base could hide a loss */
+#define REFRESH_CLOSE 12u
 #define CLOSE         1.15
-#define MEMORY        16.0 /* iterations, of running means */
-#define POWER         0.6  /* measured: bench/results/draft-length.md, In batches */
-#define FIRST_FRESH   0.5  /* share of a plain pass's misses, before two passes were compared */
-#define ROW_COMPUTE   0.35 /* most that a row more of every sequence computes, of a plain pass */
-#define REJECTED      2.0  /* of a single sequence, over a plain token's misses */
-#define CLIP          3.0  /* times what is expected: a stalled machine is not a draft's price */
-#define HEARD         8.0  /* tokens that a guess counts for */
-#define KNOWN         4.0  /* tokens that must have been seen, where nothing can be guessed */
-#define LISTEN_SHARE  0.5  /* of what may be lost, for passes of drafts that are not verified */
+#define MEMORY        16.0 /* iterations that a running mean remembers */
+#define POWER         0.6  /* measured: bench/results/draft-length.md, section "In batches" */
+/* c's first value, as a share of a plain pass's misses, before two passes were compared */
+#define FIRST_FRESH 0.5
+/* the most that one more row of every sequence computes, as a share of a plain pass */
+#define ROW_COMPUTE 0.35
+/* single sequence: misses of a rejected row, in those of a plain token */
+#define REJECTED 2.0
+/* a cost counts as at most this many times the expected one: the machine may have stalled */
+#define CLIP         3.0
+#define HEARD        8.0 /* a guess of the acceptance counts as this many tokens */
+#define KNOWN        4.0 /* tokens that must have been seen if the acceptance cannot be guessed */
+#define LISTEN_SHARE 0.5 /* the share of the budget that passes of silent drafts may use */
 
 typedef struct mean {
     double value;
@@ -61,15 +71,17 @@ typedef struct mean {
 
 typedef struct survival_state {
     moe_length_odds odds;
-    double plain[SAMPLES]; /* ring: what the latest plain passes computed for a sequence */
+    double plain[SAMPLES]; /* ring: computing cost of a sequence in the latest plain passes */
     uint32_t n_plain;
     double compute, fetch; /* of a plain token of one sequence */
     mean fresh, resident, pass;
-    double extra, expected; /* fading sums: what verified rows added, and what h() said of them */
-    double row;             /* habit: what a row of a single sequence adds; 0: not known */
+    double extra, expected; /* fading sums: the cost that verified rows added, and the cost that h()
+                             * predicted */
+    double row;             /* from earlier runs: what a row of a single sequence adds; 0: not
+                             * known */
     double tokens, cost;    /* running means of iterations with drafts, in plain passes */
     double promise;
-    uint32_t longest;                 /* chain that was verified */
+    uint32_t longest;                 /* the longest chain that was verified */
     moe_length_account own, *account; /* own, or one that is shared */
     bool refreshing;
 } survival_state;
@@ -287,10 +299,10 @@ static uint32_t survival_begin(moe_length_control *c)
         return 0;
     }
     if (is_free(c) && is_batch(c)) {
-        return reach(c); /* each draft is priced by what it is */
+        return reach(c); /* the text's drafts are priced one by one */
     }
     if ((is_free(c) || is_batch(c)) && !is_known(c)) {
-        return 0; /* hears silent drafts first */
+        return 0; /* silent drafts come first */
     }
     double gain;
     uint32_t best = best_chain(c, &gain);
@@ -335,7 +347,7 @@ static uint32_t survival_cut(const moe_length_control *c, const double *survival
         double before = k > 1 ? survival[k - 2] : 1;
         double low = luck_add(c, &bad, before > 0 ? survival[k - 1] / before : 0, k, m);
         double cost = added(c, k * part) / part;
-        if (fetch_cost != NULL && unit > 0) { /* its misses are foreseen */
+        if (fetch_cost != NULL && unit > 0) { /* the draft's misses were foreseen */
             cost = ROW_COMPUTE * k + (fetch_cost[k] - fetch_cost[0]) / unit;
         }
         double value = tokens - rate(c) * cost;
@@ -451,7 +463,7 @@ static void survival_end(moe_length_control *c, const moe_length_iteration *it)
     /* What plain decoding would have cost: for these tokens, and for one token of each sequence. */
     double value = s->compute * tokens + (it->models_misses ? it->plain_fetch : s->fetch * tokens);
     double unit = value * n / tokens, cost = it->verify_cost + it->draft_cost;
-    if (plain) { /* has lost what earlier drafts evicted */
+    if (plain) { /* the misses that earlier drafts caused by evictions */
         value = cost - (it->models_misses ? it->modelled_fetch - it->plain_fetch : 0);
     }
     if (!it->is_booked) {

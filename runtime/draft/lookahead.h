@@ -35,7 +35,8 @@
 /* A drafted token, and the experts that its row would have used. */
 typedef struct moe_ahead_token {
     int32_t token;
-    float confidence; /* the draft's confidence in it; of the first token, which is known: 1 */
+    float confidence; /* the draft's confidence in the token; 1 for the first token, which is
+                       * known */
     bool is_known;
     uint16_t *names; /* [n_layer][n_expert_used], best first */
 } moe_ahead_token;

@@ -160,7 +160,7 @@ static bool any_tree(const moe_lookahead *a)
 {
     bool any = false;
     for (size_t i = 0; i < a->n_lines; i++) {
-        any |= a->lines[i]->tree.n > 1; /* its rows are where the line's would be */
+        any |= a->lines[i]->tree.n > 1; /* its rows are stored where the line's rows would be */
     }
     return any;
 }

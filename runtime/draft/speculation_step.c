@@ -217,7 +217,7 @@ static int draft_all(moe_speculation *s, moe_session_draft *const *drafts, size_
     if (wants_plain(s)) {
         drop_drafts(drafts, n);
     }
-    for (size_t i = 0; i < n; i++) { /* what is verified need not be heard */
+    for (size_t i = 0; i < n; i++) { /* a verified draft needs no silent draft */
         moe_session_draft *d = drafts[i];
         if (d->active && d->tree.n > 1 && d->drafter == MOE_DRAFTER_NGRAM) {
             d->silent[MOE_DRAFTER_NGRAM].n = d->silent[MOE_DRAFTER_NGRAM].n_right;

@@ -19,26 +19,27 @@ enum {
 typedef enum server_pooling {
     SERVER_POOLING_MEAN,
     SERVER_POOLING_LAST,
-    SERVER_POOLING_NONE /* each is told, by /embedding alone */
+    SERVER_POOLING_NONE /* none: /embedding answers with the vectors of all tokens */
 } server_pooling;
 
 typedef struct server_options {
     const char *host;               /* a name or an address */
     uint16_t port;                  /* 0: any that is free */
-    const char *const *keys;        /* [n_keys]; one of them must come with a request */
-    size_t n_keys;                  /* 0: no key, which only a loopback address may have */
+    const char *const *keys;        /* [n_keys]; each request must carry one of these keys */
+    size_t n_keys;                  /* 0: no key is needed, which is allowed on a loopback address
+                                     * only */
     uint32_t parallel;              /* most sessions, 1..SERVER_MOST_PARALLEL */
-    const char *const *names;       /* [n_names] that clients know the model by */
+    const char *const *names;       /* [n_names] the model's names for clients */
     size_t n_names;                 /* at least 1 */
-    const char *model;              /* the first of them, in answers */
+    const char *model;              /* the first name; answers contain it */
     bool strict_model;              /* a request may not name another model */
-    bool strict_fields;             /* nor have fields that are not known */
+    bool strict_fields;             /* a request may not have unknown fields */
     const char *chat_template_name; /* NULL: the model's own */
     const char *chat_template_text; /* a template instead of a name; NULL: none */
     moe_switch thinking;
     server_pooling pooling;   /* of embeddings */
     const char *cache_folder; /* keeps finished prompts; NULL: none are kept */
-    uint64_t cache_bytes;     /* the most that its files have together */
+    uint64_t cache_bytes;     /* the most bytes of all its files together */
 
     bool (*stopped)(void *user);               /* polled: true ends server_run() */
     void (*log)(const char *line, void *user); /* one line, called on any thread */

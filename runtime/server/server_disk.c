@@ -16,18 +16,18 @@
 #define ENDING ".moe-session"
 
 enum {
-    LEAST_TOKENS = 64, /* of a timeline that is worth a file */
+    LEAST_TOKENS = 64, /* a shorter timeline gets no file */
     USE_DIGITS = 16,
     MOST_FILES = 4096
 };
 
 typedef struct disk_file {
     char *path;
-    int32_t *tokens; /* NULL: of another model, other weights, another type of KV cache */
+    int32_t *tokens; /* NULL: the file has another model, other weights or another KV cache type */
     size_t n;
     uint64_t bytes;
-    uint64_t use;     /* when it was last used, by the counter; 0: its name does not say */
-    uint64_t written; /* nanoseconds since 1970: the order of those whose names do not say */
+    uint64_t use;     /* the counter when the file was last used; 0: its name has no counter */
+    uint64_t written; /* nanoseconds since 1970: orders files whose names have no counter */
 } disk_file;
 
 struct server_disk {
@@ -305,7 +305,7 @@ int server_disk_load(server_disk *disk, const int32_t *tokens, size_t n, moe_ses
     if (i == disk->n_files) {
         return MOE_ERR_ARGUMENT;
     }
-    int32_t *kept = NULL; /* the weights may have been found damaged since they were listed */
+    int32_t *kept = NULL; /* weights may have been found damaged since the file was listed */
     size_t n_kept;
     int status = moe_session_file_tokens(disk->files[i].path, disk->engine, &kept, &n_kept, &err);
     moe_free(kept);
@@ -321,7 +321,7 @@ int server_disk_load(server_disk *disk, const int32_t *tokens, size_t n, moe_ses
         drop(disk, i);
     } else if (status == MOE_ERR_MISMATCH) {
         tell(disk, "a file is not used", err.message);
-        moe_free(disk->files[i].tokens); /* it counts, but is never read */
+        moe_free(disk->files[i].tokens); /* the file counts for the limit, but is never read */
         disk->files[i].tokens = NULL;
     } else if (status == MOE_ERR_IO) {
         tell(disk, "a file is no longer used", err.message);

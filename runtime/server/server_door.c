@@ -13,9 +13,9 @@
 #include "server_clock.h"
 
 enum {
-    LOOK_MS = 50,       /* how often deadlines are looked at */
-    PAUSE_MS = 100,     /* without a descriptor */
-    START_SECONDS = 10, /* until libmicrohttpd has a connection, or it never will */
+    LOOK_MS = 50,       /* interval between checks of deadlines */
+    PAUSE_MS = 100,     /* pause of accepting, if there is no file descriptor */
+    START_SECONDS = 10, /* after this, libmicrohttpd will not take the connection any more */
 };
 
 #define SECOND UINT64_C(1000000000)
@@ -125,7 +125,8 @@ static void look_at_deadlines(server_door *door)
             hang_up(visit);
             door->counts.n_late++;
         } else {
-            visit->state = SERVER_VISIT_NONE; /* there was no memory for it, or no thread */
+            visit->state = SERVER_VISIT_NONE; /* libmicrohttpd had no memory or thread for the
+                                               * connection */
         }
     }
 }

@@ -31,7 +31,7 @@
 enum {
     SERVER_HEAD_SECONDS = 10,
     SERVER_SILENT_SECONDS = 60, /* without a byte to or from a client */
-    SERVER_KEPT_PLACES = 4,     /* for newcomers with a key, beyond the others */
+    SERVER_KEPT_PLACES = 4,     /* further places, for new clients with a key */
 };
 
 typedef enum server_visit_state {
@@ -48,10 +48,10 @@ typedef struct server_visit {
     int socket;
     uint64_t address;  /* a hash */
     uint64_t since_ns; /* in this state */
-    bool started;      /* libmicrohttpd has it */
-    bool has_key;      /* it has shown one */
-    bool is_extra;     /* there was no place for it */
-    bool is_kept;      /* it has one of those for newcomers with a key */
+    bool started;      /* libmicrohttpd has the connection */
+    bool has_key;      /* the client has sent a valid key */
+    bool is_extra;     /* it has no place, and will only be told so */
+    bool is_kept;      /* it has one of the SERVER_KEPT_PLACES */
 } server_visit;
 
 typedef struct server_door_counts {
@@ -68,7 +68,7 @@ typedef struct server_door {
     _Atomic bool closed;
     pthread_mutex_t lock;
     /* Under the lock. */
-    server_visit *visits; /* [n_visits]: places, and those that are told that there is none */
+    server_visit *visits; /* [n_visits]: connections with a place, and extra ones */
     uint32_t n_visits;
     server_door_counts counts;
 } server_door;

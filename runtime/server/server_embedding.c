@@ -228,7 +228,7 @@ static bool hand_out(const server_writer *w, server_job *job, const float *vecto
     return server_publish(w, job, &bytes, "", NULL, 0);
 }
 
-/* Within a step. */
+/* Called within a step for each position; adds its hidden state to the text's vector. */
 static void pool_position(size_t position, const float *hidden, const float *logits, void *user)
 {
     server_job *job = user;
@@ -251,7 +251,7 @@ int server_embedding_begin(const server_writer *w, server_job *job, moe_session 
 {
     job->writer = w;
     if (job->pooling != SERVER_POOLING_NONE) {
-        job->pool.n = 0; /* vectors of tokens that were handed out are not handed out again */
+        job->pool.n = 0; /* NONE keeps n, so that no vector is handed out twice */
     }
     int status = moe_session_watch(session, pool_position, job, err);
     return status == MOE_OK ? feed_text(job, session, err) : status;

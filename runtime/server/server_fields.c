@@ -377,7 +377,7 @@ bool server_read_field(server_request *request, const server_options *options, c
 {
     server_reading r = {request, options, name, error};
     if (value == NULL) {
-        return true; /* null is what is left out */
+        return true; /* null counts as a field that was left out */
     }
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         if (strcmp(fields[i].name, name) == 0 && (fields[i].endpoints & request->endpoint) != 0) {

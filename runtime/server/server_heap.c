@@ -8,7 +8,7 @@
 #include <malloc.h>
 
 enum {
-    MAPPED_FROM = 64 << 10, /* larger pieces are mapped, and unmapped when they are freed */
+    MAPPED_FROM = 64 << 10, /* larger pieces are mapped one by one, and unmapped when freed */
     SPARE_BYTES = 64 << 10,
 };
 
@@ -29,7 +29,7 @@ void server_heap_trim(void)
 
 #else
 
-/* Other C libraries return freed memory to the system without this. */
+/* Other C libraries return freed memory to the system without such settings. */
 void server_heap_configure(void)
 {
 }

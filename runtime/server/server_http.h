@@ -25,9 +25,11 @@
 
 enum {
     SERVER_HEADER_BYTES = 32 << 10,
-    SERVER_BODY_SECONDS = 60,  /* until a body has come */
-    SERVER_DRAIN_SECONDS = 60, /* for answers that have begun when the server ends */
-    SERVER_LOOK_MS = 100,      /* how often a waiting thread looks after its client */
+    SERVER_BODY_SECONDS = 60,  /* time limit for receiving a body */
+    SERVER_DRAIN_SECONDS = 60, /* at the end of the server: time limit for answers that have
+                                * begun */
+    SERVER_LOOK_MS = 100,      /* interval at which a waiting thread checks whether its client has
+                                * left */
     SERVER_ALIVE_SECONDS = 15, /* a stream without text sends a comment this often */
 };
 
@@ -47,19 +49,19 @@ typedef struct server {
     _Atomic bool giving_up; /* answers are cut off */
     server_memory_account memory;
     server_kept kept;
-    _Atomic uint32_t dropped;     /* by server_dropped_bits(), of all requests */
-    _Atomic unsigned n_exchanges; /* requests that are not answered to the end */
+    _Atomic uint32_t dropped;     /* keywords dropped in any request, as in server_dropped_bits() */
+    _Atomic unsigned n_exchanges; /* requests whose answers are not complete */
 } server;
 
 /* State of sending a whole answer that contains reports on tokens. Each report is turned into JSON
  * only when it is sent (server_logprobs.h). */
 typedef struct server_reports {
-    size_t mark, mark_end; /* of the next mark in the JSON, or the end */
-    uint32_t index;        /* of the answer whose reports they are */
+    size_t mark, mark_end; /* the next mark in the JSON, or the end */
+    uint32_t index;        /* the answer to which the reports belong */
     bool inside, done;
     server_logprobs_cursor cursor;
     cli_buffer piece;
-    size_t sent; /* of the piece */
+    size_t sent; /* bytes of the piece that were sent */
 } server_reports;
 
 /* The path of the endpoint that describes one model; the model's name follows. */
@@ -71,27 +73,27 @@ typedef struct server_exchange {
     struct MHD_Connection *connection;
     server_visit *visit; /* of the door; NULL: none */
     int socket;
-    const char *path; /* of the table of routes; NULL: unknown */
+    const char *path; /* path in the table of routes; NULL: unknown path */
     uint64_t client;  /* a hash of the key, or of the address */
     uint64_t began_ns;
     cli_buffer body;
-    uint64_t charged; /* to srv->memory: the body, then the answer */
-    uint64_t kept;    /* likewise: the prompt, and what else the jobs have */
+    uint64_t charged; /* bytes charged to srv->memory: the body, later the answer */
+    uint64_t kept;    /* bytes charged to srv->memory: the prompt, and the jobs' other data */
     bool is_post;
     const char
-        *named; /* of SERVER_MODEL_PATH: this server's model by the name behind it, or NULL */
+        *named; /* for SERVER_MODEL_PATH: the server's model with the name in the path, or NULL */
     server_error error;
     server_request request;
     server_reply reply;
-    unsigned status; /* that was answered */
-    bool closes;     /* the connection, after the answer */
+    unsigned status; /* of the answer */
+    bool closes;     /* the connection is closed after the answer */
     /* The text of the answer. In a stream: events that have not been sent yet. */
     cli_buffer events;
-    const char *type; /* of the text; NULL: JSON */
+    const char *type; /* content type of the text; NULL: JSON */
     size_t n_sent;
     server_reports reports;
-    uint64_t answer_charged; /* of `kept`, for the answers' text */
-    uint32_t next;           /* answer whose news come first */
+    uint64_t answer_charged; /* the part of `kept` for the answers' text */
+    uint32_t next;           /* the answer whose news are taken first */
     uint64_t last_event_ns;
     bool events_end;
 } server_exchange;

@@ -46,59 +46,60 @@ typedef struct server_job {
     struct server_job *leader; /* NULL: leads itself, or is alone; holds a reference */
     int32_t *tokens;           /* free() */
     size_t n_tokens;           /* at least 1, below the context */
-    moe_chat_prompt *prompt;   /* of messages, whose reply is taken apart; NULL: a raw prompt */
+    moe_chat_prompt *prompt;   /* rendered messages, used to separate reasoning and answer; NULL: a
+                                * raw prompt */
     moe_sampling sampling;
     moe_token_bias *biases; /* free() */
     size_t n_biases;
     moe_grammar *grammar;                   /* moe_grammar_close(); NULL: none */
-    int32_t stop_ids[SERVER_MOST_STOP_IDS]; /* tokens that end the text and are no part of it */
+    int32_t stop_ids[SERVER_MOST_STOP_IDS]; /* tokens that end the text and do not belong to it */
     size_t n_stop_ids;
-    int n_top;           /* of reports; -1: none */
+    int n_top;           /* likely tokens in each report; -1: no reports */
     uint64_t max_tokens; /* UINT64_MAX: until the text ends or the context is full */
     bool ignore_eos;
-    bool keeps_markup;   /* calls of tools are to be told from the text */
-    bool tells_progress; /* while the prompt is read */
-    bool tells_prompt;   /* the prompt's tokens are reported on, too */
+    bool keeps_markup;   /* the text keeps control tokens, so that tool calls can be recognized */
+    bool tells_progress; /* reports progress while the prompt is evaluated */
+    bool tells_prompt;   /* also reports on the prompt's tokens */
     /* Only for embeddings (server_embedding.h): where each text ends among the tokens; NULL for all
      * other jobs. Followers point to what their leader owns. */
     size_t *text_ends; /* [n_texts]; free() */
     size_t n_texts, text_step;
     server_pooling pooling;
     bool normalizes;
-    uint64_t client; /* whose request it is: fairness is between clients */
+    uint64_t client; /* the client that sent the request (server_queue.h) */
 
     /* Used only by the engine's thread. */
     const struct server_writer *writer;
-    size_t at_text; /* of an embedding: the one that is evaluated */
-    moe_pool pool;  /* likewise; its sums are free()'d */
-    size_t n_told;  /* of tells_prompt: tokens of the prompt that were reported on */
+    size_t at_text; /* of an embedding: the text that is being evaluated */
+    moe_pool pool;  /* of an embedding; release its sums with free() */
+    size_t n_told;  /* with tells_prompt: the prompt's tokens that were reported on */
     bool lost;      /* memory was short within a step */
     moe_text *text;
     moe_chat_reply *reply;
     server_stops stops;
-    uint64_t n_repeated; /* tokens since the job began, or began again; those up to n_written are
-                            known */
+    uint64_t n_repeated; /* tokens since the job last began; its client already has the first
+                          * n_written */
     uint64_t written;    /* a hash of the n_written tokens */
     uint64_t repeated;   /* a hash of the n_repeated tokens */
 
     /* Protected by the queue's lock. */
     server_job_state state;
     moe_session *session; /* set by the engine's thread while the job is running */
-    cli_buffer content;   /* written since the connection's thread last looked */
+    cli_buffer content;   /* text since the connection's thread last took it */
     cli_buffer reasoning;
     cli_buffer reports; /* one for each token, of server_report_size() */
-    uint64_t charged;   /* to the requests' memory, for what was not looked at yet */
+    uint64_t charged;   /* bytes charged to the requests' memory for text that was not taken yet */
     uint64_t n_written;
-    size_t n_cached;   /* tokens of the prompt that were evaluated before */
-    size_t n_read;     /* tokens of it that are evaluated now */
-    bool has_progress; /* n_read is news, which tells_progress asks for */
+    size_t n_cached;   /* tokens of the prompt that an earlier session had evaluated */
+    size_t n_read;     /* tokens of the prompt that are evaluated by now */
+    bool has_progress; /* with tells_progress: n_read has changed since it was last taken */
     uint64_t began_ns;
     server_finish finish;
     int status;
     moe_error message;
     bool cancelled;
-    unsigned references;    /* the connection's, the queue's until DONE, its followers' */
-    pthread_cond_t changed; /* of a leader, for its followers, too */
+    unsigned references;    /* held by the connection, by the queue until DONE, and by followers */
+    pthread_cond_t changed; /* of a leader: also signals changes of its followers */
     struct server_job *next;
     uint64_t submitted_ns;
 } server_job;

@@ -22,7 +22,8 @@
 #include "server_memory.h"
 
 typedef struct server_kept_answer {
-    struct server_kept_answer *before; /* in its conversation; holds a reference; NULL: none */
+    struct server_kept_answer *before; /* the earlier answer of the conversation; holds a reference;
+                                        * NULL: none */
     uint64_t client;
     uint64_t charged;
     size_t size;
@@ -30,7 +31,7 @@ typedef struct server_kept_answer {
     /* Under the lock. */
     unsigned references;
     char id[48];
-    struct server_kept_answer *older, *newer; /* of those that are listed */
+    struct server_kept_answer *older, *newer; /* the list of answers that can be found */
 } server_kept_answer;
 
 typedef struct server_kept {
@@ -39,7 +40,7 @@ typedef struct server_kept {
     pthread_mutex_t lock;
     /* Under the lock. */
     server_kept_answer *oldest, *newest;
-    uint64_t bytes; /* of all, also of those that are not listed */
+    uint64_t bytes; /* of all answers, also of those that are not listed */
 } server_kept;
 
 /* From now on, kept answers are dropped whenever memory for a request is short. */

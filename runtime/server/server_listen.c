@@ -129,7 +129,7 @@ static bool take_body(server_exchange *exchange, const char *bytes, size_t size)
     }
     if (!server_memory_append(&srv->memory, &exchange->charged, &exchange->body, bytes, size,
                               srv->memory.most_body, &exchange->error)) {
-        server_forget_body(exchange); /* the rest is read and dropped */
+        server_forget_body(exchange); /* the rest of the body is read and dropped */
     }
     return true;
 }

@@ -27,9 +27,9 @@ size_t server_logprobs_find(const char *text, size_t size, uint32_t *index, size
 
 /* How far the reports of one answer have been written. */
 typedef struct server_logprobs_cursor {
-    uint32_t part; /* of the JSON */
+    uint32_t part; /* of the JSON text */
     size_t token;
-    size_t offset; /* in the text, of the token */
+    size_t offset; /* the token's offset in the text */
 } server_logprobs_cursor;
 
 /* Appends the next piece of the reports that are due. Sets *done after the last piece. False:

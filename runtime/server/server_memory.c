@@ -7,7 +7,7 @@ enum {
     /* Limits of the memory for requests and the workshop together, in bytes. */
     LEAST_BYTES = 12 << 20,
     MOST_BYTES = 48 << 20,
-    PART_OF_BUDGET = 16, /* three of them */
+    PART_OF_BUDGET = 16, /* requests and workshop get three such parts together */
     /* What json-c 0.16 to 0.18 allocates, in bytes: an object with its table, an array, and any
      * value together with its entry in its parent. */
     OBJECT_BYTES = 832,
@@ -17,7 +17,7 @@ enum {
 
 static uint32_t most_connections(uint32_t parallel)
 {
-    return 3 * parallel + 64; /* those that are served, that wait, and that only stay open */
+    return 3 * parallel + 64; /* connections that are served, that wait, and that are idle */
 }
 
 static uint64_t connections_bytes(uint32_t parallel)

@@ -24,13 +24,15 @@
 #include "server_error.h"
 
 enum {
-    SERVER_CONNECTION_BYTES = 96 << 10, /* 95 KiB were measured, with a stream each */
-    SERVER_ANSWER_BYTES = 24 << 10,     /* of them an answer's text and events */
-    SERVER_REFUSED_CONNECTIONS = 16,    /* beyond the limit, which are told so */
-    SERVER_TEXT_COPIES = 6,             /* of a conversation's body, while it is taken apart */
-    SERVER_ANSWER_COPIES = 14,          /* of a text, while it becomes JSON */
-    SERVER_DEEPEST_JSON = 64,           /* nesting that is read */
-    SERVER_MOST_STEPS = 64000000,       /* of taking one request apart: a second, about */
+    SERVER_CONNECTION_BYTES = 96 << 10, /* 95 KiB were measured for a connection with a stream */
+    SERVER_ANSWER_BYTES = 24 << 10,     /* part of SERVER_CONNECTION_BYTES: an answer's text and
+                                         * events */
+    SERVER_REFUSED_CONNECTIONS = 16,    /* connections beyond the limit, which get status 503 */
+    SERVER_TEXT_COPIES = 6,             /* copies of a conversation's body while the request is
+                                         * prepared */
+    SERVER_ANSWER_COPIES = 14,          /* copies of a text while it is turned into JSON */
+    SERVER_DEEPEST_JSON = 64,           /* deepest nesting that is accepted */
+    SERVER_MOST_STEPS = 64000000,       /* steps for preparing one request: about a second */
 };
 
 typedef struct server_memory_account {
@@ -38,7 +40,8 @@ typedef struct server_memory_account {
     size_t most_body;   /* bytes of one body */
     uint64_t most_work; /* bytes of the workshop */
     uint32_t most_connections;
-    bool (*give_back)(void *giver); /* asked where room lacks; false: nothing is left; or NULL */
+    bool (*give_back)(void *giver); /* called if memory is short; returns false if it freed nothing;
+                                     * may be NULL */
     void *giver;
     _Atomic uint64_t taken;
     _Atomic uint64_t peak;

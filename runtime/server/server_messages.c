@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Answers of /v1/messages: blocks of text, before them one of thinking where the model reasons. */
+/* Answers of /v1/messages: blocks of text, and before them a block of thinking if the model
+ * reasons. */
 #include <string.h>
 
 #include "cli_json.h"
@@ -59,7 +60,7 @@ static struct json_object *new_block(const char *type, struct json_object *text)
     return block;
 }
 
-/* A block of a call; its input as an object, or in a stream an empty one. */
+/* Returns a block of a tool call. Its input is an object; in a stream, an empty object. */
 static struct json_object *new_use(const server_tool_call *call, bool with_input)
 {
     struct json_object *block = json_object_new_object();
@@ -121,7 +122,7 @@ static bool close_block(server_reply *reply, cli_buffer *out)
     return server_append_event("content_block_stop", event, out);
 }
 
-/* Opens a block of that type, unless it is open. */
+/* Opens a block of this type, unless the open block has it. */
 static bool open_block(server_reply *reply, const char *type, cli_buffer *out)
 {
     if (reply->block != NULL && strcmp(reply->block, type) == 0) {
@@ -155,7 +156,8 @@ static bool append_delta(server_reply *reply, const char *type, const cli_buffer
     return server_append_event("content_block_delta", event, out);
 }
 
-/* A block that begins, or goes on: what is new of its input; and ends if the call is whole. */
+/* Appends events of a call: begins its block if it is new, sends the new part of its input, and
+ * ends the block if the call is complete. */
 static bool append_use(server_reply *reply, const server_tool_call *call, bool is_new, size_t told,
                        bool ends, cli_buffer *out)
 {

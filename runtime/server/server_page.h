@@ -8,6 +8,7 @@
 
 extern const char server_page[];
 extern const size_t server_page_size;
-extern const char server_page_policy[]; /* Content-Security-Policy: its script and style alone */
+extern const char server_page_policy[]; /* Content-Security-Policy: allows only the page's own
+                                         * script and style */
 
 #endif

@@ -9,7 +9,7 @@
 
 #define IDLE_MS 250
 
-/* The monotonic clock in so many milliseconds. */
+/* Returns the time of the monotonic clock that is this many milliseconds away. */
 static struct timespec in_ms(unsigned milliseconds)
 {
     struct timespec until;
@@ -269,7 +269,7 @@ static bool can_begin(const server_job *job)
 
 static uint64_t length_of(const server_job *job)
 {
-    const uint64_t unknown = 4096; /* of an answer without a limit */
+    const uint64_t unknown = 4096; /* the assumed length of an answer without a limit */
     return job->n_tokens + (job->max_tokens < unknown ? job->max_tokens : unknown);
 }
 
@@ -333,7 +333,7 @@ void server_queue_began(server_queue *q, server_job *job, moe_session *session, 
 {
     pthread_mutex_lock(&q->lock);
     job->session = session;
-    if (job->state == SERVER_WAITING) { /* it was not set back */
+    if (job->state == SERVER_WAITING) { /* it begins for the first time */
         job->n_cached = job->n_read = n_cached;
         job->has_progress = job->tells_progress;
         job->began_ns = server_now_ns();
@@ -349,7 +349,8 @@ void server_queue_began(server_queue *q, server_job *job, moe_session *session, 
 void server_queue_read(server_queue *q, server_job *job, size_t n_read)
 {
     pthread_mutex_lock(&q->lock);
-    if (n_read > job->n_read) { /* a job that was set back reads again what was told */
+    if (n_read > job->n_read) { /* a job that was set back repeats progress that was already
+                                 * reported */
         job->n_read = n_read;
         job->has_progress = job->tells_progress;
         pthread_cond_broadcast(&server_job_first(job)->changed);

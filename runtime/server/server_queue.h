@@ -21,13 +21,13 @@
 
 enum {
     SERVER_PATIENCE_SECONDS = 20,
-    SERVER_MOST_CLIENTS = 256, /* whose clocks are kept */
+    SERVER_MOST_CLIENTS = 256, /* clients with a clock */
 };
 
 typedef struct server_client {
     uint64_t name;
     uint64_t clock;  /* tokens read and written */
-    uint64_t n_jobs; /* that wait or run */
+    uint64_t n_jobs; /* jobs that wait or run */
 } server_client;
 
 typedef struct server_counts {
@@ -35,7 +35,7 @@ typedef struct server_counts {
     uint64_t prompt_tokens, cached_tokens, written_tokens, steps;
     uint32_t active, idle, waiting;
     moe_engine_stats engine; /* after the last step */
-    moe_pass_progress pass;  /* since then; all 0: nothing is told of it yet */
+    moe_pass_progress pass;  /* the current pass; all 0: nothing is known of it yet */
 } server_counts;
 
 typedef struct server_queue {
@@ -44,21 +44,21 @@ typedef struct server_queue {
     pthread_mutex_t lock;
     /* Under the lock. */
     pthread_cond_t work;
-    server_job *first; /* in the order of their coming */
+    server_job *first; /* in order of arrival */
     size_t n_waiting;
     bool ending;
-    bool poked; /* the engine's thread goes round once, though nothing waits */
+    bool poked; /* the engine's thread makes one round even if no job waits */
     server_counts counts;
     server_client clients[SERVER_MOST_CLIENTS];
     uint32_t n_clients;
 } server_queue;
 
-/* What is new of a job, for the connection's thread. */
+/* What has changed in a job since the connection's thread last asked. */
 typedef struct server_news {
     cli_buffer content; /* new text: the caller frees them */
     cli_buffer reasoning;
     cli_buffer reports;
-    uint64_t charged; /* to the requests' memory, for them */
+    uint64_t charged; /* bytes charged to the requests' memory for these buffers */
     server_job_state state;
     server_finish finish;
     size_t stop;

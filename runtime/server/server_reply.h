@@ -19,20 +19,20 @@
 typedef struct server_choice {
     cli_buffer content;
     cli_buffer reasoning;
-    cli_buffer reports; /* that were not told, each of server_report_size() */
-    size_t reports_now; /* of them, that are told next */
+    cli_buffer reports; /* reports that were not sent, each of server_report_size() bytes */
+    size_t reports_now; /* how many of them are sent next */
     size_t text_offset; /* of the first one's token in the text of all tokens */
     server_job_state state;
     server_finish finish;
     size_t stop; /* which stop string, with SERVER_FINISH_STRING */
     uint64_t n_written;
-    bool has_progress; /* of its prompt, that was not told */
+    bool has_progress; /* its prompt's progress changed and was not sent */
     size_t n_read;
     uint64_t reading_ns;
-    bool has_settings; /* its end has been */
+    bool has_settings; /* its end was written to the stream */
     server_tool_reader tools;
     uint32_t calls_told;
-    bool call_open;        /* the last one that was told has not ended */
+    bool call_open;        /* the call that was sent last is not complete */
     size_t arguments_told; /* of it */
     /* How many bytes of each text the stream has sent. */
     size_t content_told, reasoning_told;
@@ -67,7 +67,7 @@ typedef struct server_dialect {
     bool (*finish)(server_reply *reply, uint32_t index, cli_buffer *out);
     bool (*end)(server_reply *reply, cli_buffer *out);
     bool (*broken)(const server_error *error, cli_buffer *out);
-    bool lines; /* of JSON, with whole calls, instead of events */
+    bool lines; /* sends lines of JSON with whole calls instead of events */
 } server_dialect;
 
 struct server_reply {
@@ -85,15 +85,15 @@ struct server_reply {
     uint64_t began_ns;
     size_t n_prompt;
     size_t n_cached;   /* tokens of the first answer's prompt that were reused */
-    const char *block; /* of a stream of /v1/messages: the type of the block that is open; NULL */
+    const char *block; /* stream of /v1/messages: type of the open block, or NULL */
     uint32_t n_blocks;
     server_item items[SERVER_MOST_ITEMS]; /* of /v1/responses */
     uint32_t n_items;
-    bool item_open; /* of a stream: the last one */
+    bool item_open; /* in a stream: the last item is open */
     uint64_t n_events;
-    server_kept *kept;          /* likewise: where the answer is kept at its end */
-    server_kept_answer *answer; /* the request's; NULL: it is not kept */
-    char previous[48];          /* the id of the answer before it; "": none */
+    server_kept *kept;          /* of /v1/responses: where the answer is kept when it is complete */
+    server_kept_answer *answer; /* the answer to keep; NULL: it is not kept */
+    char previous[48];          /* the id of the conversation's earlier answer; "": none */
     uint32_t n_answers;
     server_choice answers[SERVER_MOST_CHOICES];
 };

@@ -39,55 +39,59 @@ enum { SERVER_MOST_CHOICES = 16 };
 
 typedef enum server_tool_choice {
     SERVER_TOOL_AUTO,
-    SERVER_TOOL_NONE,    /* the model is not told of the tools */
-    SERVER_TOOL_REQUIRED /* the answer is held to calls */
+    SERVER_TOOL_NONE,    /* the prompt does not name the tools */
+    SERVER_TOOL_REQUIRED /* the answer must be calls */
 } server_tool_choice;
 
 typedef struct server_request {
-    moe_allowance allowance; /* of the workshop, while it takes the request apart */
-    uint64_t json_bytes;     /* of it, for the body's JSON and its copies */
+    moe_allowance allowance; /* limits of the workshop while it prepares the request */
+    uint64_t json_bytes;     /* part of the allowance: the body's JSON and its copies */
     server_endpoint endpoint;
-    server_job *job;                       /* the first of jobs, while the fields are read */
-    server_job *jobs[SERVER_MOST_CHOICES]; /* an answer each; released by server_request_free() */
+    server_job *job;                       /* jobs[0], while the fields are read */
+    server_job *jobs[SERVER_MOST_CHOICES]; /* one for each answer; released by
+                                            * server_request_free() */
     uint32_t n_jobs;
     struct json_object *body; /* owned; the fields below point into it */
     struct json_object *messages;
     struct json_object *converted; /* owned; NULL: messages are those of the body */
     struct json_object *tools;     /* owned, in the form of /v1/chat/completions; NULL: none */
     struct json_object *allowed;   /* functions that may be called; NULL: all */
-    struct json_object *tool_name; /* the one that is to be called; NULL: any */
+    struct json_object *tool_name; /* the tool that must be called; NULL: any */
     server_tool_choice tool_choice;
-    const server_tool_format *tool_format; /* NULL: calls are not told from text */
-    bool tells_tools;                      /* the template does not: a message does */
-    bool one_call;                         /* an answer has one call at most */
+    const server_tool_format *tool_format; /* NULL: calls are not recognized in the text */
+    bool tells_tools;                      /* the template does not describe the tools: a message
+                                            * does */
+    bool one_call;                         /* at most one call in an answer */
     bool has_form;                         /* response_format or json_schema was given */
-    struct json_object *form;              /* its schema; NULL: any object */
+    struct json_object *form;              /* the schema of the form; NULL: any object */
     struct json_object *system;            /* of SERVER_MESSAGES: a string, or blocks of text */
     struct json_object *input;             /* of SERVER_RESPONSES: a string, or items */
     struct json_object *template_arguments;
     struct json_object *effort; /* of reasoning: a word for the template; NULL: its own default */
     struct json_object *verbosity; /* likewise */
-    moe_switch thinks;             /* likewise whether it reasons */
+    moe_switch thinks;             /* whether the model reasons */
     struct json_object *prompt;    /* a string, or an array of ids */
-    struct json_object *suffix;    /* what follows the text; NULL: it has no gap */
+    struct json_object *suffix;    /* the text after the gap; NULL: no gap */
     struct json_object *begun;     /* of SERVER_INFILL: how the text in the gap begins */
-    struct json_object *extra;     /* likewise: other files */
-    bool is_raw;                   /* of SERVER_OLLAMA_GENERATE: the prompt is no message */
+    struct json_object *extra;     /* of SERVER_INFILL: further files */
+    bool is_raw;                   /* of SERVER_OLLAMA_GENERATE: the prompt is not made into a
+                                    * message */
     bool echoes;
-    size_t echo_offset; /* of the first token in the text of the prompt; below 0: it is before it */
+    size_t echo_offset; /* offset of the first token in the prompt's text; < 0: before the text */
     cli_buffer echoed;  /* the prompt's text, which the answers begin with */
     struct json_object *texts;          /* of embeddings: a string or ids, or an array of these */
-    bool is_base64, cuts_texts;         /* likewise: the vectors; texts to the context */
-    int64_t dimensions;                 /* likewise; 0: not given */
+    bool is_base64, cuts_texts;         /* of embeddings: vectors as base64; cuts texts to the
+                                         * context */
+    int64_t dimensions;                 /* of embeddings: 0: not given */
     struct json_object *content;        /* of tokenize */
     struct json_object *tokens;         /* of detokenize */
-    char unknown[48];                   /* a field that was left out; "": none */
-    char dropped[SERVER_DROPPED_BYTES]; /* keywords of schemas that the answer is not held to */
+    char unknown[48];                   /* an unknown field that was ignored; "": none */
+    char dropped[SERVER_DROPPED_BYTES]; /* keywords of schemas that are not enforced */
     server_kept *kept;          /* of SERVER_RESPONSES: answers that a later request can name */
-    uint64_t client;            /* whose request it is */
-    bool keeps;                 /* the answer is to be among them */
-    char previous[48];          /* the id of the answer that it follows; "": none */
-    server_kept_answer *answer; /* to be kept; holds a reference; NULL: not */
+    uint64_t client;            /* the client that sent the request */
+    bool keeps;                 /* the answer shall be kept */
+    char previous[48];          /* the id of the conversation's earlier answer; "": none */
+    server_kept_answer *answer; /* the answer to keep; holds a reference; NULL: none */
     bool stream;
     bool include_usage;
     bool add_special;

@@ -405,7 +405,7 @@ static bool take_echo(server_request *request, const moe_engine *engine, server_
         n_all += piece;
     }
     size = is_text ? size : n_all;
-    request->echo_offset = size - n_all; /* tokens that begin a text stand before it */
+    request->echo_offset = size - n_all; /* special tokens at the beginning come before the text */
     /* The text is held here once, and up to twice in each answer's growing buffer. */
     if (!server_work_take(&request->allowance, (1 + 2 * request->n_jobs) * (size + 1), error)) {
         return false;

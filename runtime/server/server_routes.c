@@ -30,7 +30,7 @@ static bool read_request(server_exchange *exchange, server_endpoint endpoint)
     uint64_t objects = (is_text ? 1 : 2) * server_json_bytes(body->data, body->size);
     uint64_t texts = (is_text ? 1 : SERVER_TEXT_COPIES) * (uint64_t)body->size;
     if (endpoint == SERVER_RESPONSES) {
-        texts += 2 * (uint64_t)body->size; /* the input as it is kept, in a buffer that grows */
+        texts += 2 * (uint64_t)body->size; /* the kept copy of the input, in a buffer that grows */
         request->kept = &exchange->srv->kept;
         request->keeps = true;
         request->client = exchange->client;
@@ -422,7 +422,7 @@ static void look(server *srv)
 {
     if (server_view_ask(&srv->view)) {
         server_queue_poke(&srv->queue);
-        poll(NULL, 0, 20); /* an idle engine has it by then */
+        poll(NULL, 0, 20); /* an idle engine makes its snapshot within this time */
     }
 }
 
@@ -549,7 +549,7 @@ static const struct {
     const char *path;
     bool is_post;
     server_maker maker;
-    bool (*make)(server_exchange *exchange); /* the answer, or what the engine is to answer */
+    bool (*make)(server_exchange *exchange); /* makes the answer, or the jobs for the engine */
 } routes[] = {
     {"/v1/chat/completions", true, BY_ENGINE, prepare_chat},
     {"/v1/completions", true, BY_ENGINE, prepare_completion},

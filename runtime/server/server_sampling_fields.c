@@ -171,7 +171,7 @@ bool server_read_effort(server_reading *r, struct json_object *value)
     return read_word(r, value, &r->request->effort);
 }
 
-/* Likewise its verbosity. */
+/* Reads the verbosity in the same way. */
 bool server_read_verbosity(server_reading *r, struct json_object *value)
 {
     return read_word(r, value, &r->request->verbosity);

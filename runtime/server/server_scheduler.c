@@ -20,9 +20,10 @@ struct server_scheduler {
     pthread_t thread;
 
     /* Only the engine's thread uses these members. */
-    server_job *active[SERVER_MOST_PARALLEL]; /* the first to begin is the first */
+    server_job *active[SERVER_MOST_PARALLEL]; /* in the order in which they began */
     uint32_t n_active;
-    uint32_t n_running;   /* of them; the others are paused until one of these ends */
+    uint32_t n_running;   /* the first n_running run; the others are paused until one of these
+                           * ends */
     bool short_of_memory; /* no job begins until an active one ends */
     uint64_t n_pauses;
     server_sessions sessions;
@@ -282,7 +283,7 @@ static void *engine_thread(void *user)
         admit(s);
         bool steps = s->n_active > 0;
         if (s->n_active > n_before) {
-            count(s, false); /* a first pass may take a minute */
+            count(s, false); /* before the step, because a first pass may take a minute */
         }
         if (steps) {
             step(s);

@@ -12,7 +12,7 @@ enum { LEAST_GAIN = 48 };
 
 void server_sessions_keep(server_sessions *s, moe_session *session)
 {
-    (void)moe_session_set_grammar(session, NULL, NULL); /* gives its memory back */
+    (void)moe_session_set_grammar(session, NULL, NULL); /* releases the grammar's memory */
     (void)moe_session_watch(session, NULL, NULL, NULL);
     s->idle[s->n_idle].session = session;
     s->idle[s->n_idle].saved = s->disk == NULL;
@@ -148,7 +148,7 @@ int server_sessions_get(server_sessions *s, moe_engine *engine, uint32_t paralle
     if (read_from_disk(s, parallel, n_active, source, wanted, out)) {
         return moe_session_set_sampling(*out, wanted->sampling, err);
     }
-    source = most_alike(s, active, n_active, wanted, &is_idle); /* one may have been closed */
+    source = most_alike(s, active, n_active, wanted, &is_idle); /* a session may have been closed */
     /* Continue the idle session itself only if the prompt shares at least half of it. Otherwise
      * copy it, because the rest of it may be useful for other prompts. */
     bool continues = is_idle && 2 * shared_tokens(source, wanted) >= moe_session_n_tokens(source);

@@ -16,7 +16,7 @@ typedef struct server_sessions {
     struct {
         moe_session *session;
         uint64_t last_used; /* of clock */
-        bool saved;         /* the disk has it, or there is none */
+        bool saved;         /* it is on disk, or there is no disk folder */
     } idle[SERVER_MOST_PARALLEL];
     uint32_t n_idle;
     uint64_t clock;    /* counts sessions that were kept */
@@ -29,7 +29,7 @@ typedef struct server_wanted {
     size_t n_tokens;
     const moe_sampling *sampling;
     bool is_new;         /* every token of the prompt is to be evaluated now */
-    bool evaluates_only; /* then: nothing is sampled */
+    bool evaluates_only; /* nothing is sampled */
 } server_wanted;
 
 /* Returns a session for a prompt: one that continues from the idle or active session with the

@@ -100,7 +100,7 @@ static bool take_news(server_exchange *exchange, uint32_t *index)
         answer->stop = news.stop;
         answer->n_written = news.n_written;
         if (!done && server_tool_reader_full(&answer->tools)) {
-            answer->state = SERVER_DONE; /* its job is cancelled with the exchange */
+            answer->state = SERVER_DONE; /* its job is cancelled when the exchange ends */
             answer->finish = SERVER_FINISH_STOP;
         }
         answer->has_progress = news.has_progress;

@@ -182,7 +182,7 @@ static size_t skip_bare(const server_tool_format *f, server_span text, size_t at
 static size_t match_tags(server_span text, size_t at, server_span literal, server_span *id)
 {
     size_t found = server_match(text, at, literal, id);
-    bool is_short = found == SERVER_TEXT_SHORT; /* all of it may still come */
+    bool is_short = found == SERVER_TEXT_SHORT; /* the literal may still arrive completely */
     for (size_t i = 1; i < literal.size && found > text.size && !is_short; i++) {
         char c = literal.data[i];
         if (c == '<' || c == '[') {
@@ -276,7 +276,7 @@ static size_t parse_named(const server_tool_source *r, server_span text, size_t 
     if (next > text.size) {
         return next;
     }
-    if (f->has_name) { /* functions.NAME:0, as it is written */
+    if (f->has_name) { /* the id as the model wrote it: functions.NAME:0 */
         id = (server_span){text.data + begin, end - begin + id.size};
     }
     take_id(call, id);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* How a model writes tool calls. No list of models tells it: the server renders a conversation with
- * calls of its own making by the chat template, and reads off what stands around the names, the
- * arguments and the calls.
+/* How a model writes tool calls. The server does not know this from a list of models, but learns
+ * it: it renders a conversation with made-up calls by the chat template, and reads off the text
+ * around the names, the arguments and the calls.
  *
  *   section_open  call_open NAME .. ARGUMENTS call_close  between  call_open ..  section_close
  *
@@ -14,7 +14,7 @@
  *   LITERALS  a name, then arguments that are no JSON: NAME(key="text", n=3) or
  *             NAME{key:<|"|>text<|"|>,n:3}                          (LFM2, Llama-4, Gemma-4)
  *
- * What cannot be read off is named (server_tool_named.c). */
+ * Formats that cannot be read off are built in (server_tool_named.c). */
 #ifndef SERVER_TOOL_FORMAT_H
 #define SERVER_TOOL_FORMAT_H
 
@@ -32,7 +32,7 @@ typedef enum server_tool_kind {
 typedef struct server_tool_format {
     server_tool_kind kind;
     bool several;    /* the template writes more than one call in a turn */
-    bool has_name;   /* of NAMED: the name is written as a part of the id, functions.NAME:0 */
+    bool has_name;   /* of NAMED: the name is part of an id, functions.NAME:0 */
     bool is_hidden;  /* the template does not write the calls of earlier turns */
     bool no_content; /* beside calls the template wants a content of null, not "" */
     /* Parts of `text` below, or of constants; they may contain SERVER_TOOL_ID and the like. */
@@ -41,10 +41,10 @@ typedef struct server_tool_format {
     server_span key_open, value_open, value_close;
     server_span name_key, arguments_key; /* of JSON */
     server_span object_open, object_close;
-    server_span name_prefix;         /* of NAMED: what may stand before the name, functions. */
-    server_span quote;               /* of LITERALS: around texts; empty: as Python has them */
-    server_span may_open, may_close; /* what is dropped around calls, and is not asked for */
-    const char *reader;              /* the named one's name; NULL: it was read off */
+    server_span name_prefix;         /* of NAMED: an optional prefix of the name, "functions." */
+    server_span quote;               /* of LITERALS: quotes of texts; empty: Python's quotes */
+    server_span may_open, may_close; /* optional literals around calls, which are dropped */
+    const char *reader;              /* name of the built-in format; NULL: it was learned */
     char *text;                      /* free(): what the spans point into */
 } server_tool_format;
 

@@ -82,7 +82,7 @@ static size_t read_escape(reading *r, size_t at)
         return SERVER_TEXT_SHORT;
     }
     char c = r->text.data[at + 1];
-    if (c == 'u' || c == 'x') { /* as JSON has it */
+    if (c == 'u' || c == 'x') { /* as in JSON */
         size_t digits = c == 'u' ? 4 : 2;
         char escape[8] = "\\u00";
         if (at + 2 + digits > r->text.size) {

@@ -67,7 +67,7 @@ static void adapt_contents(server_request *request, const server_tool_format *fo
 
 static void append(cli_buffer *out, server_span text)
 {
-    for (size_t i = 0; i < text.size; i++) { /* marks of ids are left out */
+    for (size_t i = 0; i < text.size; i++) { /* special bytes for ids are left out */
         if (!server_tool_is_mark(text.data[i])) {
             (void)cli_buffer_append(out, text.data + i, 1);
         }
@@ -184,7 +184,7 @@ static bool hold(server_request *request, const moe_engine *engine, bool must_ca
     if (request->has_form) {
         request->allowance.bytes_now -= moe_grammar_bytes(job->grammar);
         moe_grammar_close(&job->grammar);
-        request->dropped[0] = '\0'; /* it is written once more, or not held at all */
+        request->dropped[0] = '\0'; /* the schema is written again, or is not enforced at all */
         form = must_call               ? NULL
                : request->form != NULL ? json_object_get(request->form)
                                        : json_tokener_parse(any_object);

@@ -16,7 +16,7 @@ typedef struct server_tools {
     pthread_mutex_t lock;
     /* Protected by the lock until `known` is true; afterwards they do not change. */
     bool known;
-    bool shown; /* the template tells the model what tools there are */
+    bool shown; /* the template describes the tools to the model */
     server_tool_format format;
 } server_tools;
 

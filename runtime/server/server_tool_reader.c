@@ -308,7 +308,7 @@ static bool read_call(server_tool_reader *r, bool ends, cli_buffer *content, boo
         *found = false;
         return true;
     }
-    if (r->is_open) { /* it was told of already, and stays as it is */
+    if (r->is_open) { /* a part of the call was reported already, and stays */
         r->is_open = r->in_calls = false;
         r->is_broken = true;
         return true;

@@ -16,16 +16,16 @@ enum { SERVER_MOST_TOOL_CALLS = 128, SERVER_LONGEST_TOOL_NAME = 128 };
 
 typedef struct server_tool_reader {
     server_tool_source source;
-    bool only_one; /* what follows the first call is dropped */
-    bool streams;  /* calls are told before they are whole */
+    bool only_one; /* drops everything after the first call */
+    bool streams;  /* reports calls before they are complete */
     /* Text that may be the beginning of a call, or is within one. */
     cli_buffer held;
     bool in_calls;
     bool has_section; /* a call of this section was read */
     bool has_text;    /* some of the answer was text */
-    bool is_open;     /* the last call is not whole yet */
-    bool is_broken;   /* the last call was told of, and is none: the rest of it is dropped */
-    size_t next_look; /* size of the held text at which it is worth another look */
+    bool is_open;     /* the last call is not complete yet */
+    bool is_broken;   /* the last call was reported but is no call: its rest is dropped */
+    size_t next_look; /* examine the held text again when it has this size */
     server_tool_call *calls;
     uint32_t n_calls;
 } server_tool_reader;

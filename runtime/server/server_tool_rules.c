@@ -91,7 +91,7 @@ void server_rules_add_literal(server_rules_text *g, server_span text)
             server_rules_add_quoted(g, server_span_cut(text, begin, i));
         }
         if (token >= 0 && moe_token_is_end(g->rules->engine, token)) {
-            begin = i = end; /* the text ends there by itself */
+            begin = i = end; /* the text ends at this token, so no rule is needed */
             continue;
         }
         char rule[48];
@@ -144,7 +144,7 @@ static unsigned add_until(server_rules_text *g, server_span word)
         for (size_t k = 0; k < n; k++) {
             size_t next = follow_word(word, i, word.data[k]);
             if (memchr(word.data, word.data[k], k) != NULL || next == 0 || next == n) {
-                continue; /* told already, goes back to the beginning, or is the word */
+                continue; /* has a rule already, leads back to the start, or completes the word */
             }
             server_rules_add(g, " | [");
             add_class_char(g, word.data[k]);

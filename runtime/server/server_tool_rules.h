@@ -24,9 +24,10 @@ typedef struct server_tool_rules {
     bool several;
     const moe_chat_prompt *prompt; /* reasoning may come before calls */
     moe_allowance *allowance;
-    bool must_call;           /* else text may stand before calls, or in their place */
+    bool must_call;           /* the answer must be calls; otherwise text may come before or instead
+                               * of calls */
     struct json_object *form; /* a schema that an answer without calls follows; NULL: any text */
-    char *dropped;            /* keywords that are left out, by server_note_dropped() */
+    char *dropped;            /* keywords that are not enforced (server_note_dropped()) */
 } server_tool_rules;
 
 typedef struct server_rules_text {
@@ -34,9 +35,9 @@ typedef struct server_rules_text {
     server_error *error;
     cli_buffer out;
     bool failed;      /* memory was short, or the text is too long */
-    const char *tool; /* the name of the one whose schema is written */
+    const char *tool; /* the tool whose schema is being written */
     unsigned n_endings;
-    bool has_any;     /* the rules of any literal are there */
+    bool has_any;     /* the rules for a literal of any type have been added */
     const char *word; /* what SERVER_TOOL_WORD and SERVER_TOOL_KEY stand for; NULL: nothing */
     const char *key;
 } server_rules_text;

@@ -19,7 +19,7 @@ typedef struct server_tool_source {
 } server_tool_source;
 
 typedef struct server_tool_call {
-    char id[72]; /* the model's own, or 9 letters and digits, the form that most templates take */
+    char id[72]; /* the model's id, or 9 letters and digits, which most templates accept */
     cli_buffer name;
     cli_buffer arguments; /* a JSON object */
 } server_tool_call;

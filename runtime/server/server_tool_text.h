@@ -14,7 +14,7 @@ typedef struct server_span {
 /* Results of functions that otherwise return a position: the text does not match, or it ends too
  * early to decide. */
 #define SERVER_TEXT_DIFFERS ((size_t)-1)
-#define SERVER_TEXT_SHORT   ((size_t)-2) /* the text ends before it can be told */
+#define SERVER_TEXT_SHORT   ((size_t)-2) /* the text ends too early to decide */
 
 /* Special bytes within a literal of a format. They stand for an id, for a colon and the call's
  * number, for a word that tells the type of the argument ("true": a string, "false": JSON), and

@@ -9,7 +9,7 @@
 #include "server_socket.h"
 
 /* If a task took at least LARGE_TASK_BYTES, the heap is given back to the system after it. */
-enum { LARGE_TASK_BYTES = 256 << 10, LOOK_MS = 100 /* after the client */ };
+enum { LARGE_TASK_BYTES = 256 << 10, LOOK_MS = 100 /* interval between checks of the client */ };
 
 /* Whether the task must stop: its client has left, or the server is shutting down. The workshop's
  * thread asks between steps. */

@@ -24,13 +24,13 @@ typedef bool (*server_work)(struct server_exchange *exchange);
 typedef struct server_task {
     server_work work;
     struct server_exchange *exchange; /* passed to work */
-    moe_allowance *allowance;         /* of the work; the workshop sets its bounds */
+    moe_allowance *allowance;         /* limits of the work; the workshop sets them */
     uint64_t client;
-    int socket;                    /* tells whether the client has left */
-    const _Atomic bool *giving_up; /* the server is */
-    /* Of the workshop. */
+    int socket;                    /* shows whether the client has left */
+    const _Atomic bool *giving_up; /* true: the server is giving up */
+    /* Used by the workshop. */
     _Atomic bool left;
-    bool runs, done, result; /* under its lock */
+    bool runs, done, result; /* under the workshop's lock */
     struct server_task *next;
 } server_task;
 
@@ -59,8 +59,8 @@ bool server_workshop_start(server_workshop *workshop, uint64_t bytes);
 /* Ends the thread. No task may be waiting. */
 void server_workshop_end(server_workshop *workshop);
 
-/* Has the workshop's thread do the work, and waits for it. False if that is, or if the client left
- * or the server gave up before it was done. */
+/* Has the workshop's thread do the work, and waits for it. Returns false if the work did, or if the
+ * client left or the server gave up before it was done. */
 bool server_workshop_do(server_workshop *workshop, server_task *task);
 
 #endif

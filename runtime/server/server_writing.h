@@ -18,16 +18,16 @@ typedef struct server_writer {
     server_sessions *sessions;
 } server_writer;
 
-/* Makes the job DONE. Its session stays idle where `keep` says so. */
+/* Makes the job DONE. If `keep` is true, its session stays as an idle session. */
 void server_finish_job(const server_writer *writer, server_job *job, server_finish finish,
                        int status, const moe_error *message, bool keep);
 /* Hands news of an answer to the connection's thread. False: memory is short. */
 bool server_publish(const server_writer *writer, server_job *job, const cli_buffer *content,
                     const char *reasoning, const moe_token_report *report, uint64_t n_tokens);
-/* Has the session's steps report on the prompt's tokens. */
+/* Makes the session's steps report on the prompt's tokens. */
 int server_watch_prompt(const server_writer *writer, server_job *job, moe_session *session,
                         moe_error *err);
-/* Takes what the step sampled. True when the job is finished. */
+/* Takes the tokens that the step sampled. Returns true when the job is finished. */
 bool server_take_tokens(const server_writer *writer, server_job *job);
 
 #endif
