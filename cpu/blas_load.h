@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* OpenBLAS, loaded on first use and never linked, because most processes do not need it. On loading
- * it starts a thread for every core; if threads cannot be started (an address space of 100 MB) it
- * tries for ever. */
+ * it starts a thread for every core. If threads cannot be started, for instance because the address
+ * space is limited to 100 MB, it keeps trying for ever. */
 #ifndef MOE_CPU_BLAS_LOAD_H
 #define MOE_CPU_BLAS_LOAD_H
 

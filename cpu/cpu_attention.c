@@ -3,17 +3,18 @@
  * state of every query in ascending order, so the order of reduction depends on logical positions
  * alone. Tasks have one of two shapes:
  *
- *  tiles   A task is one tile: it walks all pages and folds each as it comes.
+ *  tiles   A task is one tile: it walks all pages and folds each page into the state right away.
  *  pages   If there are too few tiles for the team (one sequence, few KV heads) and the texts are
- *          long, the pages are shared, too. They are taken in rounds. In a round's first half a
- *          task is a run of pages of one tile; each page's part is kept. In the second half a task
- *          is some queries of a tile: it folds the parts, in ascending order.
+ *          long, the threads share the pages, too. They work in rounds. In a round's first half a
+ *          task is a run of pages of one tile; the task stores each page's part. In the second half
+ *          a task is some queries of a tile: it folds the parts, in ascending order.
  *
  *            round 0: pages 0..23                      round 1: pages 24..47
  *            thread 0  0 1 2   6 7 8 ..  fold 0..23    24 25 26 ..        fold 24..47
  *            thread 1  3 4 5   9 10 ..   fold 0..23    27 28 29 ..        fold 24..47
  *
- * A page's part does not depend on which thread computes it or when, so both have the same bits. */
+ * A page's part does not depend on which thread computes it or when, so both shapes give the same
+ * bits. */
 #include <string.h>
 
 #include "cpu/cpu_attention_tile.h"
@@ -21,8 +22,8 @@
 
 /* Shorter texts, in pages, are not worth the rounds. */
 #define FEWEST_PAGES 8u
-/* A task reads its run of pages in order, which helps the processor's prefetcher; longer runs gain
- * no more. */
+/* A task reads its run of pages in order, which helps the processor's prefetcher. Longer runs than
+ * this are no faster. */
 #define LONGEST_RUN    8u
 #define TASKS_A_THREAD 4u /* in each half of a round */
 
@@ -30,11 +31,11 @@ typedef struct attention_job {
     moe_cpu_device *cpu;
     const moe_attention *a;
     uint32_t n_rows;
-    uint32_t group;     /* query heads of a KV head */
+    uint32_t group;     /* query heads that share a KV head */
     uint32_t heads;     /* query heads of a tile */
     uint32_t tile_rows; /* rows of a tile */
-    uint32_t n_parts;   /* tiles that share a KV head's group */
-    uint32_t n_strips;  /* tiles that share the rows */
+    uint32_t n_parts;   /* tiles into which a KV head's group is divided */
+    uint32_t n_strips;  /* tiles into which the rows are divided */
     uint32_t n_tiles;
     /* Used only if the pages are shared: */
     moe_page_range round;  /* the pages of this round */
@@ -101,7 +102,7 @@ static void attend_tiles(void *arg, uint32_t worker, uint32_t n_workers)
     }
 }
 
-/* Floats of a part's maxima, or its sums; of a part of one page. */
+/* How many floats the maxima of a part take, and also its sums. */
 static size_t padded_queries(uint32_t n_queries)
 {
     return (n_queries + 15) / 16 * 16;
@@ -119,7 +120,7 @@ size_t moe_cpu_attention_parts(uint32_t n_queries, uint32_t v_dim)
            MOE_CPU_ATTENTION_PAGES * part_floats(n_queries, v_dim);
 }
 
-/* First the states of all tiles, then the parts: [tile][page of the round]. */
+/* attention_parts has the states of all tiles first, then the parts: [tile][page of the round]. */
 static moe_attention_part state_of(const attention_job *job, uint32_t t)
 {
     size_t n = padded_queries(job->tile_rows * job->heads);
@@ -197,7 +198,7 @@ static uint32_t lower(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* The most rows of a tile, whose heads are set. */
+/* The most rows that a tile can have, given its number of heads. */
 static uint32_t most_rows(const attention_job *job)
 {
     size_t row_floats = (size_t)job->heads * (job->a->layout.k_dim + job->a->layout.v_dim);
@@ -231,7 +232,8 @@ static void share_out_tiles(attention_job *job, uint32_t wanted)
     count_tiles(job);
 }
 
-/* Rows of one timeline read the same pages; those of several mostly do not. */
+/* Whether all rows are of one timeline. Then they read the same pages; rows of different timelines
+ * mostly do not. */
 static bool is_one_timeline(const attention_job *job)
 {
     for (uint32_t r = 1; r < job->n_rows; r++) {
@@ -243,7 +245,7 @@ static bool is_one_timeline(const attention_job *job)
 }
 
 /* Divides the pages among threads, too, if there are fewer than `wanted` tiles of full size.
- * Returns false if that does not pay. */
+ * Returns false if sharing the pages does not pay. */
 static bool share_out_pages(attention_job *job, moe_page_range pages, uint32_t wanted)
 {
     if (pages.end - pages.begin < FEWEST_PAGES) {

@@ -2,9 +2,10 @@
 /* Computes the part of a page of the KV cache for a tile's queries, and folds parts into their
  * state.
  *
- * If several neighbouring rows of the tile see a whole page in one place, one call computes it for
- * the queries of all of them: its keys and values are loaded and converted once. A prompt's rows
- * share all pages but the last two; the rows of a batch share the pages of a common prefix.
+ * If several neighbouring rows of the tile see the whole of a page, and in the same place, one call
+ * computes the page for all their queries. So its keys and values are loaded and converted once. A
+ * prompt's rows share all pages but the last two; the rows of a batch share the pages of a common
+ * prefix.
  *
  *   page      0      1      2      3
  *   row 200   whole  whole  whole  partly   pages 0 to 2: one call for the three rows,
@@ -66,8 +67,8 @@ static void place_page(const moe_attention *a, const moe_kv_row *kv, uint32_t kv
     args->v = base + layout->v_offset + slot * layout->v_row_bytes;
 }
 
-/* The keys of the page that begins at position `from`, or NULL if the timeline ends before the
- * page does, or takes it from several places. */
+/* The keys of the page that begins at position `from`. NULL if the timeline ends within the page,
+ * or takes the page's positions from several places. */
 static const void *next_keys(const moe_kv_layout *layout, const moe_kv_row *kv, uint32_t kv_head,
                              uint32_t from)
 {
@@ -112,7 +113,7 @@ static seen_range seen_of(const moe_attention_tile *tile, uint32_t r, uint32_t p
     return (seen_range){from > first ? from : first, end < position + 1 ? end : position + 1};
 }
 
-/* Whether row r sees the whole page, and none of it through a path. */
+/* Whether row r sees the whole page, and no position of it through a path. */
 static bool sees_whole(const moe_attention_tile *tile, uint32_t r, uint32_t page)
 {
     const moe_kv_row *kv = row_of(tile, r);
@@ -122,7 +123,7 @@ static bool sees_whole(const moe_attention_tile *tile, uint32_t r, uint32_t page
            (kv->path == NULL || end <= kv->path_first);
 }
 
-/* How many rows from r on, one or more, attend to the page in one call. */
+/* How many rows, from row r on, attend to the page in one call; at least one. */
 static uint32_t rows_together(const moe_attention_tile *tile, uint32_t r, uint32_t page)
 {
     uint32_t n = 1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The delta rule with a decay for each row of a head's state (KDA) in two rounds of tasks: a head's
- * queries, keys, values or decays of one sequence, then the states. A row of the scratch has
- * queries, keys and values of all heads, then the decays. */
+/* The delta rule with a decay for each row of a head's state (KDA), in two rounds of tasks. A task
+ * of the first round computes a head's queries, keys, values or decays for one sequence. The second
+ * round computes the states. A row of the scratch has queries, keys and values of all heads, then
+ * the decays. */
 #include <math.h>
 
 #include "cpu/cpu_convolution.h"

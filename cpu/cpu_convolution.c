@@ -6,7 +6,7 @@
 
 #include "runtime/base/moe_assert.h"
 
-/* Tokens that are convolved, then normalised. */
+/* How many tokens are convolved before their rows are normalised. */
 #define CONV_TOKENS 64u
 #define NORM_EPS    1e-6f
 
@@ -15,8 +15,8 @@ static uint32_t tail_rows(const moe_cpu_convolution *c)
     return (c->n_taps - 1) * (c->step > 0 ? c->step : 1);
 }
 
-/* The n channels from `first` on of token `at` of the sequence; `at` is negative for tokens before
- * its first. */
+/* The channels from `first` on of token `at` of the sequence. `at` is negative for tokens before
+ * the sequence's first one. */
 static const float *token_at(const moe_cpu_convolution *c, const moe_delta_sequence *s, int64_t at,
                              uint32_t first)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The short convolution that recurrent layers begin with, and its tail: the last tokens' inputs,
- * which a state keeps for the next pass. */
+/* The short convolution with which recurrent layers begin, and its tail: the inputs of the last
+ * tokens, which a state keeps for the next pass. */
 #ifndef MOE_CPU_CONVOLUTION_H
 #define MOE_CPU_CONVOLUTION_H
 
@@ -15,7 +15,7 @@ typedef struct moe_cpu_convolution {
     uint32_t n_taps;
     uint32_t step; /* tokens from one tap to the next; 0: 1 */
     bool silu;
-    size_t tail_at; /* floats of a state before its tail */
+    size_t tail_at; /* where the tail begins in a state, in floats */
 } moe_cpu_convolution;
 
 /* Some channels and their weights. */
@@ -41,8 +41,8 @@ void moe_cpu_convolve_part(const moe_cpu_convolution *c, const moe_delta_sequenc
                            const moe_cpu_channels *channels, moe_cpu_part part, float *out,
                            size_t out_stride);
 
-/* The task's sequence, if each has n_parts tasks; *first_row: the rows of all sequences before it.
- */
+/* The sequence of a task, if each sequence has n_parts tasks. *first_row: how many rows all earlier
+ * sequences have. */
 const moe_delta_sequence *moe_cpu_sequence_of(const moe_delta_sequence *sequences, uint32_t n_parts,
                                               uint32_t task, size_t *first_row);
 

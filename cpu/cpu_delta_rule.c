@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The gated delta rule in two rounds of tasks: the short convolution, where a task is one head's
- * queries, keys or values of one sequence, then the states. */
+/* The gated delta rule in two rounds of tasks. The first round is the short convolution: a task
+ * computes one head's queries, keys or values for one sequence. The second round computes the
+ * states. */
 #include "cpu/cpu_convolution.h"
 #include "cpu/cpu_states.h"
 #include "runtime/base/moe_assert.h"
@@ -22,7 +23,8 @@ static uint32_t channels_of(const moe_delta_rule *d)
     return 2 * d->n_key_head * d->key_dim + d->n_head * d->value_dim;
 }
 
-/* Part p of a sequence: queries of the key heads, then their keys, then values of the heads. */
+/* Computes part p of a sequence. The parts are the key heads' queries, then their keys, then the
+ * value heads' values. */
 static void convolve_part(const delta_job *job, const moe_delta_sequence *s, size_t first_row,
                           uint32_t p)
 {

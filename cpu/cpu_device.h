@@ -10,7 +10,7 @@ typedef struct moe_cpu_device_options {
     moe_team *team;        /* must outlive the device */
     unsigned cpu_features; /* a subset of moe_cpu_features() */
     bool blas_prefill;     /* OpenBLAS multiplies float weights that many rows share; not exact.
-                            * Opening fails if it is not installed. */
+                            * Opening fails if OpenBLAS is not installed. */
 } moe_cpu_device_options;
 
 int moe_cpu_device_open(moe_device **out, const moe_cpu_device_options *options, moe_error *err);

@@ -23,7 +23,7 @@ static void cpu_close(moe_device *device)
     free(cpu);
 }
 
-/* Large buffers are mapped: untouched pages cost nothing, and huge pages spare the TLB. */
+/* Large buffers are mapped: untouched pages cost nothing, and huge pages need fewer TLB entries. */
 static int cpu_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err)
 {
     (void)device;
@@ -47,7 +47,8 @@ static void cpu_free(moe_device *device, void *memory, size_t bytes)
     munmap(memory, bytes == 0 ? 1 : bytes);
 }
 
-/* A huge page would bring the neighbours' memory back, so the part must no longer be in one. */
+/* First takes the part out of huge pages: when the part's neighbours are used, a huge page would
+ * bring the part's memory back, too. */
 static bool cpu_give_up(moe_device *device, void *memory, size_t bytes)
 {
     (void)device;
@@ -76,7 +77,7 @@ static int cpu_sync(moe_device *device, moe_error *err)
     return MOE_OK;
 }
 
-/* The kernels read host arrays in place. */
+/* Has nothing to send: the kernels read host arrays in place. */
 static int cpu_begin_step(moe_device *device, const moe_step_inputs *inputs, moe_error *err)
 {
     (void)device;
@@ -193,7 +194,7 @@ static const moe_device_ops cpu_ops = {
     .stream_match = moe_cpu_stream_match,
 };
 
-/* The forms that it carries out with any instruction set. */
+/* The forms that the CPU carries out with any instruction set. */
 #define F(form) MOE_FORM_BIT(MOE_FORM_##form)
 static const uint64_t forms =
     F(EMBED) | F(GATHER) | F(RMS_NORM) | F(MEAN_NORM) | F(LINEAR) | F(HEAD_LINEAR) | F(ROPE) |

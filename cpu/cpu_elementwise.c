@@ -8,7 +8,8 @@
 #include "cpu/kernels/router_select.h"
 #include "runtime/base/moe_assert.h"
 
-/* Elements below which a call is not worth the team. */
+/* With fewer elements than this, the caller's thread alone computes: waking the team would take
+ * longer. */
 #define GRAIN_ELEMENTS 16384u
 
 static uint32_t rows_per_task(uint32_t n)

@@ -3,9 +3,9 @@
  *
  *  gate and up products of every (expert, slice of rows) -> silu(gate) * up, quantised -> down
  *
- * Where gate and up are one matrix (networks without a gate) its product is computed once.
+ * In networks without a gate, gate and up are one matrix; its product is computed once.
  *
- * Inner rows are numbered consecutively over all works. */
+ * Inner rows (rows of gate and up products) are numbered consecutively over all works. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,13 +17,13 @@
 typedef struct activate_job {
     moe_cpu_device *cpu;
     const moe_activation *activation;
-    const float *scales; /* [n_inner] or NULL: of each inner row's gate and up */
+    const float *scales; /* [n_inner] or NULL: a factor of each inner row's gate and up */
     uint32_t n_ff;
     bool joined;       /* gate and up are one matrix */
     moe_q8_rows *h_q8; /* NULL: the down matrices are floats */
 } activate_job;
 
-/* To gate. */
+/* Writes the activated row over gate. */
 static void activate_row(const activate_job *job, uint32_t row, float *gate, float *up)
 {
     const moe_vector_kernels *vector = &job->cpu->vector;

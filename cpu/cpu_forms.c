@@ -3,13 +3,13 @@
 #include "cpu/cpu_internal.h"
 #include "runtime/base/moe_assert.h"
 
-#define GRAIN_ELEMENTS 16384u /* below, a call is not worth the team */
+#define GRAIN_ELEMENTS 16384u /* with fewer elements, the caller's thread alone computes */
 
 typedef struct forms_job {
     moe_cpu_device *cpu;
     const float *x, *weight, *bias;
     float *y;
-    size_t n; /* of a row; of soft_cap(): of all */
+    size_t n; /* elements of a row; for soft_cap(): of the whole array */
     size_t stride;
     float value;
 } forms_job;

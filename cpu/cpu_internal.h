@@ -18,7 +18,7 @@ typedef struct moe_cpu_device {
     moe_device base;
     /* Set at open, never changed. */
     moe_team *team;
-    moe_blas blas; /* loaded if it multiplies float weights in prefill */
+    moe_blas blas; /* loaded only if OpenBLAS multiplies float weights in prefill */
     moe_matmul_kernels matmul;
     moe_vector_kernels vector;
     /* Set by reserve. */
@@ -26,10 +26,10 @@ typedef struct moe_cpu_device {
     uint8_t *x_q8_memory;        /* quantised input rows */
     uint8_t *h_q8_memory;        /* quantised inner rows of a feed-forward network */
     float *ff_gate, *ff_up;      /* [rows][n_ff] */
-    float *attention_state;      /* per worker: a tile's output of a page, and its queries */
+    float *attention_state;      /* per worker: a tile's outputs of a page, and its queries */
     size_t attention_state_size; /* floats per worker */
     float *attention_parts;      /* the pages' parts during a round (cpu_attention.c) */
-    size_t attention_parts_size; /* floats, of all workers; 0: one thread */
+    size_t attention_parts_size; /* floats for all workers together; 0: there is one thread */
     uint8_t *tile_scratch;       /* MOE_TILE_SCRATCH_BYTES per worker; NULL: no matrix unit */
 } moe_cpu_device;
 
@@ -47,7 +47,7 @@ void moe_cpu_for(moe_cpu_device *cpu, uint32_t n, uint32_t grain, moe_cpu_range_
 void moe_cpu_quantize(moe_cpu_device *cpu, const float *x, size_t x_stride, uint32_t n_rows,
                       uint32_t n_in, void *memory, moe_q8_rows *rows);
 
-/* A view of the rows from `first` on. Float weights have no quantised rows. */
+/* A view of the rows from `first` on; rows without memory (for float weights) stay without. */
 static inline moe_q8_rows moe_cpu_rows_from(const moe_q8_rows *rows, uint32_t first)
 {
     size_t n = (size_t)first * rows->n_in_padded;
@@ -64,8 +64,8 @@ static inline moe_q8_rows moe_cpu_rows_from(const moe_q8_rows *rows, uint32_t fi
     return view;
 }
 
-/* One weight times rows. Of args, the caller sets n_rows, x, x_stride, x_index, out, out_stride and
- * out_index; the rest comes from weight. */
+/* One weight times rows. The caller sets n_rows, x, x_stride, x_index, out, out_stride and
+ * out_index in args; the other fields are filled in from weight. */
 typedef struct moe_cpu_product {
     moe_weight weight;
     moe_q8_rows x_q8; /* for quantised weights */
@@ -76,7 +76,7 @@ typedef struct moe_cpu_product {
 void moe_cpu_run_products(moe_cpu_device *cpu, const moe_cpu_product *products,
                           uint32_t n_products);
 
-/* Floats of attention_parts for each of several workers. */
+/* Floats of attention_parts that each worker adds if there are several workers. */
 size_t moe_cpu_attention_parts(uint32_t n_queries, uint32_t v_dim);
 
 /* Operations, by file. */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Many products at once. The weight rows of all products form one queue, in units of UNIT_ROWS.
- * Workers take runs of units from its front: long runs first, for long streams, and shorter ones
- * towards the end, so that all workers finish together. A run that spans products is cut at their
- * borders. One worker computes each output whole, so the result does not depend on which worker
- * took which run. */
+ * Workers take runs of units from its front: long runs first, because memory reads long streams
+ * faster, and shorter runs towards the end, so that all workers finish together. A run that spans
+ * products is cut at their borders. One worker computes each output whole, so the result does not
+ * depend on which worker took which run. */
 #include "cpu/cpu_internal.h"
 
 #define UNIT_ROWS 32u
-/* A worker takes this part of its fair share of the remaining units... */
+/* A worker's run is its fair share of the remaining units, divided by this. */
 #define SHARE_DIVISOR 2u
-/* ... but at least this many bytes, because every run restarts the hardware's prefetchers. */
+/* But a run has at least this many bytes, because every run restarts the hardware's prefetchers. */
 #define MIN_RUN_BYTES (128u << 10)
 /* The caller alone computes calls with fewer multiply-adds: waking the team costs more. */
 #define ALONE_MACS (1u << 15)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Mamba-1's selective scan. A task is some channels of one sequence; it has their states and decays
- * in the first-level cache while it goes through all tokens. */
+/* Mamba-1's selective scan. A task is some channels of one sequence. Their states and decays stay
+ * in the first-level cache while the task goes through all tokens. */
 #include <string.h>
 
 #include "cpu/cpu_convolution.h"

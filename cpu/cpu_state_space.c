@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Mamba-2's state space in two rounds of tasks: the short convolution of blocks of channels, then
- * the states. */
+/* Mamba-2's state space in two rounds of tasks. A task of the first round is the short convolution
+ * of a block of channels; the second round computes the states. */
 #include "cpu/cpu_convolution.h"
 #include "cpu/cpu_states.h"
 #include "runtime/base/moe_assert.h"

@@ -7,7 +7,7 @@
 
 typedef struct states_job {
     const moe_cpu_states *d;
-    uint32_t n_blocks; /* of a head's columns */
+    uint32_t n_blocks; /* blocks into which a head's columns are divided */
 } states_job;
 
 static void copy_columns(const float *src, size_t src_stride, float *dst, size_t dst_stride,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Updates states of heads token by token, for any of the rules. A task is some columns of one head
- * of one sequence. It has its part of the state in the first-level cache while it goes through all
- * tokens, so a prompt reads the state from memory once. */
+ * of one sequence. Its part of the state stays in the first-level cache while the task goes through
+ * all tokens. So a prompt reads the state from memory once. */
 #ifndef MOE_CPU_STATES_H
 #define MOE_CPU_STATES_H
 
@@ -13,7 +13,7 @@
 /* Where a head's inputs are in a row of the convolution, in floats. */
 typedef struct moe_cpu_head {
     size_t q, k, v;
-    size_t decay; /* with decay_of_rows: of a row of the scratch */
+    size_t decay; /* with decay_of_rows: where the head's decays are in a row of the scratch */
     float skip;
 } moe_cpu_head;
 
@@ -27,8 +27,8 @@ typedef struct moe_cpu_states {
     moe_delta_columns_fn columns;
     bool decay_of_rows; /* the scratch has decays, one for each row of a head's state */
     moe_cpu_head (*head_at)(const void *rule, uint32_t head);
-    /* Computes the gates of a head for n tokens from `first` on; without the decays if each row has
-     * its own. */
+    /* Computes the gates of a head for n tokens from `first` on. With decay_of_rows it does not
+     * compute decays. */
     void (*gates)(const void *rule, const moe_delta_sequence *s, uint32_t head, uint32_t first,
                   uint32_t n, float *decay, float *beta);
     const void *rule;

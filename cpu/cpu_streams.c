@@ -8,7 +8,7 @@
 
 /* Columns of a row that a task computes. */
 #define COLUMNS      512u
-#define MOST_STREAMS 16u /* of those that are mixed */
+#define MOST_STREAMS 16u /* the most streams that can be mixed */
 #define LEAST_MATCH  1e-6f
 
 typedef struct streams_job {
@@ -16,7 +16,7 @@ typedef struct streams_job {
     const moe_stream_read *read;
     const moe_stream_write *write;
     const moe_stream_match *match;
-    uint32_t n_blocks; /* of a row's columns */
+    uint32_t n_blocks; /* blocks into which a row's columns are divided */
 } streams_job;
 
 static uint32_t blocks_of(uint32_t n)
@@ -63,7 +63,8 @@ static void weigh_mixing(float *w, uint32_t n, uint32_t mixings, float eps)
     }
 }
 
-/* Turns products into weights: those of the sum, of the addition, of the mixing. */
+/* Turns products into weights: first those for summing the streams up, then those for adding to the
+ * streams, then those for mixing them. */
 static void weigh(const moe_cpu_device *cpu, const moe_stream_read *r, float *w)
 {
     const uint32_t n = r->n_streams, n_sigmoids = r->n_weights == n ? n : 2 * n;
@@ -80,7 +81,7 @@ static void weigh(const moe_cpu_device *cpu, const moe_stream_read *r, float *w)
     }
 }
 
-/* With gates of elements all weights are those of the addition. */
+/* If each element has a gate, there are only weights for adding to the streams. */
 static void weigh_addition(const moe_cpu_device *cpu, const moe_stream_read *r, float *w)
 {
     cpu->vector.scale(1.0f / (float)r->n_streams, w, r->n_weights);
@@ -176,7 +177,7 @@ int moe_cpu_stream_read(moe_device *device, const moe_stream_read *read, uint32_
     return MOE_OK;
 }
 
-/* All streams of a block of columns, mixed. */
+/* Mixes all streams of a block of columns. */
 static void mix_block(const streams_job *job, const float *mixing, float *x, uint32_t n)
 {
     const moe_stream_write *w = job->write;
@@ -193,7 +194,7 @@ static void mix_block(const streams_job *job, const float *mixing, float *x, uin
     }
 }
 
-/* A block of columns. */
+/* Sets the streams of a block of columns to the branch's output, or adds that output to them. */
 static void begin_or_add(const streams_job *job, const float *branch, float *x, uint32_t n)
 {
     const moe_stream_write *w = job->write;

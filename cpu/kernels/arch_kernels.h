@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts from which cpu/kernel_tables.c assembles the tables: reference C, and what each
- * processor architecture supplies. Meson picks the file (cpu/x86, or arch_generic.c, which supplies
- * nothing). */
+/* The functions from which cpu/kernel_tables.c assembles the tables: reference C, and the kernels
+ * of the processor architecture. Meson picks the architecture's files, or arch_generic.c, which has
+ * no kernels. */
 #ifndef MOE_CPU_ARCH_KERNELS_H
 #define MOE_CPU_ARCH_KERNELS_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Reference attention over one page, and the fold of pages into a running state.
  *
- * Both products read the page in pieces of 32 elements through moe_kv_load_c(), so that function
- * alone defines how a cache type's rows load. */
+ * Both products, of keys and of values, read the page in pieces of 32 elements through
+ * moe_kv_load_c(). So that function alone defines how rows of a cache type are read. */
 #include "cpu/kernels/vector_reference.h"
 
 #include <math.h>
@@ -54,7 +54,7 @@ static void weigh_values(const moe_attend_args *args, const float *weights, floa
 
 void moe_attend_page_c(const moe_attend_args *args)
 {
-    float weights[MOE_KV_PAGE]; /* the scores first */
+    float weights[MOE_KV_PAGE]; /* at first the scores */
     for (uint32_t h = 0; h < args->n_q; h++) {
         const float *q = args->q + (size_t)h * args->k_dim;
         for (uint32_t j = 0; j < args->n_valid; j++) {

@@ -10,8 +10,8 @@
 /* Elements of a K-quant block; kernels handle other types in runs of the same length. */
 #define MOE_GROUP 256
 
-/* 32 elements. A nibble array holds element j in the low half of byte j, element j + 16 in the high
- * half; qh holds the fifth bit of element j in bit j of its 32. */
+/* 32 elements. In a nibble array the low half of byte j holds element j, and the high half element
+ * j + 16. Bit j of the 32 bits of qh is the fifth bit of element j. */
 typedef struct moe_block_q4_0 {
     uint16_t d;
     uint8_t qs[16];
@@ -48,7 +48,7 @@ typedef struct moe_block_mxfp4 {
 
 /* 256 elements. */
 typedef struct moe_block_q2_k {
-    uint8_t scales[16]; /* of 16 elements: scale low nibble, minimum high nibble */
+    uint8_t scales[16]; /* each for 16 elements: scale in the low nibble, minimum in the high one */
     uint8_t qs[64];     /* each 32 bytes: 128 elements, 32 per bit pair, lowest pair first */
     uint16_t d;
     uint16_t dmin;
@@ -79,7 +79,7 @@ typedef struct moe_block_q5_k {
 typedef struct moe_block_q6_k {
     uint8_t ql[128];   /* each 64 bytes: elements 0..63 of 128 in low nibbles, 64..127 in high */
     uint8_t qh[64];    /* each 32 bytes: upper bits of 128 elements, laid out as Q2_K's */
-    int8_t scales[16]; /* of 16 elements */
+    int8_t scales[16]; /* each for 16 elements */
     uint16_t d;
 } moe_block_q6_k;
 
@@ -90,20 +90,20 @@ typedef struct moe_block_iq4_xs {
     uint8_t qs[128]; /* each 16 bytes: 32 elements as in the 32-element types */
 } moe_block_iq4_xs;
 
-/* IQ2 and IQ3 take magnitudes from codebooks (codebooks.h), eight or four elements for each point,
- * and have a sign bit for each element, set if it is negative. Some store only seven of eight sign
- * bits; the eighth then makes the number of set bits even. */
+/* IQ2 and IQ3 take magnitudes from the points of codebooks (codebooks.h): a point has the
+ * magnitudes of eight or four elements. Each element has a sign bit, set if it is negative. Some
+ * types store only seven of eight sign bits; the eighth makes the number of set bits even. */
 typedef struct moe_block_iq2_xxs {
     uint16_t d;
     struct {
         uint8_t qs[4];    /* points of 256 */
         uint8_t signs[4]; /* 4 times 7 sign bits, then 4 bits of scale */
-    } part[8];            /* of 32 elements */
+    } part[8];            /* each for 32 elements */
 } moe_block_iq2_xxs;
 
 typedef struct moe_block_iq2_xs {
     uint16_t d;
-    uint16_t qs[32];   /* 9 bits: a point of 512, then 7 sign bits */
+    uint16_t qs[32];   /* from the lowest bit: 9 bits of a point of 512, then 7 sign bits */
     uint8_t scales[8]; /* a nibble for 16 elements, low ones first */
 } moe_block_iq2_xs;
 
@@ -134,7 +134,7 @@ typedef struct moe_block_iq1_s {
     uint16_t d;
     uint8_t qs[32]; /* the lower 8 bits of points of 2048 */
     uint16_t
-        qh[8]; /* of 32 elements: 4 times 3 upper bits, 3 of scale, 1 set for minus an eighth */
+        qh[8]; /* each for 32 elements: 4 times 3 upper bits, 3 of scale, 1 set for minus 1/8 */
 } moe_block_iq1_s;
 
 typedef struct moe_block_iq1_m {
@@ -145,29 +145,29 @@ typedef struct moe_block_iq1_m {
 
 typedef struct moe_block_tq1_0 {
     uint8_t qs[48]; /* five base-3 digits in each byte, see block_unpack_ternary.c */
-    uint8_t qh[4];  /* four */
+    uint8_t qh[4];  /* four base-3 digits in each byte */
     uint16_t d;
 } moe_block_tq1_0;
 
 typedef struct moe_block_tq2_0 {
-    uint8_t qs[64]; /* as Q2_K; minus 1 */
+    uint8_t qs[64]; /* as Q2_K; the value is the code minus 1 */
     uint16_t d;
 } moe_block_tq2_0;
 
 /* 64 elements. */
 typedef struct moe_block_nvfp4 {
-    uint8_t d[4];   /* of 16 elements: E4M3 without its sign bit, see moe_ue4m3_half() */
+    uint8_t d[4];   /* each for 16 elements: E4M3 without its sign bit, see moe_ue4m3_half() */
     uint8_t qs[32]; /* each 8 bytes: 8 elements in low nibbles, the next 8 in high ones */
 } moe_block_nvfp4;
 
-/* 256 elements. A code is looked up in a small codebook, and a bit of its run ("shifts", run 0 in
- * bit 0) adds a constant to it. The runs of IQn_K have 16 elements, those of the others 32. Scales
- * of IQn_KS and IQ4_KSS are whole numbers: the row begins with the number that multiplies them all.
- */
+/* 256 elements. A code is looked up in a small codebook. Each run has a bit ("shifts", run 0 in bit
+ * 0); if it is set, a constant is added to the run's codes. Runs have 16 elements in IQn_K, and 32
+ * in the other types. Scales of IQn_KS and IQ4_KSS are whole numbers: the row begins with a number
+ * by which all of them are multiplied. */
 typedef struct moe_block_iq2_k {
     uint16_t d;
     uint16_t shifts;
-    uint8_t scales[8]; /* a nibble for each run, low ones first; minus 8 */
+    uint8_t scales[8]; /* a nibble for each run, low ones first; the scale is the nibble minus 8 */
     uint8_t qs[64];    /* as Q2_K */
 } moe_block_iq2_k;
 
@@ -183,7 +183,7 @@ typedef struct moe_block_iq3_k {
 typedef struct moe_block_iq4_k {
     uint16_t d;
     uint16_t shifts;
-    uint8_t scales_h[4]; /* two upper bits for each run, lowest first; minus 32 in all */
+    uint8_t scales_h[4]; /* two upper bits for each run, lowest first; the scale is all minus 32 */
     uint8_t scales_l[8]; /* a nibble for each run */
     uint8_t qs[128];     /* as IQ4_XS */
 } moe_block_iq4_k;
@@ -208,20 +208,20 @@ typedef struct moe_block_iq6_k {
 typedef struct moe_block_iq2_ks {
     uint8_t shifts;
     uint8_t scales_h;  /* a fifth bit for each run */
-    uint8_t scales[4]; /* a nibble for each run, low ones first; minus 16 in all */
+    uint8_t scales[4]; /* a nibble for each run, low ones first; the scale is all minus 16 */
     uint8_t qs[64];
 } moe_block_iq2_ks;
 
 typedef struct moe_block_iq3_ks {
     uint8_t scales_h;
     uint8_t shifts;
-    uint8_t scales[4]; /* run j in the low nibble of byte j, run j + 4 in the high one; minus 16 */
+    uint8_t scales[4]; /* run j in the low nibble of byte j, run j + 4 in the high one; less 16 */
     uint8_t qs[64];
     uint8_t qh[32];
 } moe_block_iq3_ks;
 
 typedef struct moe_block_iq4_ks {
-    uint8_t scales[8]; /* bits 1 to 7 as twice their number, minus 127; bit 0 is the shift */
+    uint8_t scales[8]; /* the scale is the byte without bit 0, minus 127; bit 0 is the shift */
     uint8_t qs[128];
 } moe_block_iq4_ks;
 
@@ -231,14 +231,14 @@ typedef struct moe_block_iq5_ks {
     uint8_t qh[32];
 } moe_block_iq5_ks;
 
-/* Bit 0 of word k is bit k of the run's scale, as in IQ4_KS. The other bits of the word are four
- * codes, each bit exclusive-ored with the next higher one. */
+/* Bit 0 of a run's word k is bit k of the run's scale byte, which is as in IQ4_KS. The other bits
+ * of the word are four codes, where each bit is stored exclusive-ored with the next higher bit. */
 typedef struct moe_block_iq4_kss {
     uint16_t qs[8][8]; /* of 32 elements: 16 bytes as in the 32-element types */
 } moe_block_iq4_kss;
 
-/* Codebooks by nibble. Those of MXFP4 and NVFP4 are the format's values doubled; the scale is
- * halved in return. */
+/* Codebooks of 16 entries. Those of MXFP4 and NVFP4 have the format's values doubled; their scales
+ * are halved in return. */
 #define MOE_IQ4_CODES   -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 #define MOE_IQ2_CODES   -31, -13, 1, 17
 #define MOE_IQ3_CODES   -63, -40, -23, -10, 1, 13, 28, 47
@@ -253,7 +253,7 @@ typedef struct moe_block_iq4_kss {
         -44, -40, -37, -34, -31, -28, -25, -22, -19, -16, -13, -11, -8, -5, -2, 0, 3, 6, 9, 12,    \
         14, 17, 20, 23, 27, 30, 33, 36, 40, 44, 47, 51, 55, 59, 63, 68, 72, 77, 82, 87, 92, 98,    \
         103, 109, 115, 121
-/* What a run's bit adds to its codes. */
+/* The constants that a run's bit adds to its codes. */
 enum { MOE_IQ2_SHIFT = 5, MOE_IQ4_SHIFT = 4, MOE_IQ5_SHIFT = 2, MOE_IQ6_SHIFT = 1 };
 
 static inline float moe_float_of_bits(uint32_t bits)
@@ -263,7 +263,7 @@ static inline float moe_float_of_bits(uint32_t bits)
     return value;
 }
 
-/* Exact, infinities and NaNs included. */
+/* The conversion is exact, also for infinities and NaNs. */
 static inline float moe_half_to_float(uint16_t half)
 {
     const uint32_t sign = (uint32_t)(half & 0x8000) << 16;
@@ -286,8 +286,8 @@ static inline uint32_t moe_e8m0_half_bits(uint8_t e)
     return e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
 }
 
-/* An NVFP4 scale, halved in return for doubled codes, is 128 times this half-precision number. The
- * sign bit is ignored, and E4M3's NaN gives 0. */
+/* An NVFP4 scale (halved, because the codes are doubled) is 128 times this half-precision number.
+ * The sign bit is ignored, and E4M3's NaN gives 0. */
 static inline uint16_t moe_ue4m3_half(uint8_t e4m3)
 {
     const unsigned bits = e4m3 & 0x7f;

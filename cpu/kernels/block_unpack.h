@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Takes blocks of every quantised type apart into the same parts: integer codes, scales, minima.
- * The reference product and the dequantisers use this; the ISA kernels must agree with it.
+/* Unpacks blocks of every quantised type into the same parts: integer codes, scales, minima. The
+ * reference product and the dequantisers use this; the kernels for instruction sets must agree with
+ * it.
  *
  *  value of element i = scale[i / 16] * (float)code[i] + min[i / run]
  *
@@ -16,10 +17,10 @@
 typedef struct moe_unpacked {
     int8_t code[MOE_GROUP];
     float scale[MOE_GROUP / 16];
-    float min[MOE_GROUP / 16]; /* one for each run, with the sign it is added by */
+    float min[MOE_GROUP / 16]; /* one for each run, with the sign with which it is added */
 } moe_unpacked;
 
-/* Takes n elements apart, a multiple of the type's block and at most MOE_GROUP. */
+/* Unpacks n elements; n is a multiple of the type's block and at most MOE_GROUP. */
 typedef void (*moe_unpack_fn)(const void *blocks, uint32_t n, moe_unpacked *out);
 
 typedef struct moe_block_format {
@@ -31,7 +32,7 @@ typedef struct moe_block_format {
 /* NULL for float types and for numbers without a type. */
 const moe_block_format *moe_block_format_of(moe_dtype type);
 
-/* The scale that a row begins with; 1 for types whose rows have none. */
+/* The scale with which a row begins; 1 for types whose rows begin without a scale. */
 float moe_row_scale(moe_dtype type, const void *row);
 
 #endif

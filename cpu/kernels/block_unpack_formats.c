@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The definition of the block formats in plain C. The product of a block's scale and a sub-block's
- * is rounded once, before it is multiplied with a code, as the contract of matmul.h demands. */
+ * scale is rounded once, before it is multiplied with a code, as the contract of matmul.h demands.
+ */
 #include "cpu/kernels/block_unpack.h"
 
 #include "cpu/kernels/block_unpack_iq.h"
@@ -205,8 +206,9 @@ static void unpack_q3_k(const void *blocks, uint32_t n, moe_unpacked *out)
     }
 }
 
-/* The 6-bit scales and minima that Q4_K and Q5_K share: the first four of each in the low bits of
- * bytes 0..7, the last four with nibbles in bytes 8..11 and upper bits on top of bytes 0..7. */
+/* Unpacks 6-bit scales and minima, which Q4_K and Q5_K store in the same way. The first four of
+ * each are the low bits of bytes 0..7. The last four have their lower four bits as nibbles in bytes
+ * 8..11, and their upper two bits on top of bytes 0..7. */
 static void unpack_scales_k(const uint8_t *packed, float d, float dmin, moe_unpacked *out)
 {
     for (uint32_t j = 0; j < 8; j++) {

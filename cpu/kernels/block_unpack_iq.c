@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Unpacks, in plain C, the types whose elements are coordinates of codebook points. This code
- * defines the types. Scales are exact: a block's scale d has 11 significant bits, and the factor
- * on it has at most 5, times powers of two. */
+ * defines the types. Scales are exact: a block's scale d has 11 significant bits, and the factor by
+ * which it is multiplied has at most 5, times a power of two. */
 #include "cpu/kernels/block_unpack_iq.h"
 
 #include "cpu/kernels/codebooks.h"
@@ -104,8 +104,8 @@ void moe_unpack_iq3_s(const void *blocks, uint32_t n, moe_unpacked *out)
     }
 }
 
-/* Sets eight elements in eighths: eight times the point's value (the bytes hold that plus eight),
- * plus or minus one. */
+/* Sets eight codes, in eighths of the value: eight times the point's value, plus or minus one. The
+ * bytes hold eight times the point's value plus eight. */
 static void set_eighths(int8_t *code, uint64_t bytes, bool minus)
 {
     for (uint32_t i = 0; i < 8; i++) {

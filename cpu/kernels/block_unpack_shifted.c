@@ -41,7 +41,7 @@ static void set_scale(moe_unpacked *out, uint32_t block, int scale)
     out->scale[2 * block + 1] = (float)scale;
 }
 
-/* Where element i is in its run's field: two bits of a byte, one bit, a nibble. */
+/* The next functions read the field of element i: two bits, one bit, or a nibble. */
 
 static int bit_pair(const uint8_t *qs, uint32_t i)
 {

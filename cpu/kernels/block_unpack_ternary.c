@@ -11,8 +11,10 @@ static void set_scale(moe_unpacked *out, float scale)
     }
 }
 
-/* Digit i of a byte, the most significant being digit 0. A byte is a fraction of 256, rounded up.
- * Multiply it by 3^i and drop the whole part; three times the rest then begins with the digit. */
+/* Digit i in base 3 of a byte; digit 0 is the most significant. The byte is a fraction in units of
+ * 1/256, rounded up: its digits are the first digits of that fraction. Multiplying by 3^i and
+ * dropping the whole part removes the earlier digits. The whole part of three times the rest is
+ * then the digit. */
 static int base_3_digit(uint8_t byte, int i)
 {
     static const uint8_t power[5] = {1, 3, 9, 27, 81};
@@ -20,8 +22,8 @@ static int base_3_digit(uint8_t byte, int i)
     return rest * 3 >> 8;
 }
 
-/* Elements are in the order: equal digits of 32 neighbouring bytes, then those of 16 bytes, then of
- * 4. */
+/* The order of the elements: digit 0 of the first 32 bytes, then their digit 1, and so on; then the
+ * next 16 bytes in the same way, then the last 4. */
 void moe_unpack_tq1_0(const void *blocks, uint32_t n, moe_unpacked *out)
 {
     (void)n;

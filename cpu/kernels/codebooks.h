@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The codebooks of GGUF's IQ types, packed (codebook_points.h) and as bytes for lookups. */
+/* The codebooks of GGUF's IQ types, in two forms: packed points (codebook_points.h), and bytes for
+ * lookups. */
 #ifndef MOE_CPU_CODEBOOKS_H
 #define MOE_CPU_CODEBOOKS_H
 
@@ -7,11 +8,11 @@
 
 #include <stdint.h>
 
-/* Magnitudes by the bits that a point has for a coordinate. IQ1's are eight times the value, plus
- * eight. */
+/* The magnitudes to which the bits of a point's coordinate refer. IQ1 has eight times the value,
+ * plus eight. */
 #define MOE_IQ3_XXS_LEVELS 4, 12, 20, 28, 36, 44, 52, 62
 
-/* The same as arithmetic, for constants. */
+/* The same magnitudes as expressions, for constants. */
 #define MOE_IQ2_LEVEL(i)     ((i) == 0 ? 8u : (i) == 1 ? 25u : 43u)
 #define MOE_IQ3_XXS_LEVEL(i) ((i) == 7 ? 62u : 4u + 8u * (i))
 #define MOE_IQ3_S_LEVEL(i)   (1u + 2u * (i))
@@ -26,14 +27,14 @@
 #define MOE_POINT_OF_4(p, level)                                                                   \
     (MOE_POINT_PAIR(p, 0, 7u, level) | MOE_POINT_PAIR(p, 3, 7u, level) << 16)
 
-/* 16 elements of a table: item(p) of each of a row's points. */
+/* 16 entries of a table: item(p) for each point p of a row. */
 #define MOE_ROW_OF_ITEMS(item, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                     \
     item(0x##a##u), item(0x##b##u), item(0x##c##u), item(0x##d##u), item(0x##e##u),                \
         item(0x##f##u), item(0x##g##u), item(0x##h##u), item(0x##i##u), item(0x##j##u),            \
         item(0x##k##u), item(0x##l##u), item(0x##m##u), item(0x##n##u), item(0x##o##u),            \
         item(0x##p##u),
 
-/* A row of points as bytes, for tables of every device (weight_points.cuh has the GPU's). */
+/* A row of points as bytes, for tables of every device (the GPU's are in weight_points.cuh). */
 #define MOE_ITEM_IQ2(p)      MOE_POINT_OF_8(p, MOE_IQ2_LEVEL)
 #define MOE_ITEM_IQ1(p)      MOE_POINT_OF_8(p, MOE_IQ1_LEVEL)
 #define MOE_ITEM_IQ3_XXS(p)  MOE_POINT_OF_4(p, MOE_IQ3_XXS_LEVEL)
@@ -51,7 +52,7 @@ extern const uint64_t moe_iq1_bytes[2048];
 extern const uint32_t moe_iq3_xxs_bytes[256];
 extern const uint32_t moe_iq3_s_bytes[512];
 
-/* The points themselves, of codebooks that vector kernels look up in registers. */
+/* The packed points of codebooks that vector kernels look up in registers. */
 extern const uint16_t moe_iq2_xxs_points[256];
 extern const uint16_t moe_iq2_xs_points[512];
 extern const uint16_t moe_iq3_xxs_points[256];
@@ -64,7 +65,7 @@ extern const uint16_t moe_iq3_s_points[512];
 #define MOE_ANYWHERE
 #endif
 
-/* Sets the eighth bit of each of four bytes with seven bits, so that the number of set bits is
+/* Each of the four bytes has seven bits. Sets its eighth bit so that the number of set bits is
  * even. */
 MOE_ANYWHERE static inline uint32_t moe_with_parity(uint32_t seven)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the processor can do. The mask of features to use is separate: callers pass it around, so
- * that tests can run the reference tables on any machine. */
+/* What the processor can do. Callers pass the mask of features to use as an argument, so that tests
+ * can run the reference tables on any machine. */
 #ifndef MOE_CPU_FEATURES_H
 #define MOE_CPU_FEATURES_H
 
@@ -23,10 +23,10 @@ enum {
 /* The features of this processor that the operating system enables. */
 unsigned moe_cpu_features(void);
 
-/* The feature mask of the choice: a subset of the processor's features. */
+/* The feature mask for a choice of kernels: a subset of the processor's features. */
 unsigned moe_cpu_features_of(moe_kernels kernels);
 
-/* "AVX2 AVX-512 VNNI ..." into out. */
+/* Writes the names of the features, such as "AVX2 AVX-512 VNNI ...", to out. */
 void moe_cpu_features_describe(unsigned mask, char *out, size_t size);
 
 #endif

@@ -4,8 +4,8 @@
  * selective scan of Mamba-1.
  *
  * Arithmetic contract, as in vector_ops.h: reference, AVX2, AVX-512 and CUDA give the same bits.
- * Tokens are taken one after the other, and what a token does to a column of the state depends on
- * no other column. Chunks of a prompt, threads and blocks of columns therefore change no bit. */
+ * Tokens are taken one after the other, and each column of the state is updated without the other
+ * columns. So dividing a prompt into chunks, or columns among threads or blocks, changes no bit. */
 #ifndef MOE_CPU_DELTA_RULE_H
 #define MOE_CPU_DELTA_RULE_H
 
@@ -20,9 +20,10 @@
 #define MOE_DELTA_MAX_VALUE_DIM 256u
 #define MOE_DELTA_MAX_TAPS      8u
 
-/* log(1 + exp(x)) in double precision, then rounded; x itself above 20. With u = moe_exp(x), up to
- * 1 the series of 2 atanh(u / (2 + u)), above with 1 + u = m * 2^e, m in [sqrt(1/2), sqrt(2)), e *
- * ln 2 more. The series has MOE_SOFTPLUS_TERMS terms, summed from the smallest. */
+/* log(1 + exp(x)) in double precision, then rounded; for x above 20 it is x. With u = moe_exp(x):
+ * if u is at most 1, the result is the series of 2 atanh(u / (2 + u)). Else 1 + u = m * 2^e with m
+ * in [sqrt(1/2), sqrt(2)), and the result is the series of log(m), plus e * ln 2. The series has
+ * MOE_SOFTPLUS_TERMS terms, summed from the smallest. */
 #define MOE_SOFTPLUS_TERMS 12
 float moe_softplus(float x);
 
@@ -40,8 +41,8 @@ typedef void (*moe_bounded_decays_fn)(const float *f, const float *dt_bias, floa
 void moe_bounded_decays_c(const float *f, const float *dt_bias, float rate, float bound,
                           float *decay, uint32_t n);
 
-/* Some columns of one head's state, over some tokens. For each token and column, S being the
- * column, r and o from +0 and i ascending:
+/* Some columns of one head's state, over some tokens. For each token and each column S, where r and
+ * o start at +0 and i ascends:
  *
  *    delta_columns:   r = fmaf(S_i, k_i, r);   d = beta * fmaf(-decay, r, v)
  *                     S_i = fmaf(k_i, d, decay * S_i);   o = fmaf(S_i, q_i, o)
@@ -54,23 +55,23 @@ typedef struct moe_delta_args {
     uint32_t key_dim;
     uint32_t n; /* columns: 1..MOE_DELTA_COLUMNS */
     uint32_t n_tokens;
-    uint32_t n_silent; /* the first tokens, whose output is not wanted */
+    uint32_t n_silent; /* this many first tokens write no output */
     const float *q, *k;
     size_t qk_stride; /* from token to token */
-    const float *v;   /* the block's columns */
+    const float *v;   /* the values of the block's columns */
     size_t v_stride;
-    const float *decay;  /* [n_tokens], of channel_columns [n_tokens] rows of key_dim */
-    size_t decay_stride; /* of channel_columns */
+    const float *decay;  /* [n_tokens]; for channel_columns [n_tokens] rows of key_dim */
+    size_t decay_stride; /* for channel_columns */
     const float *beta;   /* [n_tokens] */
-    float skip;          /* of space_columns */
+    float skip;          /* for space_columns */
     float *state;        /* [key_dim][n], in place */
     float *out;          /* of the first token that is not silent */
     size_t out_stride;
 } moe_delta_args;
 
 /* Some channels of a selective scan (Mamba-1), over some tokens. A channel is a column S of the
- * state, with a time step and a decay for each row of its own. For each token and channel, x = dt +
- * dt_bias, with u, s, p as for decays of rows, o from +0 and i ascending:
+ * state. It has its own time step, and its own decay for each row. For each token and channel, x =
+ * dt + dt_bias; u, s and p are as for decays of rows; o starts at +0 and i ascends:
  *    step = (x > 0 ? x : 0) + (s + s) * p;   d = step * v
  *    S_i = fmaf(k_i, d, exp(rate_i * step) * S_i);   o = fmaf(S_i, q_i, o)
  * and in the end o = fmaf(skip, v, o) */
@@ -89,8 +90,8 @@ typedef struct moe_scan_args {
     size_t out_stride;
 } moe_scan_args;
 
-/* One token of the short convolution: c = fmaf(w, x, c) over the taps, oldest first, from the bias
- * or from +0; y = c, or with silu y = c / (1 + exp(-c)). */
+/* One token of the short convolution. c starts at the bias, or at +0; then c = fmaf(w, x, c) over
+ * the taps, oldest first. y = c, or with silu y = c / (1 + exp(-c)). */
 typedef struct moe_conv_args {
     const float *const *taps; /* [n_taps] vectors of n */
     const float *weights;     /* [n_taps][n] */

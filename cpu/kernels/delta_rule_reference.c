@@ -34,7 +34,7 @@ float moe_softplus(float x)
     return (float)(exponent * LN2 + two_atanh((m - 1.0) / (m + 1.0)));
 }
 
-/* softplus(x) by the series that decays of rows use. */
+/* softplus(x) by the series that delta_rule.h gives for decays of rows. */
 static float short_softplus(float x)
 {
     float u = moe_exp(-(x > -x ? x : -x));
@@ -68,8 +68,8 @@ void moe_convolve_c(const moe_conv_args *a)
     }
 }
 
-/* The input of a rule for a token and a column: the token's numbers, and the column of the state.
- */
+/* The input of a rule for a token and a column: the token's query and key, the column's value, and
+ * the column of the state. */
 typedef struct token_column {
     const float *q, *k;
     float v;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Converts rows of every type to float32, bit-equal to the formats' definition: scale * code,
- * rounded, then the minimum. A row's scale multiplies the block's scales first. */
+ * rounded, then the minimum is added. If a row has a scale, the blocks' scales are first multiplied
+ * by it. */
 #include "cpu/kernels/block_unpack.h"
 #include "cpu/kernels/matmul_reference.h"
 

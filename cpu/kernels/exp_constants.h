@@ -2,8 +2,9 @@
 /* The numbers of moe_exp(), shared by every implementation of it.
  *
  * exp(r) on |r| <= ln(2)/2 is 1 + r + r^2 (C2 + r (C3 + r (C4 + r (C5 + r C6)))), as one Horner
- * chain by fmaf; the coefficients minimise the greatest relative error (3.2e-9, a twentieth of an
- * ulp), each rounded to float before the ones above it were fitted again. */
+ * chain by fmaf. The coefficients minimise the greatest relative error (3.2e-9, a twentieth of an
+ * ulp). They were rounded to float one by one, and after each rounding the remaining ones were
+ * fitted again. */
 #ifndef MOE_CPU_EXP_CONSTANTS_H
 #define MOE_CPU_EXP_CONSTANTS_H
 
@@ -15,7 +16,7 @@
 #define MOE_EXP_C4     0x1.5558a6p-5f
 #define MOE_EXP_C5     0x1.123aeep-7f
 #define MOE_EXP_C6     0x1.6a5a5cp-10f
-#define MOE_EXP_LOW    -87.0f /* below: 0; at it the result is still a normal number */
-#define MOE_EXP_HIGH   88.0f  /* above: +infinity */
+#define MOE_EXP_LOW    -87.0f /* exp(x) is 0 for lower x; exp(-87) is still a normal number */
+#define MOE_EXP_HIGH   88.0f  /* exp(x) is +infinity for higher x */
 
 #endif

@@ -84,8 +84,8 @@ static float f8_to_float(uint8_t code)
 
 static void store_q8_block_c(const float *x, uint8_t *block)
 {
-    /* The bits of |x| order as |x| does, with infinity and then NaNs on top, so one maximum finds
-     * both the scale and a value that cannot be scaled. */
+    /* The bits of |x|, as integers, have the order of |x|, with infinity and then NaNs on top. So
+     * one maximum finds both the scale and any value that cannot be scaled. */
     uint32_t top = 0;
     for (uint32_t i = 0; i < MOE_KV_Q8_BLOCK; i++) {
         uint32_t bits;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* float32 to IEEE binary16 in software, to the bit what the F16C instructions do (round to nearest
- * even, overflow to infinity, subnormals kept, NaNs quieted with the top of their payload). The way
- * back is moe_half_to_float() of block_formats.h. */
+/* Converts float32 to IEEE binary16 in software, with the bits of the F16C instructions: rounds to
+ * nearest even, overflows to infinity, keeps subnormals, and makes NaNs quiet with the top of their
+ * payload. moe_half_to_float() of block_formats.h converts back. */
 #ifndef MOE_CPU_KV_HALF_H
 #define MOE_CPU_KV_HALF_H
 
@@ -18,7 +18,7 @@ static inline uint16_t moe_float_to_half(float value)
     uint32_t abs = bits & 0x7fffffffu;
     if (abs > 0x7f800000u)
         return (uint16_t)(sign | 0x7e00u | (abs >> 13 & 0x3ffu));
-    if (abs >= 0x47800000u) /* 65536 and above; what rounds up to it overflows by the carry below */
+    if (abs >= 0x47800000u) /* 65536 or more; the carry below covers values that round up to it */
         return (uint16_t)(sign | 0x7c00u);
     if (abs < 0x33000000u) /* below 2^-25 */
         return (uint16_t)sign;

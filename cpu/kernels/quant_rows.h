@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Activations quantised to 8 bits, which quantised weights are multiplied with.
+/* Activations quantised to 8 bits, for products with quantised weights.
  *
  * Contract (the same bits in reference C, AVX2, AVX-512 and CUDA): a row is cut into blocks of 32.
  *   amax  = max |x_i| of the block
  *   d     = amax / 127                       (one IEEE float division)
  *   id    = amax > 0 ? 127 / amax : 0        (one IEEE float division; 0 too when it overflows)
  *   q_i   = (int8) round_to_nearest_even(x_i * id)
- * sum16 and sum32 are the exact sums of 16 and 32 q: unsigned weight codes need
+ * sum16 and sum32 are the exact sums of 16 and 32 q. Unsigned weight codes need them:
  * (code - offset) . q = code . q - offset * sum(q). dsum16 and dsum32 are d * (float)sum, one
- * rounded product: what a type's minima are multiplied with. x is finite; for infinities and NaNs q
+ * rounded product; they are multiplied with a type's minima. x is finite; for infinities and NaNs q
  * is unspecified. */
 #ifndef MOE_CPU_QUANT_ROWS_H
 #define MOE_CPU_QUANT_ROWS_H
@@ -23,8 +23,8 @@ extern "C" {
 #define MOE_Q8_BLOCK 32
 
 /* Storage for n_rows rows. Every array starts on a 64-byte boundary. A row's q is padded with zeros
- * to a multiple of 256 elements (so whole vectors may be read), and the other arrays accordingly.
- * Code that fills a row writes its padding too. */
+ * to a multiple of 256 elements, so that whole vectors may be read; the other arrays are padded
+ * accordingly. Code that fills a row also writes its padding. */
 typedef struct moe_q8_rows {
     uint32_t n_rows;
     uint32_t n_in;        /* elements of a row; a multiple of 32 */

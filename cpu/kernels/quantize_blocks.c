@@ -10,7 +10,7 @@
 
 #define RUN    16u /* elements that share a scale in Q2_K and Q3_K */
 #define N_RUNS (MOE_GROUP / RUN)
-#define ROUNDS 3 /* of choosing scales and codes, and solving for the block's scales again */
+#define ROUNDS 3 /* each chooses scales and codes, then solves for the block's scales again */
 
 static void quantize_q4_0(const float *x, const float *importance, uint8_t *out)
 {
@@ -33,9 +33,9 @@ static void quantize_q4_0(const float *x, const float *importance, uint8_t *out)
 
 /* ---- What Q2_K and Q3_K have in common ---- */
 
-/* The numbers that a block's values are made of: value = d * scale * code - dmin * min. */
+/* The numbers from which a block's values are computed: value = d * scale * code - dmin * min. */
 typedef struct group_codes {
-    float d, dmin; /* as the halves that are stored */
+    float d, dmin; /* rounded to halves, as they are stored */
     int scale[N_RUNS], min[N_RUNS];
     int code[MOE_GROUP];
 } group_codes;
@@ -77,7 +77,8 @@ static float choose_codes(const code_ranges *r, const float *x, const float *w, 
     return error;
 }
 
-/* The step and offset (0 or below; 0 without minima) that fit these codes best. */
+/* Finds the step and offset that fit these codes best. The offset is at most 0; without minima it
+ * is 0. */
 static void solve_run(const code_ranges *r, const float *x, const float *w, const int *code,
                       float *step, float *offset)
 {
@@ -105,8 +106,8 @@ static void solve_run(const code_ranges *r, const float *x, const float *w, cons
     *offset = (float)b;
 }
 
-/* Keeps step and offset if they are better than the best so far; then tries the step and offset
- * that fit their codes best. */
+/* Keeps step and offset if they are better than the best so far. Then does the same with the step
+ * and offset that best fit the codes which the first pair gave. */
 static void try_run(const code_ranges *r, const float *x, const float *w, float step, float offset,
                     float *best_error, float *best)
 {
@@ -122,9 +123,9 @@ static void try_run(const code_ranges *r, const float *x, const float *w, float 
     }
 }
 
-/* Finds the step and offset of a run without regard to what the block can store: best[0] * code +
- * best[1]. Tries ranges from 0.7 to 1.15 of the run's range, because clipping the extreme makes the
- * steps finer. */
+/* Finds the step best[0] and the offset best[1] of a run, as if the block could store any: value =
+ * best[0] * code + best[1]. Tries ranges from 0.7 to 1.15 of the run's range, because clipping the
+ * extreme makes the steps finer. */
 static void fit_run(const code_ranges *r, const float *x, const float *w, float *best)
 {
     float least = 0.0f, most = 0.0f;
@@ -183,7 +184,7 @@ static double group_error(const group_codes *g, const float *x, const float *w)
     return error;
 }
 
-/* The block's two scales that fit its integers best, as halves. */
+/* Finds the block's two scales that fit its integers best, rounded to halves. */
 static void solve_group(const group_codes *g, const float *x, const float *w, float *d, float *dmin)
 {
     double aa = 0, am = 0, mm = 0, xa = 0, xm = 0;

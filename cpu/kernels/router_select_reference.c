@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Selection keeps a short sorted list and walks the candidates in ascending id. Most candidates
- * fail one comparison with the list's last entry, and equal values keep their order. */
+/* Selection keeps a short sorted list and goes through the candidates in ascending order of their
+ * ids. Most candidates fail one comparison with the list's last entry. Equal values keep their
+ * order. */
 #include "cpu/kernels/router_select.h"
 #include "cpu/kernels/delta_rule.h"
 #include "cpu/kernels/vector_reference.h"
@@ -71,7 +72,7 @@ static void select_experts(const moe_router_gate *gate, const float *ranking, ui
 
 #define MIXER_NEAR 0.02f /* twice the jitter that the model was trained with */
 
-/* The weight of rank k, after ids[0 .. k) were taken. */
+/* The weight of rank k for SPARSE_MIXER; earlier ranks have taken ids[0 .. k). */
 static float mixer_weight(const moe_router_gate *gate, const float *logits, const uint32_t *ids,
                           uint32_t k)
 {

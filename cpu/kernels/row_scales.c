@@ -3,7 +3,7 @@
 
 #include "cpu/kernels/block_unpack.h"
 
-enum { SCALES = 64 }; /* at a time */
+enum { SCALES = 64 }; /* how many scales are read at a time */
 
 moe_matmul_args moe_matmul_behind_heads(const moe_matmul_args *args)
 {

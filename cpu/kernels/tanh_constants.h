@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The numbers of moe_tanh(), shared by every implementation of it.
  *
- * Up to MOE_TANH_SMALL, tanh(x) is x + x^3 (C0 + z (C1 + z (C2 + z (C3 + z C4)))) with z = x^2; the
- * coefficients minimise the greatest relative error (6e-9), each rounded to float before the ones
- * below it were fitted again. */
+ * Up to MOE_TANH_SMALL, tanh(x) is x + x^3 (C0 + z (C1 + z (C2 + z (C3 + z C4)))) with z = x^2. The
+ * coefficients minimise the greatest relative error (6e-9). They were rounded to float one by one,
+ * and after each rounding the remaining ones were fitted again. */
 #ifndef MOE_CPU_TANH_CONSTANTS_H
 #define MOE_CPU_TANH_CONSTANTS_H
 

@@ -3,18 +3,18 @@
  * conversion, exponentials, expert selection and attention over one page of the KV cache.
  *
  * Arithmetic contract: reference, AVX2, AVX-512 and CUDA give the same bits.
- *   - Sums over a vector use 16 lanes that start at +0 (element i in lane i mod 16, fmaf or add in
- *     order; a lane without an element in the last, partial chunk is left untouched) and the tree
- * of matmul.h: for h = 8, 4, 2, 1: lane[l] += lane[l + h] for l < h.
- *   - Expressions are evaluated as written, left to right, each operation rounded once; division
- * and square root are IEEE; subnormals are kept. The exponential is moe_exp(), never libm's.
+ *   - Sums over a vector use 16 lanes that start at +0. Element i is added to lane i mod 16, by
+ *     fmaf or by an addition, in order. Lanes without an element in a last, partial chunk stay as
+ *     they are. Then the tree of matmul.h adds the lanes: for h = 8, 4, 2, 1: lane[l] += lane[l +
+ *     h] for l < h.
+ *   - Expressions are evaluated as written, left to right, each operation rounded once. Division
+ *     and square root are IEEE; subnormals are kept. The exponential is moe_exp(), never libm's.
  *   - Maxima start at -infinity and take x > m ? x : m, so NaNs are passed over. The order of the
- *     comparisons can only show in the sign of a zero, which no result here depends on (where a
- *     maximum is written out, its zero is +0).
- *   - A NaN is a NaN: its sign and payload are no part of the contract.
- * Files are compiled with -ffp-contract=off. Pointers need no more than the alignment of their
- * type, rows of the KV cache none. In-place use (y == x, y == g ...) is allowed, partial overlap is
- * not. */
+ *     comparisons can only change the sign of a zero, and no result here depends on that sign:
+ *     where a maximum is stored, its zero is +0.
+ *   - The sign and payload of a NaN are no part of the contract.
+ * Files are compiled with -ffp-contract=off. Pointers need the alignment of their type; rows of the
+ * KV cache need none. In-place use (y == x, y == g ...) is allowed, partial overlap is not. */
 #ifndef MOE_CPU_VECTOR_OPS_H
 #define MOE_CPU_VECTOR_OPS_H
 
@@ -25,13 +25,14 @@
 #include <stdint.h>
 
 /* exp(x): n = rint(x * log2e), the product rounded to float; r = fmaf(n, -ln2_hi, x), then
- * fmaf(n, -ln2_lo, r); p = C6, then p = fmaf(p, r, C) for C5, C4, C3, C2, 1, 1; p * 2^n, which is
- * exact. Constants in exp_constants.h. x < -87 gives +0; x > 88 gives +infinity; NaN stays NaN.
- * Error < 1 ulp in between. */
+ * r = fmaf(n, -ln2_lo, r); p = C6, then p = fmaf(p, r, C) for C5, C4, C3, C2, 1, 1. The result is
+ * p * 2^n, which is exact. Constants are in exp_constants.h. x < -87 gives +0; x > 88 gives
+ * +infinity; NaN stays NaN. In between the error is below 1 ulp. */
 float moe_exp(float x);
 
-/* tanh(x): below MOE_TANH_SMALL the polynomial of tanh_constants.h, as fmaf(p * z, x, x) with p one
- * Horner chain by fmaf; else 1 - 2 / (exp(|x| + |x|) + 1) with x's sign. Error < 3 ulp. */
+/* tanh(x): if |x| is below MOE_TANH_SMALL, the polynomial of tanh_constants.h, as fmaf(p * z, x, x)
+ * with p one Horner chain by fmaf; else 1 - 2 / (exp(|x| + |x|) + 1) with x's sign. The error is
+ * below 3 ulp. */
 float moe_tanh(float x);
 
 typedef enum moe_kv_type {
@@ -42,23 +43,27 @@ typedef enum moe_kv_type {
     MOE_KV_F8 = 4
 } moe_kv_type;
 
-/* Positions of a page of the KV cache, and of a block of attention's fixed reduction order. */
+/* Positions of a page of the KV cache. Attention reduces page by page, in a fixed order. */
 #define MOE_KV_PAGE 64
 
 /* What a row of the cache holds.
- * F16: round to nearest even, as the F16C instructions do: overflow (|x| >= 65520) to infinity,
- * subnormals kept. F32: the value.
- * Q8_0: n % 32 == 0, blocks laid out as in the file format (f16 scale d, 32 int8 q):
- *   d = f16(max |x_i| / 127); id = d > 0 ? 1 / d : 0, of the *rounded* d, so that d's own error
- * does not add to the codes'; q_i = rint(x_i * id), clamped to [-127, 127]. Loads as d * q_i, which
- * is exact. If d is not finite in f16 (an infinity, a NaN, or a value beyond 8e6 in the block), the
- *   block is d = MOE_KV_Q8_NAN with q = 0 and loads as NaNs: damage is not hidden.
+ * F16: rounded to nearest even, as the F16C instructions do; |x| >= 65520 overflows to infinity,
+ *   subnormals are kept.
+ * F32: the value.
+ * Q8_0: n % 32 == 0, blocks laid out as in the file format (f16 scale d, 32 int8 q).
+ *   d = f16(max |x_i| / 127); id = d > 0 ? 1 / d : 0; q_i = rint(x_i * id), clamped to [-127, 127].
+ *   id is computed from the *rounded* d, so that d's rounding error does not add to that of the
+ *   codes. The block loads as d * q_i, which is exact. If d is not finite in f16 (the block has an
+ *   infinity, a NaN, or a value beyond 8e6), the block gets d = MOE_KV_Q8_NAN and q = 0, and loads
+ *   as NaNs, so that damage is not hidden.
  * Q4_0: n % 32 == 0, blocks laid out as in the file format (f16 d; byte i holds element i in its
- * low half and element 16 + i in its high one): d = f16(m / -8) with m the first of the values of
- * the greatest magnitude; id = d != 0 ? 1 / d : 0, of the rounded d; q_i = rint(x_i * id) + 8,
- * clamped to [0, 15]. Loads as d * (q_i - 8). A d that is not finite as above, with q = 0. F8:
- * E4M3, a byte an element (sign, 4 bits of exponent with bias 7, 3 of significand; no infinity),
- *   rounded to nearest even; |x| above 448 becomes 448, an infinity or a NaN the NaN, 0x7f. */
+ *   low half and element 16 + i in its high half). m is the first of the values of the greatest
+ *   magnitude; d = f16(m / -8); id = d != 0 ? 1 / d : 0, from the rounded d; q_i = rint(x_i * id)
+ *   + 8, clamped to [0, 15]. The block loads as d * (q_i - 8). A d that is not finite in f16 is
+ *   replaced as for Q8_0.
+ * F8: E4M3, a byte for each element (sign, 4 bits of exponent with bias 7, 3 of significand; no
+ *   infinity), rounded to nearest even. |x| above 448 becomes 448; an infinity or a NaN becomes the
+ *   NaN, 0x7f. */
 #define MOE_KV_Q4_BYTES 18
 #define MOE_KV_Q8_BLOCK 32
 #define MOE_KV_Q8_BYTES 34
@@ -74,8 +79,8 @@ typedef struct moe_attend_args {
     const void *v; /* [MOE_KV_PAGE][v_row_bytes]; may alias k (MLA); unused with v_rows */
     size_t k_row_bytes;
     size_t v_row_bytes;
-    /* Where position j's key and value are, for j < n_valid, of a page whose positions lie in
-     * several pages of the cache. If both are NULL, positions are in order in k and v. The bits are
+    /* For a page whose positions lie in several pages of the cache: where the key and value of
+     * position j < n_valid are. If both are NULL, positions are in order in k and v. The bits are
      * the same either way. */
     const void *const *k_rows;
     const void *const *v_rows; /* may alias k_rows */
@@ -88,7 +93,7 @@ typedef struct moe_attend_args {
     uint32_t n_q;     /* any number, a multiple of 4 is fast */
     const float *q;   /* [n_q][k_dim] */
     float scale;
-    float cap;  /* 0: none; else scores are capped by it, as soft_cap() does */
+    float cap;  /* 0: none; else scores are capped by `cap`, as soft_cap() does */
     float *max; /* [n_q] out: max_j s_j, a zero as +0 */
     float *sum; /* [n_q] out: sum_j exp(s_j - max), lanes j mod 16 */
     float *out; /* [n_q][v_dim] out, from +0: out = fmaf(exp(s_j - max), v_j, out), j ascending */
@@ -144,14 +149,14 @@ typedef struct moe_vector_kernels {
     /* Clamps to [-limit, limit]; NaN stays NaN. */
     void (*clamp)(float limit, float *x, uint32_t n);
     float (*dot)(const float *a, const float *b, uint32_t n);
-    /* In place: x_i = exp(x_i - max) / sum; lanes as above. A NaN or +infinity, or nothing but
-     * -infinity, makes NaNs. */
+    /* In place: x_i = exp(x_i - max) / sum; lanes as above. The results are NaNs if any x_i is a
+     * NaN or +infinity, or if all are -infinity. */
     void (*softmax)(float *x, uint32_t n);
-    /* Sum of exp(x_i - max), of rows as long as a vocabulary: lanes as above, but
-     * MOE_EXP_SUM_LANES of them, and the tree begins with half as many. */
+    /* Sum of exp(x_i - max), for rows as long as a vocabulary. There are MOE_EXP_SUM_LANES lanes,
+     * and the tree begins with half of them; otherwise the sum is as above. */
     float (*exp_sum)(const float *x, uint32_t n, float max);
-    /* ln softmax(logits)[index], for perplexity: sum in double, in order, with libm's exp and log.
-     */
+    /* ln softmax(logits)[index], for perplexity: the sum is in double, in order, with libm's exp
+     * and log. */
     double (*log_softmax_at)(const float *logits, uint32_t n, uint32_t index);
     /* Lowest index of the greatest value. NaNs never win; 0 if all values are NaN. */
     uint32_t (*argmax)(const float *x, uint32_t n);
@@ -174,8 +179,8 @@ typedef struct moe_vector_kernels {
     moe_router_select_fn router_select;
 } moe_vector_kernels;
 
-/* Fills the table with reference C, then overrides with what cpu_features (moe_cpu_features() or a
- * subset of it) allows. */
+/* Fills the table with reference C, then overrides entries with the faster kernels that
+ * cpu_features (moe_cpu_features() or a subset of it) allows. */
 void moe_vector_kernels_init(moe_vector_kernels *kernels, unsigned cpu_features);
 
 #endif

@@ -16,8 +16,8 @@ static inline float moe_lanes_reduce(float lanes[MOE_LANES])
     return lanes[0];
 }
 
-/* A row of a page's keys or values: at its address in `rows`, or at the position's place in one
- * page. */
+/* A row of a page's keys or values: at its address in `rows`, or, without `rows`, at the position's
+ * place in `page`. */
 static inline const uint8_t *moe_page_row(const void *const *rows, const void *page,
                                           size_t row_bytes, uint32_t position)
 {
