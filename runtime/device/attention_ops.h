@@ -13,20 +13,20 @@ typedef struct moe_rope {
     size_t head_stride;
     uint32_t n_head;
     uint32_t n_rot;
-    bool interleaved; /* pairs (2i, 2i+1), else (i, i + n_rot/2) */
+    bool interleaved; /* pairs (2i, 2i+1); otherwise pairs (i, i + n_rot/2) */
     const float *cos; /* host, [n_rows][n_rot / 2] */
     const float *sin;
 } moe_rope;
 
 /* How one layer's keys and values lie in a page of the KV cache, which holds MOE_KV_PAGE positions:
- * [head][position] rows of keys from k_offset, of values from v_offset.
+ * keys from k_offset on, values from v_offset on, both as rows [head][position].
  *
  * Layers that see the same span of positions form a group, which has pages of its own. A table of
  * pages has an entry for each group, page by page: entry p * (n_other_groups + 1) + group holds the
  * stored positions [p * MOE_KV_PAGE, (p + 1) * MOE_KV_PAGE) of the group's layers. */
 typedef struct moe_kv_layout {
     int type;                /* moe_kv_type */
-    uint32_t group;          /* the layer's */
+    uint32_t group;          /* the layer's group */
     uint32_t n_other_groups; /* 0 unless the device has MOE_DEVICE_KV_GROUPS */
     uint32_t n_head_kv;
     uint32_t k_dim;
@@ -34,11 +34,11 @@ typedef struct moe_kv_layout {
     size_t k_row_bytes;
     size_t v_row_bytes;
     size_t k_offset;
-    size_t v_offset; /* with MLA equal to k_offset: a value is the first part of its key */
+    size_t v_offset; /* with MLA equal to k_offset, because a value is the first part of its key */
     bool v_in_k;     /* nothing to store for values */
 } moe_kv_layout;
 
-/* The entry of a table of pages for page `page` of the positions. */
+/* The index, in a table of pages, of page number `page` of the layer's group. */
 static inline size_t moe_kv_entry(const moe_kv_layout *layout, uint32_t page)
 {
     return (size_t)page * (layout->n_other_groups + 1) + layout->group;
@@ -53,17 +53,18 @@ static inline size_t moe_kv_entry(const moe_kv_layout *layout, uint32_t page)
  * says where its ancestors are:
  *
  *    logical   0 .. path_first - 1   path_first .. position
- *    stored    0 .. path_first - 1   path[0]    .. path[position - path_first], which is `stored`
+ *   stored    0 .. path_first - 1   path[0]    .. path[position - path_first] (= `stored`)
  *
  * The logical position decides the rotary embedding and the order of the sums (attention's blocks
- * are MOE_KV_PAGE logical positions, wherever they are stored), so a node's bits are those of a
- * timeline that holds only its ancestors. No two rows of a pass are stored in one place. */
+ * are MOE_KV_PAGE logical positions, wherever they are stored). So a node's result has the same
+ * bits as in a timeline that holds only its ancestors. No two rows of a pass are stored in one
+ * place. */
 typedef struct moe_kv_row {
-    void *const *pages; /* host array of device pages */
+    void *const *pages; /* host array of addresses of device pages */
     uint32_t position;  /* logical */
     uint32_t stored;    /* where kv_store() puts its key and value */
-    /* Host, [position - path_first + 1], any stored positions of the pages, each once. NULL: the
-     * row sees positions 0..position at their own places, and stored == position. */
+    /* Host, [position - path_first + 1]: stored positions in the pages, each at most once. NULL:
+     * the row sees positions 0..position at their own places, and stored == position. */
     const uint32_t *path;
     uint32_t path_first; /* 0..position; not used without a path */
 } moe_kv_row;
@@ -81,84 +82,90 @@ static inline uint32_t moe_kv_row_stored(const moe_kv_row *row, uint32_t positio
                                                            : row->path[position - row->path_first];
 }
 
-/* Moves stored positions of one page table, for keys and values of every layer: the accepted nodes
- * of a tree to their places in the timeline. The result is that of moving one after the other, i
- * ascending: to[i] may be from[j] of a j < i, and never is of a j > i. A position of `from` that is
- * not in `to` keeps its content. */
+/* Moves stored positions of one page table, for the keys and values of every layer: moves a tree's
+ * accepted nodes to their places in the timeline. The result is the same as if they were moved one
+ * after the other, i ascending. to[i] may be equal to from[j] for a j < i, but never for a j > i. A
+ * position of `from` that is not in `to` keeps its content. */
 typedef struct moe_kv_move {
     const moe_kv_layout *layouts; /* [n_layouts]: one for each layer in the pages */
     uint32_t n_layouts;
-    void *const *pages;   /* host array of device pages; those of `to` are writable */
+    void *const *pages;   /* host array of addresses of device pages; those of `to` are writable */
     const uint32_t *from; /* host, [n], strictly ascending */
     const uint32_t *to;   /* host, [n], strictly ascending; to[i] <= from[i] */
     uint32_t n;
 } moe_kv_move;
 
-/* An entry of a path with this bit is a row of the second layout, not a stored position: row i is
- * the i % MOE_KV_PAGE-th of its page i / MOE_KV_PAGE. */
+/* An entry of a path with this bit is not a stored position but a row of the second layout
+ * (moe_attention.beside): row i is row i % MOE_KV_PAGE of its page i / MOE_KV_PAGE. */
 #define MOE_KV_BESIDE (UINT32_C(1) << 31)
 
 typedef struct moe_attention {
     moe_kv_layout layout;
-    const moe_kv_layout *beside; /* the second, whose values are its keys; NULL: there is none */
-    const moe_kv_row *rows;      /* host, [n_rows] */
-    const float *q;              /* device, [n_rows][n_head][k_dim] */
+    /* A second layout, whose keys are its values; NULL: there is none. */
+    const moe_kv_layout *beside;
+    const moe_kv_row *rows; /* host, [n_rows] */
+    const float *q;         /* device, [n_rows][n_head][k_dim] */
     uint32_t n_head;
     float scale;
-    float cap; /* 0: none; else scores are capped softly: cap * tanh(score / cap) */
-    /* Of the positions 0..position a row sees the last `window`, including itself; 0: all. Of those
-     * it sees the ones of its own chunk, where chunk c is [c * chunk, (c + 1) * chunk); 0: there
-     * are no chunks. Positions that no row sees are not read, and their page may be missing. */
+    float cap; /* soft cap of scores, cap * tanh(score / cap); 0: none */
+    /* A row sees only the last `window` of the positions 0..position, its own included; 0: all.
+     * With chunks it sees only those of them that are in its own chunk; chunk c is [c * chunk, (c +
+     * 1) * chunk); 0: no chunks. Positions that no row sees are not read, and their pages may be
+     * missing. */
     uint32_t window;
     uint32_t chunk;
-    /* Device, [n_head] or NULL: each head's softmax has one more score, without a value. The
-     * running state of attend_merge() begins with it: (max, sum, out) is (sink, 1, 0). */
+    /* Device, [n_head] or NULL: a further score in each head's softmax, without a value. The
+     * running state of attend_merge() then begins as (max, sum, out) = (sink, 1, 0). */
     const float *sinks;
     /* Host, [n_rows] or NULL: row r's scale is scale * row_scales[r]. */
     const float *row_scales;
-    /* With MOE_DEVICE_CHOICE, what choose() has chosen: device, [n_rows][n_chosen], or NULL. A row
-     * that sees more positions attends to these, as to a path of path_first 0. Without windows and
-     * chunks. */
+    /* With MOE_DEVICE_CHOICE, the result of choose(): device, [n_rows][n_chosen], or NULL. A row
+     * that sees more than n_chosen positions attends to these, as to a path with path_first 0. Only
+     * without windows and chunks. */
     const uint32_t *chosen;
     uint32_t n_chosen;
     uint32_t
-        chosen_block; /* 0, or: they are so large blocks, the last of which ends with the row */
-    float *out;       /* device, [n_rows][n_head][v_dim] */
+        /* Not 0: they form blocks of this size, the last of which ends with the row. */
+        chosen_block;
+    float *out; /* device, [n_rows][n_head][v_dim] */
 } moe_attention;
 
-/* The positions that an indexer chooses for each row that sees more than n_chosen: those with the
- * highest scores, of equal ones the lowest positions. The score of a position is fmaf(weight, p > 0
- * ? p : 0, score) from +0 over the heads, p being the product of linear() of the head's query and
- * the position's index key, which is stored behind its key. */
-/* With blocks, each head chooses for itself n_chosen / block of the blocks of so many positions up
- * to the row's: the last n_local, and of the others those with the highest scores, of equal ones
- * the lowest. A block's score is the highest product of its positions, NaN if one is. */
+/* What choose() takes. For each row that sees more than n_chosen positions, an indexer chooses the
+ * n_chosen with the highest scores; of equal scores, the lowest positions. A position's score is a
+ * sum over the heads, fmaf(weight, p > 0 ? p : 0, score) from +0. p is the product, by linear(), of
+ * the head's query and the position's index key, which is stored behind the position's key. */
+/* With blocks of `block` positions, each head chooses n_chosen / block of the blocks up to the
+ * row's own: the last n_local, and of the others those with the highest scores; of equal scores,
+ * the lowest. A block's score is the highest product of its positions; NaN if one of them is
+ * NaN. */
 #define MOE_CHOICE_MAX_DIM 256u
 typedef struct moe_position_choice {
     moe_kv_layout layout;
     size_t key_offset;      /* bytes from a position's key to its index key */
     const moe_kv_row *rows; /* host, [n_rows] */
     const float *queries;   /* device, [n_rows][n_head][dim] */
-    const float *weights;   /* device, [n_rows][n_head]; not with blocks */
+    const float *weights;   /* device, [n_rows][n_head]; not used with blocks */
     uint32_t n_head, dim;
     uint32_t n_chosen;
-    uint32_t block, n_local; /* 0: positions are chosen */
+    uint32_t block, n_local; /* block 0: single positions are chosen */
     float *scores;           /* device, scratch: [n_scores] */
-    size_t n_scores;  /* at least as many as any row sees positions, or as the heads have blocks of
-                       * them; more take more rows at once */
-    uint32_t *chosen; /* device, out: [n_rows][n_chosen] where they are stored, ascending by logical
-                       * position; nothing is written for rows that see no more. With blocks
-                       * [n_head][n_rows][n_chosen]; the last block may end before. */
+    /* At least as many as a row sees positions or, with blocks, as all heads have blocks. With
+     * more room, more rows are scored at once. */
+    size_t n_scores;
+    /* Device, out: [n_rows][n_chosen], where the chosen positions are stored, ascending by
+     * logical position. Nothing is written for rows that see no more positions than that. With
+     * blocks [n_head][n_rows][n_chosen]; the last block may end early. */
+    uint32_t *chosen;
 } moe_position_choice;
 
-/* How many chosen positions a row attends to, which is at `position`. */
+/* How many chosen positions a row at `position` attends to. */
 static inline uint32_t moe_chosen_positions(const moe_attention *attention, uint32_t position)
 {
     const uint32_t block = attention->chosen_block > 0 ? attention->chosen_block : 1;
     return attention->n_chosen - block + position % block + 1;
 }
 
-/* The first position that a row sees. The sums over its page begin with it. */
+/* The first position that a row sees. The sums over that position's page begin there. */
 static inline uint32_t moe_attention_first(const moe_attention *a, uint32_t position)
 {
     uint32_t n = position + 1;
@@ -167,16 +174,17 @@ static inline uint32_t moe_attention_first(const moe_attention *a, uint32_t posi
     return first > begin ? first : begin;
 }
 
-/* The heads of queries and keys between their products and attention, in place and with the bits of
- * rms_norm() of either, rope() of either, and kv_store() of the keys and values. Heads are as wide
- * as the layout's keys, and lie side by side. */
+/* The steps between the products of queries and keys and attention, in one call. They work in
+ * place, with the bits of rms_norm() and rope() of queries and keys, and kv_store() of keys and
+ * values. Heads are as wide as the layout's keys, and lie side by side. */
 typedef struct moe_heads_store {
-    const float *norms[2]; /* device, [k_dim]: weights of norms of q and k; both NULL: none */
+    /* Device, [k_dim]: weights of the norms of q and k; both NULL: no norms. */
+    const float *norms[2];
     float eps;
-    moe_rope q, k; /* of the same angles */
+    moe_rope q, k; /* both with the same angles */
     moe_kv_layout layout;
     const moe_kv_row *rows; /* host, [n_rows] */
-    const float *v;         /* device, none of q's or k's */
+    const float *v;         /* device; does not overlap q or k */
     size_t v_stride;
 } moe_heads_store;
 

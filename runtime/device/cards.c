@@ -11,14 +11,14 @@
 /* A card beyond the first. */
 typedef struct further_card {
     moe_device *device;
-    uint8_t *slots; /* expert slots: the card's memory; NULL: none */
+    uint8_t *slots; /* expert slots, in the card's memory; NULL: none */
     size_t slots_bytes;
-    float *x, *out; /* the card's memory: rows that come, results that go */
+    float *x, *out; /* in the card's memory: rows that it reads, results that it sends back */
 } further_card;
 
 struct moe_cards {
     moe_device *first;
-    uint32_t n;                        /* with the first */
+    uint32_t n;                        /* number of cards, the first included */
     further_card cards[MOE_MAX_CARDS]; /* [0] is not used */
     /* The first card's operations, before they were replaced. */
     const moe_device_ops *own_ops;
@@ -29,7 +29,7 @@ struct moe_cards {
     moe_device_limits limits;
     float *host_x, *host_out; /* host_alloc() of the first card */
     moe_expert_work *works;
-    uint32_t *rows, *places; /* of results: where they go in out, and 0, 1, .. */
+    uint32_t *rows, *places; /* of results: their rows in out; and 0, 1, .. */
     uint32_t max_works, max_rows;
     moe_cards_counts counts;
 };
@@ -41,7 +41,7 @@ static size_t x_bytes(const moe_device_limits *limits)
     return (size_t)limits->linear.n_rows * limits->linear.n * sizeof(float);
 }
 
-/* A result for each inner row of a feed-forward network. */
+/* How many rows of results a call may have: one for each inner row of a feed-forward network. */
 static uint32_t most_results(const moe_device_limits *limits)
 {
     uint32_t most = 0;
@@ -56,7 +56,7 @@ static size_t out_bytes(const moe_device_limits *limits)
     return (size_t)most_results(limits) * limits->linear.n * sizeof(float);
 }
 
-/* The limits that experts() needs; such a card computes no attention. */
+/* The limits of a card that runs only experts(): it computes no attention. */
 static moe_device_limits limits_of_experts(const moe_device_limits *limits)
 {
     moe_device_limits experts = {.linear = limits->linear};
@@ -117,7 +117,7 @@ void moe_cards_free(moe_device *device, uint32_t card, void *memory, size_t byte
     c->slots_bytes = 0;
 }
 
-/* Which card has this memory. */
+/* Which card's slots contain this memory. */
 static uint32_t card_of(const moe_cards *cards, const void *memory)
 {
     for (uint32_t k = 1; k < cards->n; k++) {
@@ -129,7 +129,7 @@ static uint32_t card_of(const moe_cards *cards, const void *memory)
     return 0;
 }
 
-/* ---- Operations that are replaced ---- */
+/* ---- Operations that joined cards replace ---- */
 
 static void cards_close(moe_device *device)
 {
@@ -208,8 +208,8 @@ static int cards_reserve(moe_device *device, const moe_device_limits *limits, mo
     return status;
 }
 
-/* Copies the works for another card, where results go to rows 0, 1, .. *n_rows: the number of all
- * rows. */
+/* Copies the works for another card, whose results go to rows 0, 1, .. *n_rows: out, the number of
+ * rows of all works. */
 static int turn_works(moe_cards *cards, const moe_expert_work *works, uint32_t n_works,
                       uint32_t *n_rows, moe_error *err)
 {
@@ -282,7 +282,8 @@ int moe_cards_experts(moe_device *device, const float *x, uint32_t n_x_rows, uin
 
 /* ---- The link: each card has its own ---- */
 
-/* Makes one sequence of tickets for all cards, for callers that compare them. */
+/* Makes one number of a card's ticket, in a sequence common to all cards, for callers that compare
+ * tickets. */
 static uint64_t joint_ticket(uint64_t ticket, uint32_t card)
 {
     return ticket * MOE_MAX_CARDS + card;
@@ -390,7 +391,8 @@ int moe_cards_join(moe_device *first, moe_device *const *others, uint32_t n_othe
                              others[i]->name);
         }
     }
-    /* Biases of experts are on the first card only; other forms of experts have not been tried. */
+    /* Experts' biases are on the first card only; other forms of experts have not been tried on
+     * several cards. */
     first->forms &=
         ~(MOE_FORM_BIT(MOE_FORM_EXPERTS_BIASES) | MOE_FORM_BIT(MOE_FORM_EXPERTS_CLAMPED) |
           MOE_FORM_BIT(MOE_FORM_EXPERTS_LIMITED) | MOE_FORM_BIT(MOE_FORM_EXPERTS_GELU) |

@@ -14,140 +14,158 @@
 
 typedef struct moe_device moe_device;
 
-/* What replaces a pick of the router that is not resident. */
+/* What replaces an expert that the router picked and that is not resident. */
 typedef enum moe_resident_fill {
-    MOE_RESIDENT_FILL_LIST,   /* the first of the pick's list that is resident and free */
-    MOE_RESIDENT_FILL_ROUTER, /* the best of the other resident ones, by the router */
+    /* The first expert of the pick's list that is resident and serves no other rank. */
+    MOE_RESIDENT_FILL_LIST,
+    /* The resident expert that the router ranks best among those not used. */
+    MOE_RESIDENT_FILL_ROUTER,
     MOE_RESIDENT_FILL_NONE
 } moe_resident_fill;
 
-/* Of an address: the host's memory, and a move to the device has begun: it is not kept. */
+/* Value of over_link: host memory, from which a move to the device has begun; the pass does not
+ * keep it. */
 #define MOE_OVER_LINK_COMING 2u
 
-/* Where an expert's parts are: gate, up, down. Undefined if it is not resident. */
+/* Where an expert's parts are: gate, up, down. Undefined for an expert that cannot be read. */
 typedef struct moe_expert_address {
     const void *parts[3];
-    uint64_t over_link; /* 0: device memory; 1: the host's; MOE_OVER_LINK_COMING */
+    uint64_t over_link; /* 0: in device memory; 1: in host memory; or MOE_OVER_LINK_COMING */
 } moe_expert_address;
 
-/* A slot that a pass may overwrite with an expert that it would read over the link. */
+/* A spare: a slot that a pass may overwrite with an expert that it reads over the link. */
 typedef struct moe_expert_spare {
-    moe_expert_address slot;   /* where the parts go */
-    moe_expert_address home;   /* in host memory, the expert that the slot has */
-    moe_expert_address *entry; /* where the table says that this one is; NULL: the slot is empty */
-    uint64_t used;             /* in and out: 1: the pass has used it, or put another expert there,
-                                * so the slot stays as it is */
+    moe_expert_address slot; /* where the parts go */
+    moe_expert_address home; /* where the slot's present expert is in host memory */
+    /* The present expert's entry in the address table; NULL: the slot is empty. */
+    moe_expert_address *entry;
+    /* In and out: 1: the pass has used the slot's expert, or put another one there; the slot
+     * must stay as it is. */
+    uint64_t used;
 } moe_expert_spare;
 
-/* Spares that some layers share, in the order in which they are to be taken. */
+/* Spares that some layers share, in the order in which they are taken. */
 typedef struct moe_spare_range {
-    uint32_t first, end; /* their numbers */
-    /* Those before it may be taken from layers that are still to come, after the others. */
+    uint32_t first, end; /* numbers of the spares */
+    /* Spares before this one may hold experts of layers still to come; such spares are taken
+     * last. */
     uint32_t early_end;
 } moe_spare_range;
 
 #define MOE_SPARE_UNTAKEN UINT32_MAX
 #define MOE_MAX_SPARES    256u
 
-/* How a layer keeps what it reads over the link: an expert goes to the next spare slot, once, and
- * is read from there. The table then says so of it and of the expert that was there. A spare can
- * be had that is empty, or whose expert is of this layer or of one that the pass has been through,
- * and has not been used; layers' tables lie in their order. While there is no spare, experts are
- * read where they are. All pointers are device memory. */
+/* How a layer keeps what it reads over the link: an expert is copied to the next spare slot, once,
+ * and is read from there. The table is updated for this expert and for the one that was in the
+ * slot. A spare can be taken if it is empty, or if its expert has not been used and belongs to this
+ * layer or to one that the pass has been through. The tables of layers lie in the order of layers.
+ * While there is no spare, experts are read where they are. All pointers are device memory. */
 typedef struct moe_resident_keep {
     moe_expert_spare *spares;     /* of all layers; NULL: nothing is kept */
     const moe_spare_range *range; /* the layer's */
-    uint32_t *taken; /* in and out: of each spare: first_key + the expert that is there now, or
-                      * MOE_SPARE_UNTAKEN */
+    /* In and out, for each spare: first_key + the expert that is there now, or
+     * MOE_SPARE_UNTAKEN. */
+    uint32_t *taken;
     moe_expert_address *table; /* the layer's addresses */
     uint32_t first_key;
-    size_t bytes[3]; /* of the parts; 0: lies where another one does */
+    size_t bytes[3]; /* of the parts; 0: the part lies at the same place as another one */
 } moe_resident_keep;
 
-/* Lossy: substitution by a table, before anything else. In rank order, a pick that is not resident
- * gives its place to the first expert of its list that is resident and serves no rank of the row.
- * Rows of whose picks the router is sure stay as they are, and all rows where much is missing. */
+/* Lossy: substitution by a table, before anything else. In rank order, a pick that is not
+ * resident is replaced by the first expert of its list that is resident and serves no rank of
+ * the row. Rows whose choice the router is sure of stay as they are; so do all rows if many
+ * experts are missing. */
 typedef struct moe_substitution {
-    const uint32_t *count; /* device, [n_expert]: how long the lists are */
+    const uint32_t *count; /* device, [n_expert]: lengths of the lists */
     const uint16_t *lists; /* device, [n_expert][max], best first */
     uint32_t max;
     uint32_t max_replaced; /* in a row */
-    uint32_t search;       /* so much of a list is looked at; 0: all */
-    /* A row is sure at or below this entropy of its picks (of probabilities to the power 1 /
-     * temperature, renormalised, as a share of the most; below 0: never), .. */
+    uint32_t search;       /* how many experts of a list are tried; 0: all */
+    /* The router is sure of a row if the entropy of its picks is not above entropy_threshold (below
+     * 0: never), ... The entropy is that of the probabilities to the power 1 / temperature,
+     * renormalised, as a share of the greatest possible one. */
     float entropy_threshold, entropy_temperature;
-    float margin_threshold;  /* .. or if the best two picks differ by this much */
-    float missing_threshold; /* this share of the experts asked for is much; 1: never */
-    bool own_weight;         /* a changed row is weighed by the mixing rule, else rank by rank */
-    bool drop_unserved;      /* a pick without a substitute is dropped */
+    float margin_threshold; /* ... or if the best two picks differ by this much */
+    /* Many are missing from this share of the requested experts on; 1: never. */
+    float missing_threshold;
+    /* Weights of a changed row follow the mixing rule; otherwise each rank keeps its weight. */
+    bool own_weight;
+    bool drop_unserved; /* a pick without a substitute is dropped */
 } moe_substitution;
 
 /* How a pass stops at its first layer with a pick that is not resident, so that the host can go on
- * from there: that layer and those behind it compute no experts (outs is of no meaning), and it
- * copies what it has begun with. All pointers are device memory. */
+ * from there. This layer and those behind it compute no experts (their outs mean nothing), and the
+ * layer copies the inputs that it began with. All pointers are device memory. */
 typedef struct moe_resident_stop {
     uint32_t *stopped; /* in and out: 1 when an earlier layer has stopped; NULL: nothing stops */
-    bool begins;       /* the pass's first such layer: *stopped is out alone */
-    const float *inputs[2]; /* [n] each, of all rows */
-    float *kept[2];         /* likewise: their copies */
+    bool begins;       /* this is the pass's first such layer: *stopped is only written */
+    const float *inputs[2]; /* [n] each, for all rows */
+    float *kept[2];         /* copies of these inputs, likewise */
     uint32_t n;
 } moe_resident_stop;
 
 /* The routed experts of a few rows in one layer, chosen among the resident ones: router, stand-ins
- * and experts. Several rows only where a missing expert stops the pass. All pointers
+ * and experts. More than one row is possible only if a missing expert stops the pass. All pointers
  * except `route`'s own fields are device memory. Nothing may write to the experts in the table
  * before the next sync() or download(). */
 typedef struct moe_resident_experts {
     uint32_t n_rows;  /* up to max_rows of the recording */
     moe_route route;  /* its experts, weights and probs are not used */
-    bool renormalise; /* the mixing rule of the edited rows; its scale is the route's */
+    bool renormalise; /* the mixing rule of edited rows; their scale is the route's */
     const moe_substitution *substitution; /* host; or NULL */
     moe_resident_fill fill;
-    const uint16_t *lists; /* of `fill`: [n_expert][n_expert], best first; or NULL: by the router */
-    const bool *resident;  /* [n_expert] */
+    /* For `fill`: [n_expert][n_expert], best first; NULL: fills by the router. */
+    const uint16_t *lists;
+    const bool *resident; /* [n_expert] */
     const moe_expert_address
-        *addresses;            /* [n_expert]; the link's reads_host() is true of host memory */
+        /* [n_expert]; for those in host memory the link's reads_host() is true */
+        *addresses;
     moe_weight gate, up, down; /* type and shape of all experts; data is not used */
-    /* Of gate, up, down: an expert's bias is bias_bytes[p] further than the last one's; or NULL. */
+    /* Of gate, up, down: the biases of expert 0; each next expert's are bias_bytes[p] further.
+     * NULL: none. */
     const float *biases[3];
     size_t bias_bytes[3];
     moe_activation activation;
-    const float *x;      /* [n_rows][gate.n_in] */
-    uint32_t *picks;     /* out: [n_rows][n_used] what the router chose, best first */
-    float *weights;      /* out: [n_rows][n_used] the router's, unless `fill` put an expert in; or
-                          * NULL */
-    float *probs;        /* out: [n_rows][n_expert] the router's; or NULL */
-    uint32_t *chosen;    /* out: [n_rows][n_used] the experts that serve the ranks; or NULL */
-    uint32_t *n_missing; /* out: how many picks of all rows are not resident, and neither have a
-                          * substitute nor may be dropped; or NULL */
-    float *outs;         /* out: [n_rows * n_used][down.n_out], each row's by ascending number of
-                          * the expert, dropped ranks last */
-    /* Host, out: where the weights of outs are, [n_rows][n_used] in their order, until the next
-     * call. */
+    const float *x;  /* [n_rows][gate.n_in] */
+    uint32_t *picks; /* out: [n_rows][n_used] what the router chose, best first */
+    /* Out: [n_rows][n_used] the router's weights, or those of experts that `fill` put in; or
+     * NULL. */
+    float *weights;
+    float *probs;     /* out: [n_rows][n_expert] the router's probabilities; or NULL */
+    uint32_t *chosen; /* out: [n_rows][n_used] the experts that serve the ranks; or NULL */
+    /* Out: how many picks of all rows are not resident, have no substitute and must not be
+     * dropped; or NULL. */
+    uint32_t *n_missing;
+    /* Out: [n_rows * n_used][down.n_out], for each row by ascending number of the expert,
+     * dropped ranks last. */
+    float *outs;
+    /* Host, out: the address of the weights of outs, [n_rows][n_used] in the same order; valid
+     * until the next call. */
     const float **mixed;
     moe_resident_stop stop;
-    moe_resident_keep keep; /* only where a missing expert stops the pass */
+    moe_resident_keep keep; /* used only if a missing expert stops the pass */
 } moe_resident_experts;
 
-/* Operations recorded once and replayed in later steps with other inputs. The user numbers
- * recordings, separately for each number of rows and each shape: rows of one timeline, of one page
- * table with paths, of several page tables. A recording is of a step of up to max_rows rows, and
- * its operations return nothing to the host. Host arrays other than the step's inputs must be the
- * same each time. */
+/* Operations that are recorded once and replayed in later steps with other inputs. The caller
+ * numbers recordings: one for each number of rows, and for each shape of them (rows of one
+ * timeline, of one page table with paths, of several page tables). A recording is of a step of up
+ * to max_rows rows; its operations return nothing to the host. Host arrays other than the step's
+ * inputs must be the same each time. */
 typedef struct moe_recording_ops {
     uint32_t max_rows;
-    uint64_t forms; /* of operations that can be recorded; those of routed experts stand for
-                     * resident_experts() */
-    /* Whether operations of the step that has been begun can be recorded. */
+    /* Forms of operations that can be recorded. Forms of routed experts stand for
+     * resident_experts(). */
+    uint64_t forms;
+    /* Whether operations of the current step can be recorded. */
     bool (*takes_step)(const moe_device *device);
     int (*resident_experts)(moe_device *device, const moe_resident_experts *experts,
                             moe_error *err);
-    /* *played is false when nothing has been recorded under this number, or not for positions this
-     * far along. */
+    /* Plays a recording. *played is false if there is none with this number, or if it is not for
+     * positions this far along. */
     int (*play)(moe_device *device, uint32_t number, bool *played, moe_error *err);
-    /* Records the operations from here to record_end() in place of an earlier recording. Within a
-     * step. MOE_ERR_UNSUPPORTED, from here or from record_end(): recording is impossible, nothing
-     * is recorded, and the device remains usable. */
+    /* Records the operations from here to record_end(), in place of an earlier recording. Call
+     * within a step. MOE_ERR_UNSUPPORTED, from here or from record_end(): recording is impossible,
+     * nothing is recorded, and the device remains usable. */
     int (*record)(moe_device *device, uint32_t number, moe_error *err);
     /* status: the result of the operations. With MOE_OK the recording is played for the first time.
      * Otherwise it is dropped, and status is returned. */

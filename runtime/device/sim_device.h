@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* A device of bounded memory behind a link of stated speed, made from another device. Arithmetic is
- * the inner device's, copies are real, and the time of a transfer follows the model:
+ * that of the inner device, copies are real, and the time of a transfer follows this model:
  *
- *    start = the later of: the request, the end of the transfer before (in the same direction)
+ *   start = the latest of: the request, the end of the previous transfer in this direction
  *    end  >= start + latency + bytes / bandwidth
  *
- * So a transfer is never faster than the model, and slower only if this machine's memcpy or
- * scheduler is. upload() and download() take turns on the link like queued copies. Two things are
- * not modelled: the time of arithmetic (it is the inner device's real time, on cores that also do
+ * So a transfer is never faster than the model; it is slower only if this machine's memcpy or
+ * scheduler is. upload() and download() take turns on the link with queued copies. Two things are
+ * not modelled: the time of arithmetic (that is the inner device's real time, on cores that also do
  * the host's work), and the transfer of small tables that operations get by host pointers. */
 #ifndef MOE_DEVICE_SIM_DEVICE_H
 #define MOE_DEVICE_SIM_DEVICE_H
@@ -18,7 +18,7 @@
 typedef struct moe_sim_device_stats {
     uint64_t bytes_to_device; /* by the copy queue and by upload() */
     uint64_t bytes_to_host;
-    uint64_t n_copies; /* of the queue */
+    uint64_t n_copies; /* copies of the queue */
     uint64_t bytes_allocated;
 } moe_sim_device_stats;
 

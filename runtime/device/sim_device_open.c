@@ -14,7 +14,7 @@
 #include "runtime/base/error.h"
 #include "runtime/device/sim_internal.h"
 
-/* A sleep may wake this late, so the rest of a wait spins. */
+/* A sleep may end this late, so the last part of a wait spins. */
 #define WAKE_SLACK_NS 80000u
 #define MIB           1048576.0
 
@@ -36,7 +36,7 @@ static void sleep_until(uint64_t end_ns)
         now = moe_now_ns();
     }
     while (moe_now_ns() < end_ns) {
-        (void)sched_yield(); /* the work that hides the transfer may want the core */
+        (void)sched_yield(); /* work that goes on during the transfer may need this core */
     }
 }
 
@@ -217,7 +217,7 @@ static void sim_copy_notify(moe_device *device, moe_copy_notify_fn fn, void *use
 
 /* ---- Memory ---- */
 
-/* Books bytes of the device's memory, or refuses. */
+/* Counts bytes of the device's memory as taken, or refuses. */
 static int book(moe_sim_device *sim, uint64_t bytes, moe_error *err)
 {
     pthread_mutex_lock(&sim->lock);
@@ -261,7 +261,7 @@ static void sim_free(moe_device *device, void *memory, size_t bytes)
     unbook(sim, bytes);
 }
 
-/* A GPU's memory can only be freed whole. */
+/* As on a GPU, memory can only be freed whole. */
 static bool sim_give_up(moe_device *device, void *memory, size_t bytes)
 {
     (void)device;
@@ -290,7 +290,7 @@ static uint64_t sim_scratch_need(const moe_device *device, const moe_device_limi
     return inner->ops->scratch_need(inner, limits);
 }
 
-/* The inner device's memory is host memory, so both kinds come from it. */
+/* Host memory comes from the inner device, whose memory is host memory, too. */
 static int sim_host_alloc(moe_device *device, size_t bytes, void **memory, moe_error *err)
 {
     moe_device *inner = moe_sim_inner(device);
@@ -317,7 +317,7 @@ static void sim_host_take_back(moe_device *device, void *memory, size_t bytes)
 
 /* ---- Opening ---- */
 
-/* Called when the queues' threads have ended. */
+/* Call when the queues' threads have ended. */
 static void release(moe_sim_device *sim)
 {
     sim->inner->ops->close(sim->inner);
@@ -346,7 +346,7 @@ static void sim_close(moe_device *device)
     release(sim);
 }
 
-/* Starts the threads of both queues, or of none. */
+/* Starts the threads of both queues; if one fails, neither runs. */
 static int start_queues(moe_sim_device *sim)
 {
     sim->to_device.sim = sim->to_host.sim = sim;

@@ -24,7 +24,7 @@ typedef struct moe_sim_queue {
     uint64_t n_begun;
     uint64_t free_ns; /* when the current transfer in this direction ends */
     uint64_t bytes;
-    _Atomic uint64_t n_done; /* copies: those with lower tickets are done */
+    _Atomic uint64_t n_done; /* copies with lower tickets are done */
 } moe_sim_queue;
 
 typedef struct moe_sim_device {

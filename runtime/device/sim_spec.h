@@ -21,7 +21,7 @@ typedef struct moe_sim_spec {
 
 /* True for "sim" and "sim:...", the texts that moe_sim_spec_parse() accepts. */
 bool moe_sim_spec_is(const char *text);
-/* MOE_ERR_ARGUMENT names the wrong part and what it should be. */
+/* Parses the text. MOE_ERR_ARGUMENT: the message names the wrong part and what it should be. */
 int moe_sim_spec_parse(moe_sim_spec *out, const char *text, moe_error *err);
 
 #endif

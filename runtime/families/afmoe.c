@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Trinity. A gate with a separate matrix acts on attention's output; the layers' outputs are normed
- * before they are added. */
+/* Trinity. Attention's output has a gate, projected by a matrix of its own. The outputs of
+ * attention and network are normed before they are added. */
 #include <math.h>
 
 #include "runtime/families/families.h"

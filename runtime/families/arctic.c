@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Snowflake Arctic. The routed experts read the layer's input through a separate norm; the dense
- * network beside them reads the stream behind attention. */
+/* Snowflake Arctic. The routed experts read the layer's input through a norm of their own; the
+ * dense network beside them reads the stream after attention. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

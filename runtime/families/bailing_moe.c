@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Ling, whose architecture is called Bailing. In the third, most layers have delta rules with a
- * decay for each channel; the others have latent attention with a gate for each head. */
+/* Ling, whose architecture is called Bailing. In its third generation most layers have a delta rule
+ * with a decay for each channel; the others have latent attention with a gate for each head. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Cohere2-MoE. Attention and network read the same norm of the stream, which both are added to; the
- * network is the mean of the routed experts' sum and the shared expert. */
+/* Cohere2-MoE. Attention and network read the same norm of the stream, and both are added to the
+ * stream. The network's output is the mean of the routed experts' sum and the shared expert's
+ * output. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

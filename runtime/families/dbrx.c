@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* DBRX: LayerNorms, and limits of queries, keys and values. */
+/* DBRX: LayerNorms; queries, keys and values are clamped. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

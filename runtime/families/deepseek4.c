@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* DeepSeek-V4: residual streams that are mixed; keys that are values, too, of a window and
- * compressed ones of 4 or 128 positions; the first layers' experts by the token's number. */
+/* DeepSeek-V4: several residual streams that are mixed; keys that are also the values, both those
+ * of a window and compressed ones of 4 or 128 positions; in the first layers the token's number
+ * determines the experts. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* dots: the router of DeepSeek-V3. dots.llm1 norms attention's heads; dots.3 has latent attention
- * with gates, in most layers with a window, larger latents and other heads, and in the others with
+/* dots: the router of DeepSeek-V3. dots.llm1 norms attention's heads. dots.3 has latent attention
+ * with gates. Most of its layers have a window, larger latents and other heads; the others have
  * indexers. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"

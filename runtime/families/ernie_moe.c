@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ERNIE-4.5: experts in every n-th layer behind dense ones; biases for their choice. */
+/* ERNIE-4.5: dense layers, then experts in every n-th layer; biases for the choice of experts. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

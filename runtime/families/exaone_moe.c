@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* K-EXAONE: three of four layers have windows; only these have rotary embedding. */
+/* K-EXAONE: three of four layers have windows, and only these have rotary embedding. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

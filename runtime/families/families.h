@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The model families. A new family is a new file, or a part of a relative's, and its name in
+/* The model families. To add one, write a new file, or extend a relative's, and add its name to
  * MOE_FAMILIES. */
 #ifndef MOE_FAMILIES_FAMILIES_H
 #define MOE_FAMILIES_FAMILIES_H
@@ -8,7 +8,7 @@
 
 #include "runtime/model/family.h"
 
-/* NULL if no family has this architecture. */
+/* Returns the family with this architecture; NULL if there is none. */
 const moe_family *moe_family_find(const char *architecture);
 size_t moe_family_count(void);
 const moe_family *moe_family_at(size_t index);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Architectures with experts that run in llama.cpp or ik_llama.cpp and not here, and what they
- * would need; the error that refuses them names it. */
+/* Architectures with experts that run in llama.cpp or ik_llama.cpp but not here, and what each
+ * would need. The error that refuses such a model says so. */
 #include "runtime/families/families_missing.h"
 
 #include <ctype.h>
@@ -55,7 +55,7 @@ const moe_missing_family *moe_missing_family_at(size_t index)
     return index < N_MISSING ? &missing[index] : NULL;
 }
 
-/* Whether two names differ in nothing but how their words are joined and capitals. */
+/* Whether two names differ only in capitals and in how their words are joined. */
 static bool is_alike(const char *a, const char *b)
 {
     static const char joints[] = "-_. ";
@@ -66,7 +66,7 @@ static bool is_alike(const char *a, const char *b)
     return *a == '\0' && *b == '\0';
 }
 
-/* No such model has a settled name yet, so that files may spell it in several ways. */
+/* None of these models has a settled name yet, so files may spell a name in several ways. */
 const moe_missing_family *moe_missing_family_find(const char *architecture)
 {
     for (size_t i = 0; i < N_MISSING; i++) {

@@ -72,8 +72,8 @@ static bool is_dense(const moe_gguf *gguf)
     return moe_gguf_find_tensor(gguf, "blk.0.ffn_down.weight") != NULL;
 }
 
-/* Files that belong to a model, or are none of this engine's kind: says what they are. MOE_OK: it
- * may be a model with experts. */
+/* Recognises files that are no model of their own, or no model of the kind that this engine runs,
+ * and says what they are. MOE_OK: the file may be a model with experts. */
 static int check_kind(const moe_gguf *gguf, const char *architecture, moe_error *err)
 {
     if (strcmp(architecture, "clip") == 0 || is_of_type(gguf, "mmproj")) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Gemma-4. The router, the routed experts and the dense network beside them each read the stream
- * through a norm. The outputs of the two networks are normed, and so is their sum. After each layer
- * the stream is multiplied by a number. */
+ * through a norm of their own. The outputs of the two networks are normed, and so is their sum.
+ * After each layer the stream is multiplied by a number. */
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* GLM-4.5. Only its larger models norm heads. */
+/* GLM-4.5. Only the larger models norm the heads. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

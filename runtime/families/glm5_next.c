@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* GLM-5.3-Flash: residual streams that are mixed; delta rules with decays of channels in most
- * layers, and in the others latent attention without positions, to chosen pools of them. */
+/* GLM-5.3-Flash: several residual streams that are mixed. Most layers have delta rules with a decay
+ * for each channel. The others have latent attention without rotary embedding, to chosen pools of
+ * positions. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 
@@ -20,7 +21,7 @@ static void write_layer(moe_program_builder *b)
 
 const moe_family moe_family_glm5_next = {.architecture = "glm5-next", GLM5_NEXT};
 
-/* The same in other files. */
+/* The same family under the name that other files use. */
 const moe_family moe_family_glm5next = {
     .architecture = "glm5next",
     .aliases = {{MOE_LAYER_INDEX_POOL_GATE, "indexer_compressor_gate.weight"},

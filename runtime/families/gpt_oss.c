@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gpt-oss: sinks of attention, a window in every other layer, biases of router and experts, and a
- * clamped SwiGLU, whose numbers are in no metadata key. */
+/* gpt-oss: attention sinks, a window in every other layer, biases of router and experts, and a
+ * clamped SwiGLU whose numbers are in no metadata key. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Granite: scales of embeddings, of the layers' outputs, and of logits. Granite-4 H has state
- * spaces in most layers; the third has windows, and sinks of attention. */
+/* Granite: factors of the embeddings, of the layers' outputs and of the logits. Granite-4 H has
+ * state spaces in most layers; the third family here has windows and attention sinks. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

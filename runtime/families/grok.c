@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Grok. The layers' outputs are normed before they are added; experts have GELU. The sum of the
- * experts and the dense network beside them is divided by sqrt(2). */
+/* Grok. The outputs of attention and network are normed before they are added; experts use GELU.
+ * The sum of the experts and the dense network beside them is divided by sqrt(2). */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 
@@ -20,7 +20,8 @@ const moe_family moe_family_grok = {
     .rope = MOE_ROPE_HALVES,
     .gate = MOE_GATE_SOFTMAX,
     .gate_renormalise = true,
-    .embedding_scale = 78.38367176906169f, /* of Grok-1, whose files state none of these */
+    /* This and the next four: of Grok-1, whose files do not state them. */
+    .embedding_scale = 78.38367176906169f,
     .logit_scale = 0.5773502691896257f,
     .attention_scale = 0.08838834764831845f,
     .attention_cap = 30,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Hunyuan. The oldest model norms heads behind their rotary embedding; the fourth has several
+/* Hunyuan. The oldest model norms heads after their rotary embedding. The fourth has several
  * residual streams, and latent attention with gates, sinks and indexers. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"

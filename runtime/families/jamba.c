@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Jamba: selective scans in most layers; no layer has rotary embedding. */
+/* Jamba: most layers are selective scans; no layer has rotary embedding. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

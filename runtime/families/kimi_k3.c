@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Kimi-K3: Kimi-Linear's layers with bounded decays and gates, whose branches attend to the streams
- * of earlier layers; experts on a narrower vector; SiTU. */
+/* Kimi-K3: the layers of Kimi-Linear, with bounded decays and with gates. Their branches attend to
+ * the streams of earlier layers. Experts read a narrower vector, and use SiTU. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

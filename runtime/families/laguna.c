@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Laguna. A softplus gates attention's output: each head or each element, depending on the number
- * of rows of the gate's matrix. */
+/* Laguna. Attention's output has a softplus gate: one for each head or one for each element, as the
+ * number of rows of the gate's matrix shows. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* LFM2: short convolutions in most layers. */
+/* LFM2: most layers are short convolutions. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

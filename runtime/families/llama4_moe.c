@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Llama-4. Heads with rotary embedding are normed after it, without a weight. The router's weight
- * of an expert multiplies the expert's input. */
+/* Llama-4. Heads are normed after their rotary embedding, without a weight. The router's weight of
+ * an expert multiplies the expert's input. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 
 static void write_layer(moe_program_builder *b)
 {
-    const bool maverick = b->config->n_expert == 128; /* it has no such norms; no key says so */
+    /* Such files have no norms of heads; no key says so. */
+    const bool maverick = b->config->n_expert == 128;
     const moe_attention_form attention = {.qk_norm = maverick ? MOE_QK_NORM_NONE : MOE_QK_NORM_UNIT,
                                           .norm_after_rope = true};
     moe_write_layer(b, &(moe_layer_form){.attention = attention, .networks.scales_inputs = true});

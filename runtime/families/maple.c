@@ -11,7 +11,7 @@ const moe_family moe_family_maple = {
     .rope = MOE_ROPE_HALVES,
     .gate = MOE_GATE_SOFTMAX,
     .gate_renormalise = true,
-    .expert_limit = 7, /* of older files */
+    .expert_limit = 7, /* for older files, which do not state it */
     .keys = MOE_KEY_LIMITS | MOE_KEY_WINDOW_HEADS,
     .layer = moe_write_head_normed,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Mellum-2: three of four layers have windows, with a different rotary embedding. */
+/* Mellum-2: three of four layers have windows, and a rotary embedding of their own. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

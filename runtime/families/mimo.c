@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* MiMo-V2: other heads in layers with a window, and sinks of attention in some. */
+/* MiMo-V2: layers with a window have other heads, and some layers have attention sinks. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* MiniMax. M3 has the clamped SwiGLU of gpt-oss, whose numbers are in no metadata key, and
- * each group of heads attends to blocks of positions that it chooses. */
+/* MiniMax. M3 has the clamped SwiGLU of gpt-oss, whose numbers are in no metadata key. In M3 each
+ * group of heads chooses the blocks of positions that it attends to. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Nemotron-H. A layer is a state space, attention or a network; networks have no gate matrix, and
- * their activation is a squared ReLU. */
+/* Nemotron-H. Each layer is either a state space, attention, or a network. Networks have no gate
+ * matrix, and their activation is a squared ReLU. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* OLMoE. All queries are normed together, and all keys. The chosen experts' weights are not
- * normalised to a sum of 1. */
+/* OLMoE. One norm spans the queries of all heads, and one the keys of all heads. The chosen
+ * experts' weights are not normalised to a sum of 1. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Phi-3.5-MoE: LayerNorms, perhaps with biases, and experts that SparseMixer chooses. */
+/* Phi-3.5-MoE: LayerNorms, with biases if the file has them; SparseMixer chooses the experts. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Qwen3.8-Flash-Next: residual streams whose elements have gates; delta rules in most layers, and
- * in the others attention to chosen pools of positions; rows of a table of n-grams. */
+/* Qwen3.8-Flash-Next: several residual streams whose elements have gates. Most layers have delta
+ * rules; the others attend to chosen pools of positions. A table of n-grams adds to the streams. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Qwen. From Qwen3 on heads are normed. Qwen2-MoE and the hybrids have a shared expert behind a
- * gate; in the hybrids most layers have a gated delta rule; in the others the rows of the queries
- * also hold gates of attention's output. */
+/* Qwen. From Qwen3 on, heads are normed. Qwen2-MoE and the hybrids have a shared expert behind a
+ * gate. In the hybrids most layers have a gated delta rule. Their other layers have attention with
+ * gated output; the rows of the queries' matrix also hold the gates. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

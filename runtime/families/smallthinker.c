@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* SmallThinker. The router reads the stream as the layer begins, before attention, so that experts
- * are known early. */
+/* SmallThinker. The router reads the stream at the beginning of the layer, before attention, so the
+ * experts are known early. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 

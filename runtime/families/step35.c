@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Step-3.5: layers with the gate's tensor have a gate for each head's output; experts clamp both
- * factors before they multiply them. Heads are normed if the file has the norms. */
+/* Step-3.5: layers that have the gate's tensor gate each head's output. Experts clamp gate and up
+ * before they multiply them. Heads are normed if the file has the norms. */
 #include "runtime/families/families.h"
 #include "runtime/program/program_builder.h"
 
-/* Layers without a window rotate half as many elements as layers with one, for which the keys give
- * the number. The file has factors for the larger number. */
+/* In layers without a window, rotary embedding turns half as many elements as in layers with one.
+ * The keys state the larger number, and the file has factors for it. */
 static void adjust(moe_model_config *config)
 {
     const uint32_t most =

@@ -110,9 +110,9 @@ typedef struct moe_family {
     moe_tensor_alias aliases[MOE_MOST_ALIASES]; /* those behind the last have NULL */
     /* Changes the numbers that were read, before they are checked; NULL: changes nothing. */
     void (*adjust)(moe_model_config *config);
-    /* Appends a layer's operations to its program (runtime/program/program_builder.h). Also appends
-     * those that guess the layer's routing from the stream of the layer before it, and write it to
-     * NEXT_LOGITS. NULL: the layer that most families have. */
+    /* layer() appends a layer's operations to its program (runtime/program/program_builder.h).
+     * ahead() appends those that guess the layer's routing from the stream of the layer before it,
+     * and write it to NEXT_LOGITS. NULL: as in most families. */
     void (*layer)(struct moe_program_builder *b);
     void (*ahead)(struct moe_program_builder *b);
     /* Older files have no expert_gating_func. A file whose gate is a sigmoid with normalised

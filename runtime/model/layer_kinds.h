@@ -143,7 +143,7 @@ typedef struct moe_recurrence {
 } moe_recurrence;
 
 /* The largest sizes that devices support. */
-/* of key_dim and value_dim, except for the values of a scan. */
+/* Of key_dim, and of value_dim except in a scan. */
 #define MOE_RECURRENCE_MAX_DIM    256u
 #define MOE_RECURRENCE_MAX_KERNEL 8u
 

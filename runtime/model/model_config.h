@@ -90,10 +90,9 @@ typedef struct moe_model_config {
      * Gates are projected in two steps, with stream_rank numbers between them. A branch reads the
      * mean of the gated streams. */
     uint32_t n_streams;
-    uint32_t
-        /* Not 0: the first stream is the one that layers add to. Every stream_block layers it is
-         * kept as one more stream, and begins anew. Branches attend to all streams. */
-        stream_block;
+    /* Not 0: the first stream is the one that layers add to. Every stream_block layers it is
+     * kept as one more stream, and begins anew. Branches attend to all streams. */
+    uint32_t stream_block;
     uint32_t stream_mixings; /* 0: streams are not mixed */
     uint32_t stream_rank;    /* 0: weights hold for whole streams, not for elements */
     float stream_eps;

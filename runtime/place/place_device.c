@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The device as a place: its kernels compute experts in its memory, on the card that has them. The
- * device may queue the work. */
+/* The device as a place: its kernels compute experts on the card whose memory has them. The device
+ * may queue the work. */
 #include "runtime/base/clock.h"
 #include "runtime/device/cards.h"
 #include "runtime/place/place.h"
@@ -14,8 +14,8 @@ static uint32_t rows_of(const moe_place_job *job)
     return n;
 }
 
-/* Notes how long the job took, or, by the clock of a device that queues, how long earlier ones did.
- */
+/* Notes how long the job took. On a device that queues, its clock tells how long earlier jobs took,
+ * and that is noted instead. */
 static void note(moe_device_place *p, const moe_place_job *job, uint64_t begin_ns)
 {
     moe_device *device = p->device;

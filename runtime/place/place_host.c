@@ -14,7 +14,7 @@
 #include "runtime/host/team.h"
 #include "runtime/place/place.h"
 
-#define MOST_BROUGHT 32u /* rows */
+#define MOST_BROUGHT 32u /* most rows fetched before a job asks for them */
 
 typedef enum job_state { JOB_NONE, JOB_GIVEN, JOB_DONE } job_state;
 
@@ -39,7 +39,7 @@ typedef struct host_place {
     float *x;               /* [max_rows][n_in] */
     float *out;             /* [max_rows * n_used][n_in]: consecutive rows */
     uint32_t *out_index;    /* [max_rows * n_used]: 0, 1, .. */
-    uint32_t *out_rows;     /* [max_rows * n_used]: their places in the output */
+    uint32_t *out_rows;     /* [max_rows * n_used]: where these rows go in the device's output */
     moe_expert_work *works; /* [n_expert] */
     uint32_t n_works;
     uint32_t n_x_rows;
@@ -64,7 +64,8 @@ uint64_t moe_place_host_bytes(const moe_place_shape *shape)
 {
     uint64_t n_out = max_out_rows(shape);
     uint64_t floats = ((uint64_t)shape->max_rows + n_out) * shape->n_in;
-    /* The CPU device's scratch: inner rows twice as floats and once quantised, with some room. */
+    /* Scratch of the CPU device: inner rows, twice as floats and once quantised, and some
+     * margin. */
     uint64_t inner = n_out * shape->n_ff * 3 * sizeof(float);
     return floats * sizeof(float) + inner + floats / 2 + n_out * 2 * sizeof(uint32_t) + (1u << 20);
 }
@@ -173,7 +174,7 @@ static void host_close(moe_place *place)
 
 /* ---- A job ---- */
 
-/* A few rows cost less than another round trip. */
+/* Whether to fetch announced rows: for a few rows, that costs less than another round trip. */
 static bool brings(const host_place *host, uint32_t n_rows)
 {
     return host->announces && host->device->queues && n_rows <= MOST_BROUGHT;
@@ -188,7 +189,7 @@ static int host_announce(moe_place *place, const float *x, uint32_t n_rows, moe_
                : MOE_OK;
 }
 
-/* Copies the works; their outputs become consecutive rows here. */
+/* Copies the works for the host, where their outputs become consecutive rows. */
 static void take_works(host_place *host, const moe_place_job *job)
 {
     host->n_works = job->n_works;
@@ -222,7 +223,7 @@ static int host_submit(moe_place *place, const moe_place_job *job, moe_error *er
     return MOE_OK;
 }
 
-/* Waits for the job, if there is one; false: there is none. */
+/* Waits for the job. False: there is none. */
 static bool wait_for_job(host_place *host)
 {
     pthread_mutex_lock(&host->lock);

@@ -3,8 +3,8 @@
 
 #include "runtime/base/moe_assert.h"
 
-/* One decision in this many tries the side that would stay idle, so that its time is known when the
- * machine's load changes. */
+/* One decision in this many gives work to the host, and one to the link, even if that side would
+ * stay idle, so that its time is known when the machine's load changes. */
 #define TRY_EVERY 64u
 
 void moe_place_split_init(moe_place_split *split, uint64_t link_bytes_per_s,
@@ -68,7 +68,7 @@ uint32_t moe_place_split_choose(moe_place_split *split, const moe_place_times *h
     bool try_link = split->n_decisions % TRY_EVERY == TRY_EVERY / 2;
     split->n_decisions++;
     if (moe_place_cost_ns(host, work->n_rows[0]) == 0.0) {
-        best = try_host ? 1 : 0; /* no host time is known: measure with one expert */
+        best = try_host ? 1 : 0; /* no host time is known yet: measures one, with one expert */
         split->n_host_forced += best;
     } else if (best == 0 && try_host) {
         best = 1;

@@ -12,9 +12,9 @@
 #include "runtime/place/place_times.h"
 
 typedef struct moe_place_split {
-    double link_ns_per_byte; /* nominal, until measured */
+    double link_ns_per_byte; /* a nominal value until the link has been measured */
     double link_latency_ns;
-    bool all_on_host; /* whatever it costs */
+    bool all_on_host; /* computes all of them on the host, whatever it costs */
     uint64_t n_decisions;
     uint64_t n_link_forced, n_host_forced; /* decisions made to measure the other side */
 } moe_place_split;
@@ -25,12 +25,13 @@ void moe_place_split_init(moe_place_split *split, uint64_t link_bytes_per_s,
 void moe_place_split_note_link(moe_place_split *split, double ns_per_byte);
 
 typedef struct moe_split_work {
-    const uint32_t *n_rows; /* [n], ascending: rows of the experts that may go either way */
+    /* [n], ascending: how many rows each expert has that may go either way */
+    const uint32_t *n_rows;
     uint32_t n;
     uint64_t expert_bytes;
-    uint32_t n_resident;      /* experts that the device has already */
+    uint32_t n_resident;      /* experts that are on the device already */
     uint32_t n_resident_rows; /* rows of those experts */
-    uint32_t n_disk;          /* experts that must come over the link in any case */
+    uint32_t n_disk;          /* experts on the disk, which must come over the link */
 } moe_split_work;
 
 /* How many of the experts the host takes: those with the fewest rows. */

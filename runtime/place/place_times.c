@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/place/place_times.h"
 
-/* Weight of the newest measurement. */
+/* Weight of the newest measurement in an average. */
 #define NEWEST_WEIGHT 0.125
 
 static int bucket_of(double rows_per_expert)

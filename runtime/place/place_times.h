@@ -12,7 +12,7 @@ typedef struct moe_place_times {
     double ns[MOE_PLACE_BUCKETS]; /* of one expert; 0: not measured */
 } moe_place_times;
 
-/* Notes that n_experts with n_rows rows between them took this long. */
+/* Notes that n_experts experts, with n_rows rows in all, took this long. */
 void moe_place_note(moe_place_times *times, uint32_t n_experts, uint32_t n_rows, uint64_t ns);
 /* Estimates the time of one expert with n_rows rows; 0: nothing is known. */
 double moe_place_cost_ns(const moe_place_times *times, double n_rows);

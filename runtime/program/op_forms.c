@@ -53,7 +53,7 @@ static uint64_t route_forms(const moe_program *program, const moe_op *op)
     const moe_form form = gate == MOE_GATE_SPARSE_MIXER    ? MOE_FORM_ROUTE_SPARSE_MIXER
                           : gate == MOE_GATE_SQRT_SOFTPLUS ? MOE_FORM_ROUTE_SQRT_SOFTPLUS
                                                            : MOE_FORM_ROUTE;
-    bool scales = op->bias != MOE_TENSOR_NONE; /* of experts */
+    bool scales = op->bias != MOE_TENSOR_NONE; /* factors of the experts' weights */
     return MOE_FORM_BIT(form) |
            (op->tensor == MOE_LAYER_ROUTER_TABLE ? MOE_FORM_BIT(MOE_FORM_ROUTE_GIVEN) : 0) |
            (scales ? MOE_FORM_BIT(MOE_FORM_ROUTE_SCALES) : 0);
@@ -207,7 +207,8 @@ bool moe_program_norms_experts_input(const moe_program *program, uint32_t layer)
     const moe_program_layer *l = &program->layers[layer];
     const moe_op *norm = &program->ops[l->mixed], *experts = &program->ops[l->rest + 1];
     const uint32_t n = program->config->n_expert_in;
-    bool is_last = true; /* to write that input */
+    /* The norm is the last operation before `rest` that writes the experts' input. */
+    bool is_last = true;
     for (uint32_t i = l->mixed + 1; i < l->rest; i++) {
         moe_op_written outputs[MOE_MOST_OUTPUTS];
         const uint32_t n_written = moe_op_written_by(&program->ops[i], outputs);
@@ -222,7 +223,7 @@ bool moe_program_norms_experts_input(const moe_program *program, uint32_t layer)
 
 bool moe_program_is_recordable(const moe_program *program, const moe_device *device)
 {
-    /* A recording that stops keeps one stream of its rows. */
+    /* When a recorded pass stops, it keeps one stream of its rows. */
     if (device->recording == NULL || program->n_floats[MOE_VALUE_X] != program->config->n_embd) {
         return false;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention: projections, norms and rotary embedding of heads, the KV cache, attention, its gate,
- * the output.
+/* Attention: projections, norms and rotary embedding of heads, storing in the KV cache, attention,
+ * its gate, its output.
  *
  * MLA runs in its absorbed form: the cache holds one latent (and one rotary key) per position. k_b
  * maps the queries' part without position into the latent's space, and v_b maps the attended latent
@@ -10,7 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/program/program_builder.h"
 
-#define INDEX_NORM_EPS 1e-6f /* of most models; no key says it */
+#define INDEX_NORM_EPS 1e-6f /* as in most models; no key states it */
 
 static void turn(moe_program_builder *b, moe_operand x, uint32_t n_head, moe_rope_kind kind,
                  bool window)
@@ -56,7 +56,7 @@ static void clip(moe_program_builder *b, moe_value value, uint32_t n)
                           .factor = b->config->clip_qkv});
 }
 
-/* Whether the gates of attention's output have a matrix of their own. */
+/* Whether the gates of attention's output are projected by a matrix of their own. */
 static bool has_gates(const moe_program_builder *b, moe_attention_gate gate)
 {
     return gate == MOE_ATTENTION_GATE_OWN ||
@@ -130,8 +130,9 @@ static void size_choice(moe_program_builder *b)
     n_floats[MOE_VALUE_INDEX_PRODUCTS] = (size_t)MOE_INDEX_ROWS * MOE_INDEX_BLOCK * c->index_heads;
 }
 
-/* An indexer beside heads. Keys are stored normed and turned, where blocks of them are chosen; else
- * as they are, and pools of them as the norm of their mean, turned as their first position is. */
+/* An indexer with keys of its own, beside the heads. If it chooses blocks, keys are stored after
+ * norm and rotary embedding. If it chooses pools, they are stored as they are; a pool's key is the
+ * norm of their mean, with the rotary embedding of the pool's first position. */
 static void choose_beside(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;
@@ -283,7 +284,7 @@ void moe_build_attention(moe_program_builder *b, const moe_attention_form *form)
 
 /* ---- MLA ---- */
 
-/* Builds q and the latent; with q_lora, in two steps with a norm between. */
+/* Projects q and the latent; with q_lora, q in two steps with a norm between them. */
 static void project_latent(moe_program_builder *b, const moe_attention_form *form)
 {
     const moe_model_config *c = b->config;
@@ -356,7 +357,7 @@ static void add_index_keys(moe_program_builder *b, const moe_attention_form *for
     }
 }
 
-/* Once the keys and gates of the pass are stored. */
+/* Stores the keys of pools; the keys and gates of the pass have been stored before. */
 static void pool(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;
@@ -392,8 +393,8 @@ void moe_build_choose(moe_program_builder *b, const moe_attention_form *form)
     }
 }
 
-/* Older files have k_b and v_b of all heads in one tensor. If it stands beside its halves, the same
- * weights are in the file twice, and the halves are used. */
+/* Older files have k_b and v_b of all heads in one tensor. If a file has this tensor and also the
+ * two halves, the weights are there twice; the halves are used. */
 static void claim_joined_halves(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;

@@ -11,7 +11,7 @@
 
 /* ---- Layers ---- */
 
-/* A layer finds the stream, and, in a drafting layer, what its front has joined. */
+/* When a layer begins, x has been written; in a drafting layer, also what its front has joined. */
 static void begin_layer(moe_program_builder *b, uint32_t layer)
 {
     bool written[MOE_VALUES] = {[MOE_VALUE_NONE] = true, [MOE_VALUE_X] = true};
@@ -22,7 +22,7 @@ static void begin_layer(moe_program_builder *b, uint32_t layer)
     b->layer = layer;
 }
 
-/* A layer without routed experts has no rest. */
+/* In a layer without routed experts nothing follows `rest`. */
 static void end_layer(moe_program_builder *b)
 {
     moe_program_layer *layer = &b->program->layers[b->layer];
@@ -45,7 +45,7 @@ static void build_layers(moe_program_builder *b)
     b->layer = b->config->n_layer;
 }
 
-/* Behind all else, so that front, layers and back follow one another. */
+/* Built behind all else, so that front, layers and back follow one another. */
 static void build_routers_ahead(moe_program_builder *b)
 {
     const moe_family *family = b->config->family;
@@ -62,7 +62,7 @@ static void build_routers_ahead(moe_program_builder *b)
     }
 }
 
-/* ---- Before and behind them ---- */
+/* ---- Before and behind the layers ---- */
 
 static void embed(moe_program_builder *b, moe_value to)
 {
@@ -75,7 +75,7 @@ static void embed(moe_program_builder *b, moe_value to)
                           .factor = c->embedding_scale});
 }
 
-/* Of the rows whose logits are wanted, in READ. */
+/* The mean of the streams, in READ, for the rows whose logits are wanted. */
 static void build_streams_mean(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;
@@ -123,7 +123,7 @@ static void build_back(moe_program_builder *b)
     b->program->n_floats[MOE_VALUE_GREATEST] = sizeof(moe_greatest) / sizeof(float);
 }
 
-/* The token's embedding, which is what each of several streams begins with. */
+/* The token's embedding; with several streams, each begins as this embedding. */
 static void build_front(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;
@@ -137,7 +137,7 @@ static void build_front(moe_program_builder *b)
     }
 }
 
-/* Joins a token and a hidden state: both normed, one behind the other. */
+/* Joins a token's embedding and a hidden state: both are normed, then put side by side. */
 static void join(moe_program_builder *b)
 {
     uint32_t n = b->config->n_embd;
@@ -209,7 +209,7 @@ static int end(making *m)
     return status;
 }
 
-/* Factors of rotary frequencies; no operation names them. */
+/* Claims the factors of rotary frequencies, which no operation names. */
 static void claim_rope_factors(making *m)
 {
     const moe_tensor_shape shape = {m->b.config->n_rope_factors, 1, MOE_TENSOR_VECTOR};
@@ -310,7 +310,7 @@ int moe_program_build_draft(moe_program *program, moe_tensor_map *map, moe_model
     return end(&m);
 }
 
-/* The layer reads both joined vectors, and goes on from the hidden state. */
+/* An EAGLE-3 layer reads both joined vectors, and adds to the hidden state. */
 static void build_eagle_layer(moe_program_builder *b, const moe_eagle_config *eagle)
 {
     moe_program_layer *layer = &b->program->layers[0];
@@ -356,7 +356,8 @@ int moe_program_build_eagle(moe_program *program, moe_tensor_map *map,
         name_global(&m, MOE_TENSOR_OUTPUT, "output.weight", !eagle->needs_output);
         name_global(&m, MOE_TENSOR_TOKEN_EMBEDDING, "token_embd.weight", !eagle->needs_embedding);
         m.b.n_embeddings = eagle->n_vocab_target;
-        moe_claims_ignore(&m.claims, MOE_EAGLE_TOKENS); /* moe_eagle_config.tokens_offset */
+        /* Found by moe_eagle_config.tokens_offset. */
+        moe_claims_ignore(&m.claims, MOE_EAGLE_TOKENS);
         m.b.status =
             moe_claim_tensor(&m.claims, "rope_freqs.weight",
                              (moe_tensor_shape){eagle->config.n_rope_factors, 1, MOE_TENSOR_VECTOR},

@@ -11,8 +11,8 @@
 
 /* ---- Tensors ---- */
 
-/* Finds the tensor's place in the map. NULL: loading the weights makes the tensor, or looks for it.
- */
+/* Finds the tensor's place in the map. NULL: the tensor is made, or looked for, when weights are
+ * loaded. */
 static moe_tensor_ref *find_ref(const moe_program_builder *b, int tensor)
 {
     moe_tensor_map *map = b->map;
@@ -64,7 +64,7 @@ uint64_t moe_build_first_rows(const moe_program_builder *b, moe_layer_tensor ten
 
 /* ---- Checks ---- */
 
-/* "layer 3, operation 'x = x + branch'" */
+/* Writes the place of an operation: "layer 3, operation 'x = x + branch'". */
 static void say_where(const moe_program_builder *b, const moe_op *op, char *where, size_t size)
 {
     char text[128];
@@ -85,7 +85,7 @@ static void fail(moe_program_builder *b, const moe_op *op, const char *what)
     }
 }
 
-/* Appends the layer and operation to the message of a failed claim. */
+/* Appends layer and operation to the message of a failed claim. */
 static void name_user(const moe_program_builder *b, const moe_op *op)
 {
     char where[160];
@@ -96,8 +96,8 @@ static void name_user(const moe_program_builder *b, const moe_op *op)
     }
 }
 
-/* Claims the tensor for the operation, unless the map has it already. An error names the operation,
- * too. */
+/* Claims the tensor for the operation, unless the map has it already. Errors also name the
+ * operation. */
 static void claim(moe_program_builder *b, const moe_op *op, int tensor, moe_tensor_shape shape)
 {
     moe_tensor_ref *ref = find_ref(b, tensor);
@@ -137,8 +137,8 @@ static void read_value(moe_program_builder *b, const moe_op *op, const moe_opera
     }
 }
 
-/* The operation needs a matrix of n_in columns and at least this many rows; exactly as many, if it
- * is claimed here. Halves of attn_kv_b have no separate place in the file. */
+/* Claims or checks a matrix of n_in columns. If it is claimed here it must have exactly n_out rows,
+ * otherwise at least as many. The halves of attn_kv_b have no place of their own in the file. */
 static void need_matrix(moe_program_builder *b, const moe_op *op, int tensor, uint64_t n_in,
                         uint64_t n_out)
 {
@@ -344,7 +344,7 @@ void moe_build_claim(moe_program_builder *b, int tensor, uint64_t n_in, uint64_t
     }
 }
 
-/* ---- The usual ones ---- */
+/* ---- Common operations ---- */
 
 void moe_build_norm(moe_program_builder *b, int tensor, moe_operand x, uint32_t n, uint32_t each)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds neighbours in a program that a device may carry out in one call. Each row of the table is a
- * sequence of operations, and what must hold for their operands; the first row that fits an
- * operation marks it (moe_op.fused). Nothing else changes: if a device lacks the form, or a span
- * ends within the sequence, the operations are carried out one by one. */
+/* Finds sequences of operations that a device may carry out in one call. Each row of the table is
+ * such a sequence, with the conditions on its operands. The first row that fits marks the operation
+ * at which the sequence begins (moe_op.fused). Nothing else changes: if a device lacks the form, or
+ * a span ends within the sequence, the operations are carried out one by one. */
 #include "runtime/program/program_builder.h"
 
 #define MOST_FUSED 5u
@@ -26,14 +26,14 @@ static bool add_norm(const moe_op *op)
     return op[1].x.value == op[0].y.value && norms_sum(&op[0], &op[1]);
 }
 
-/* Also selects the rows of the sum whose logits are wanted. */
+/* The same, with a selection of the rows whose logits are wanted before the norm. */
 static bool add_select_norm(const moe_op *op)
 {
     return op[1].x.value == op[0].y.value && op[2].x.value == op[1].y.value &&
            norms_sum(&op[0], &op[2]);
 }
 
-/* branch = sum of weights * outputs, before them */
+/* Before these two: branch = sum of weights * outputs. */
 static bool adds_experts(const moe_op *combine, const moe_op *add)
 {
     return add->z.value == combine->y.value && add->x.value != combine->y.value &&
@@ -105,7 +105,7 @@ static bool fits(const moe_op *ops, uint32_t n_ops, size_t pattern)
 
 void moe_program_fuse(moe_program *program)
 {
-    const uint32_t end = program->back.end; /* what stands behind it follows nothing */
+    const uint32_t end = program->back.end; /* operations behind `back` do not run after it */
     for (uint32_t i = 0; i < end; i++) {
         moe_op *op = &program->ops[i];
         size_t p = 0;

@@ -70,7 +70,7 @@ void moe_build_residual(moe_program_builder *b)
                                         .mixings = c->stream_mixings}});
 }
 
-/* The norm of what a branch reads, into NORM. Streams with gates of elements are normed before. */
+/* What a branch reads, normed, into NORM. Streams whose elements have gates are normed already. */
 static void read_normed(moe_program_builder *b, int streams, int norm)
 {
     if (b->config->stream_rank > 0) {

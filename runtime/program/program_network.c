@@ -2,7 +2,7 @@
 /* Feed-forward networks, routed experts and their routers. */
 #include "runtime/program/program_builder.h"
 
-/* limit: of the layer's kind, 0 without one. */
+/* limit: the layer's; 0: none. */
 static moe_activation activation_of(const moe_program_builder *b, float limit)
 {
     const moe_model_config *c = b->config;
@@ -15,7 +15,7 @@ static moe_activation activation_of(const moe_program_builder *b, float limit)
     return limited ? (moe_activation){kind, 0, limit} : b->networks.activation;
 }
 
-/* Its tensors are gate and the two that follow. */
+/* gate: the first of the network's three tensors, before up and down. */
 static void build_network(moe_program_builder *b, int gate, uint32_t n_inner, moe_value to)
 {
     const moe_model_config *c = b->config;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Programs as text: an operation a line, in the notation of a paper. */
+/* Writes programs as text: one line for each operation, in the notation of a paper. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static void put_tensor(FILE *to, const moe_program *program, int tensor)
     fprintf(to, "%.*s", (int)(ends ? size - n : size), name);
 }
 
-/* Writes the operand, with the part of the vector that it is. */
+/* Writes the operand; if it is a part of a vector, also which part. */
 static void put_operand(FILE *to, const moe_operand *o, uint32_t n)
 {
     fputs(value_name(o->value), to);
@@ -333,7 +333,7 @@ static void put_elementwise(FILE *to, const moe_program *program, const moe_op *
     }
 }
 
-/* Weights are those of the sum alone, or these and those of WRITE behind them. */
+/* READ and WRITE. The weights of READ are those of the sum alone, or followed by those of WRITE. */
 static void put_streams(FILE *to, const moe_program *program, const moe_op *op)
 {
     const moe_operand *weights = &op->u.streams.weights;
@@ -488,7 +488,7 @@ void moe_program_name_op(const moe_program *program, const moe_op *op, char *tex
     FILE *to = fmemopen(text, size, "w");
     text[0] = '\0';
     if (to != NULL) {
-        setvbuf(to, NULL, _IONBF, 0); /* what is longer is cut */
+        setvbuf(to, NULL, _IONBF, 0); /* longer text is cut */
         put_op(to, program, op);
         fclose(to);
         text[size - 1] = '\0';
@@ -514,7 +514,7 @@ static void put_span(FILE *to, const moe_program *program, uint32_t first, uint3
     }
 }
 
-/* *text: of one layer, to be freed. */
+/* *text: out, the text of one layer; the caller frees it. */
 static int print_layer(const moe_program *program, uint32_t layer, char **text, moe_error *err)
 {
     const moe_program_layer *l = &program->layers[layer];
@@ -530,7 +530,7 @@ static int print_layer(const moe_program *program, uint32_t layer, char **text, 
                : moe_fail(err, MOE_ERR_MEMORY, "no memory for a program's text");
 }
 
-/* Writes "layers 0-3, 5": the layers that have the same text as `layer`, the first of them. */
+/* Writes "layers 0-3, 5": the layers whose text equals that of `layer`, which is the first. */
 static void put_numbers(FILE *to, char *const *texts, uint32_t n, uint32_t layer)
 {
     bool several = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Layers with a state: projections, the operations behind STATES that advance the states of
- * sequences (for all their tokens at once), the output. */
+/* Layers with a state: projections; STATES and the operations behind it, which advance the states
+ * of sequences for all their tokens at once; the output. */
 #include "runtime/program/program_builder.h"
 
 static const moe_recurrence *recurrence(const moe_program_builder *b)
@@ -21,7 +21,7 @@ static void gate(moe_program_builder *b, moe_gating_kind kind, moe_value gates, 
                           .u.gate.kind = kind});
 }
 
-/* What follows, `n_step` operations, advances the states. */
+/* The `n_step` operations appended next advance the states. */
 static void begin_states(moe_program_builder *b, uint32_t n_step)
 {
     const moe_recurrence *c = recurrence(b);
@@ -50,7 +50,7 @@ static void claim_rows(moe_program_builder *b, int tensor, uint64_t n_in, uint64
     moe_build_claim(b, tensor, n_in, n_out, MOE_TENSOR_MATRIX_F32);
 }
 
-/* Claims a tensor that some files leave out. */
+/* Claims a tensor if the file has it; some files leave it out. */
 static void claim_present(moe_program_builder *b, int tensor, uint64_t n)
 {
     if (moe_build_has(b, tensor)) {
@@ -58,15 +58,15 @@ static void claim_present(moe_program_builder *b, int tensor, uint64_t n)
     }
 }
 
-/* A rule that convolves by itself has `n` floats of scratch for each token. */
+/* For a rule that includes the convolution: reserves `n` floats of scratch for each token. */
 static void convolve_within(moe_program_builder *b, size_t n)
 {
     size_t *n_floats = &b->program->n_floats[MOE_VALUE_CONVOLVED];
     *n_floats = n > *n_floats ? n : *n_floats;
 }
 
-/* From the older files' order (for each key head its query, its key, its heads' values, their
- * gates) to mixed and the output's gate. */
+/* Older files: splits a row with, for each key head, its query, its key, its heads' values and
+ * their gates. The parts become MIXED and the output's gate. */
 static void split_groups(moe_program_builder *b)
 {
     const moe_recurrence *c = recurrence(b);
@@ -90,7 +90,8 @@ static void split_groups(moe_program_builder *b)
     }
 }
 
-/* Rows of [beta of all heads | alpha of all heads], or of both for each key head. */
+/* Projects the gates. Their rows are [beta of all heads | alpha of all heads] or, if one tensor has
+ * both, for each key head beta of its heads, then alpha. */
 static void project_gates(moe_program_builder *b)
 {
     const moe_recurrence *c = recurrence(b);
@@ -164,7 +165,7 @@ static void build_convolution(moe_program_builder *b)
                      MOE_TENSOR_NONE, MOE_VALUE_BRANCH);
 }
 
-/* Mamba-2. Rows of the projection: the output's gate, what is convolved, time steps. */
+/* Mamba-2. Rows of the projection: the output's gate, the convolution's input, time steps. */
 static void build_space(moe_program_builder *b)
 {
     const moe_recurrence *c = recurrence(b);
@@ -201,7 +202,8 @@ static void build_space(moe_program_builder *b)
                      MOE_TENSOR_NONE, MOE_VALUE_BRANCH);
 }
 
-/* A decay for each head: rows of one number in some families' files, one row in others'. */
+/* Claims the decays of heads, one each. Some families' files have a column of them, others a
+ * row. */
 static void claim_decays(moe_program_builder *b, uint32_t n_head)
 {
     const moe_gguf_tensor *found =
@@ -213,8 +215,8 @@ static void claim_decays(moe_program_builder *b, uint32_t n_head)
     }
 }
 
-/* Kimi's delta attention. Decays and the output's gate are projected in two steps, in files that
- * have the second matrices. */
+/* Kimi's delta attention. Decays and the output's gate are projected in two steps, if the file has
+ * the second matrices. */
 static void build_channels(moe_program_builder *b)
 {
     const moe_recurrence *c = recurrence(b);
@@ -225,7 +227,7 @@ static void build_channels(moe_program_builder *b)
     uint32_t n_low = c->key_dim;
     const moe_value parts[3] = {MOE_VALUE_PART_Q, MOE_VALUE_PART_K, MOE_VALUE_PART_V};
     const moe_op_output outputs[6] = {
-        /* three at a time */
+        /* the projections of queries, keys and values */
         moe_build_output(MOE_LAYER_CHANNEL_Q, 0, inner, parts[0]),
         moe_build_output(MOE_LAYER_CHANNEL_K, 0, inner, parts[1]),
         moe_build_output(MOE_LAYER_CHANNEL_V, 0, inner, parts[2]),
@@ -243,7 +245,7 @@ static void build_channels(moe_program_builder *b)
         moe_build_copy(b, moe_all_of(parts[i], inner),
                        moe_part_of(MOE_VALUE_MIXED, (size_t)i * inner, c->conv_channels), inner, 1);
     }
-    /* The queries' part has been copied: decays take its place. */
+    /* The queries' part has been copied; decays now use its memory. */
     if (decay_steps) {
         moe_build_linear(b, MOE_VALUE_DECAY_LOW, n_low, MOE_LAYER_CHANNEL_F_B, inner,
                          MOE_TENSOR_NONE, parts[0]);
@@ -276,8 +278,8 @@ static void build_channels(moe_program_builder *b)
                      MOE_TENSOR_NONE, MOE_VALUE_BRANCH);
 }
 
-/* Mamba-1. Advancing the states also projects the inputs behind the convolution, so a draft logs
- * only the convolution's input, and its ancestors are projected again. */
+/* Mamba-1. What follows the convolution is projected while states advance. So a draft logs only the
+ * convolution's input, and the rest is projected again for its ancestors. */
 static void build_scan(moe_program_builder *b)
 {
     const moe_recurrence *c = recurrence(b);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Attention whose keys are its values, too (DeepSeek-V4):
  *
- *    q = rope(unit norm(q_b . norm(q_a . x))), k = rope(norm(kv . x))        the last n_rot
- * elements attended = rope_back(attention(q, compressed keys and the keys of a window)) branch =
- * out_b . (out_a of each group of heads . attended of the group)
+ *    q        = rope(unit norm(q_b . norm(q_a . x))),  k = rope(norm(kv . x))
+ *    attended = rope_back(attention(q, compressed keys and the keys of a window))
+ *    branch   = out_b . (out_a of each group of heads . attended of the group)
  *
- * Because a key's rotary part is in the attended value, too, that is turned back by the row's own
- * position. Compressed keys, and which of them a row sees, are in runtime/pass/compressed_keys.h.
- */
+ * where rope turns the last n_rot elements. A key's rotary part is in the attended value, too; so
+ * that part of the value is turned back by the row's own position. Compressed keys, and which of
+ * them a row sees, are in runtime/pass/compressed_keys.h. */
 #include "runtime/program/program_builder.h"
 
 static void turn(moe_program_builder *b, moe_value value, uint32_t width, uint32_t each, bool back)
@@ -49,7 +49,7 @@ static void project(moe_program_builder *b)
     turn(b, MOE_VALUE_K, dim, 1, false);
 }
 
-/* Puts a value behind those that a position stores already. */
+/* Appends a value to what each position stores. */
 static void append(moe_program_builder *b, moe_value value, uint32_t n, uint32_t *at)
 {
     moe_build_copy(b, moe_all_of(value, n),
@@ -57,7 +57,7 @@ static void append(moe_program_builder *b, moe_value value, uint32_t n, uint32_t
     *at += n;
 }
 
-/* Claims what block keys of a width need besides the products. */
+/* Claims the tensors, besides the products', that block keys of this width need. */
 static void claim_blocks(moe_program_builder *b, int place, int norm, uint32_t dim)
 {
     const uint32_t rate = moe_built_kind(b)->rate;
@@ -65,8 +65,8 @@ static void claim_blocks(moe_program_builder *b, int place, int norm, uint32_t d
     moe_build_claim(b, norm, dim, 1, MOE_TENSOR_VECTOR);
 }
 
-/* Stores a position's key with what it adds to compressed keys, and then those keys that end with a
- * row of the pass. */
+/* Stores each position's key with what it adds to compressed keys; then stores the compressed keys
+ * of blocks that end with a row of the pass. */
 static void store_and_compress(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;

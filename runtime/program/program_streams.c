@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* Several residual streams whose elements have gates, and what a table of n-grams adds to them
- * (Qwen3.8-Flash-Next). With n streams S of d elements, u their norms, each by its own weight:
+ * (Qwen3.8-Flash-Next). With n streams S of d elements, and u their norms, each with a weight of
+ * its own:
  *
  *    a branch reads   the mean of sigmoid(up . silu(down . u / n)) * u
  *    and is added     S[i] += 2 sigmoid(inject . u / n)[i] * branch
  *
- * With e the rows that a token reads of the table, before one layer:
+ * With e the rows that a token reads of the table; this stands before one layer:
  *
  *    g[i] = key[i] . query[i] / sqrt(d),  key = norms of K e,  query = norms of S
  *    v[i] = sigmoid(sign(g[i]) sqrt|g[i]|) * V e
- *    S   += v + silu(convolution of v's norms, over tokens that are ngram_size apart)
+ *   S   += v + silu(convolution of v's norms, over tokens that are ngram_size apart)
  *
- * And streams of earlier layers, to which a branch attends (Kimi-K3): S[0] is that of the layers,
- * which begins anew every few layers with what a mixer puts out; S[1..] are what it was then. */
+ * Also streams of earlier layers, to which a branch attends (Kimi-K3). Layers add to S[0]. Every
+ * few layers S[0] is kept as one of S[1..], and begins anew with the output of a mixer. */
 #include "runtime/program/program_builder.h"
 
 void moe_build_streams_norm(moe_program_builder *b, int tensor, moe_value from, moe_value to)
@@ -30,7 +31,7 @@ void moe_build_streams_norm(moe_program_builder *b, int tensor, moe_value from, 
     }
 }
 
-/* The first of the tensors that stand where a branch reads streams. */
+/* The first of the three tensors with which a branch reads streams. */
 static int first_tensor(int tensor)
 {
     return tensor == MOE_TENSOR_STREAMS       ? MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_NORM
@@ -76,7 +77,7 @@ void moe_build_gated_read(moe_program_builder *b, moe_value x, int tensor, moe_v
                                         .magnitude = c->stream_magnitude}});
 }
 
-/* What is added to the streams is convolved, and that is added to it. */
+/* Convolves what is added to the streams; the result is added to it. */
 static void convolve(moe_program_builder *b, uint32_t n_all)
 {
     const moe_ngram_table *t = &b->config->ngrams;
@@ -142,8 +143,8 @@ void moe_build_recall(moe_program_builder *b, moe_value x, int tensor, moe_value
     const int score = tensor == MOE_TENSOR_STREAMS ? MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_RECALL
                       : network                    ? MOE_LAYER_FFN_RECALL
                                                    : MOE_LAYER_ATTN_RECALL;
-    /* A layer's network finds one more, if its mixer has begun the stream anew. A guess ahead of
-     * the mixer does not. */
+    /* A mixer may have begun the stream anew; then the layer's network finds one stream more than
+     * the mixer did. A guess ahead of the mixer does not find it. */
     const bool behind = network && mix == MOE_VALUE_STREAM_MIX;
     moe_build(b, (moe_op){.kind = MOE_OP_READ,
                           .n = c->n_embd,
@@ -160,7 +161,7 @@ void moe_build_recalled(moe_program_builder *b)
 {
     const moe_model_config *c = b->config;
     const moe_operand streams = moe_all_of(MOE_VALUE_X, (size_t)c->n_streams * c->n_embd);
-    const bool of_mixer = b->program->layers[b->layer].mixed == 0; /* it has not ended */
+    const bool of_mixer = b->program->layers[b->layer].mixed == 0; /* the mixer has not ended yet */
     const bool begins = of_mixer && b->layer % c->stream_block == 0;
     moe_build(b, (moe_op){.kind = MOE_OP_WRITE,
                           .n = c->n_embd,
