@@ -20,7 +20,7 @@ typedef struct hierarchy {
     char group[512]; /* the process's group below it, "" or "/..." */
 } hierarchy;
 
-/* True when name is one of the comma-separated words of list (of size bytes). */
+/* Whether name is one of the comma-separated words of list (of size bytes). */
 static bool has_word(const char *list, size_t size, const char *name)
 {
     size_t length = strlen(name);
@@ -115,7 +115,7 @@ static bool find_hierarchy(hierarchy *out, const char *root, const char *control
     return true;
 }
 
-/* Cuts the last component off; false at the top. */
+/* Cuts off the last component of the path; false at the top. */
 static bool parent_group(char *group)
 {
     char *slash = strrchr(group, '/');

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The limits that control groups put on this process. A limit holds for a group and everything
- * below it. The effective one is the limit that leaves least, on the way from the process's own
- * group up to the root of what is mounted here. Version 1 (a tree for each controller) and version
- * 2 (one tree) are both read, because hybrid systems have some controllers in each. */
+ * below it. Of all limits from the process's own group up to the root that is mounted here, the
+ * effective one is that which leaves least. Version 1 (a tree for each controller) and version 2
+ * (one tree) are both read, because hybrid systems have some controllers in each. */
 #ifndef MOE_HOST_CGROUP_H
 #define MOE_HOST_CGROUP_H
 
@@ -11,12 +11,12 @@
 #include <stdint.h>
 
 typedef struct moe_cgroup_limits {
-    int memory_version;     /* 1 or 2: where the memory controller was found; 0: nowhere */
+    int memory_version;     /* 1 or 2: the version that has the memory controller; 0: none */
     bool memory_limited;    /* false: no group on the way has a limit */
-    uint64_t memory_limit;  /* bytes, when memory_limited; of version 2 the lower of max and high */
+    uint64_t memory_limit;  /* bytes, if memory_limited; in version 2 the lower of max and high */
     uint64_t memory_used;   /* bytes charged to the limiting group that cannot be freed at once: its
                              * usage without inactive page cache */
-    char memory_group[256]; /* the limiting group (else the process's own), in its hierarchy */
+    char memory_group[256]; /* the limiting group, or the process's own if there is no limit */
     /* Microseconds so far in which a task of the process's own group waited for memory; 0: not
      * known, as in version 1. */
     uint64_t memory_stall_us;

@@ -12,13 +12,13 @@ uint64_t moe_memory_available(void);
  * of the memory cgroups that it is in. UINT64_MAX when neither is known. */
 uint64_t moe_memory_limit(void);
 
-/* What others leave of the memory, now. */
+/* How much memory other processes leave now. */
 typedef struct moe_memory_room {
     /* As moe_memory_available(); negative if a group's limit is lower than what the group holds. */
     int64_t available;
     uint64_t process;  /* resident set of this process */
-    uint64_t stall_us; /* time so far in which some task of the machine, or of the group, waited for
-                        * memory */
+    uint64_t stall_us; /* time in which tasks of the machine or the group have waited for memory so
+                        * far */
 } moe_memory_room;
 
 /* root: prefix of /proc and of the mount points, "" except in tests. */

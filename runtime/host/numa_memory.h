@@ -10,8 +10,8 @@
  * without effect, if there is one node or the kernel has no NUMA policy. */
 bool moe_numa_interleave(void *memory, size_t bytes);
 
-/* Takes fresh pages from the node as long as it has some: the node that a GPU is attached to.
- * False, without effect, if there is one node or this process may not use this one. */
+/* Takes fresh pages from this node, for instance the node of a GPU, as long as it has free ones.
+ * False, without effect, if there is only one node, or the process may not use this node. */
 bool moe_numa_prefer(void *memory, size_t bytes, unsigned node);
 
 #endif

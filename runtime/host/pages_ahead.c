@@ -25,8 +25,8 @@ typedef struct region {
     uint8_t *memory; /* begins at a huge page */
     size_t bytes;
     size_t skipped; /* bytes before memory */
-    size_t next;    /* the next step, of memory */
-    size_t filled;  /* by the filler, of memory */
+    size_t next;    /* offset of the next step in memory */
+    size_t filled;  /* bytes of memory that the filler has filled */
 } region;
 
 struct moe_pages_ahead {
@@ -34,11 +34,11 @@ struct moe_pages_ahead {
     uint32_t n_threads;
     size_t most_ahead;
     pthread_t threads[MAX_THREADS];
-    pthread_mutex_t lock; /* of all that follows */
+    pthread_mutex_t lock; /* protects all fields below */
     pthread_cond_t changed;
     uint32_t n_asleep;
     bool ended;
-    /* Parts that are to come next, in a ring: those numbered from first_part on. */
+    /* A ring of parts that were asked for and come next, from number first_part on. */
     moe_pages_region parts[MOST_PARTS];
     uint32_t first_part, n_parts;
     region regions[];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads that bring the pages of new memory in, ahead of the one thread that fills it. The memory
- * is one or more regions, each filled from front to back. The first touch of a page makes the
- * kernel clear it, and a virtual machine may first have to get it from its host: without help the
- * filler waits for that while the disk waits for the filler. The threads never change the memory's
- * contents. If the system cannot do it (Linux before 5.14), or memory is short, nothing happens:
- * the filler then touches the pages itself. */
+/* Threads that touch the pages of new memory ahead of the one thread (the filler) that fills it.
+ * The memory is one or more regions, each filled from front to back. The first touch of a page
+ * makes the kernel clear it, and a virtual machine may first have to get it from its host: without
+ * help the filler waits for that while the disk waits for the filler. The threads never change the
+ * memory's contents. If the system cannot do it (Linux before 5.14), or memory is short, nothing
+ * happens: the filler then touches the pages itself. */
 #ifndef MOE_HOST_PAGES_AHEAD_H
 #define MOE_HOST_PAGES_AHEAD_H
 
@@ -19,9 +19,8 @@ typedef struct moe_pages_region {
 } moe_pages_region;
 
 /* Begins with n_threads threads, at most 4. They stay at most most_ahead bytes ahead of the filler
- * in each region (SIZE_MAX: they go through to the end), and sleep where they have to wait for it.
- * NULL when there is nothing to do or no memory or thread for it. The memory must stay mapped until
- * stop(). */
+ * in each region (SIZE_MAX: no limit), and sleep while they wait for the filler. NULL when there is
+ * nothing to do or no memory or thread for it. The memory must stay mapped until stop(). */
 moe_pages_ahead *moe_pages_ahead_start(const moe_pages_region *regions, uint32_t n_regions,
                                        size_t most_ahead, uint32_t n_threads);
 /* Says that the filler has filled the first bytes of a region, or soon will have. ahead may be

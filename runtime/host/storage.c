@@ -104,7 +104,8 @@ static void read_device(moe_storage *storage, dev_t device)
     }
 }
 
-/* Kernels before 6.1 do not state the alignment; whether O_DIRECT opens is known on all kernels. */
+/* Kernels before 6.1 do not report the alignment; whether a file can be opened with O_DIRECT shows
+ * on all kernels. */
 static void read_direct_io(moe_storage *storage, const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);

@@ -37,7 +37,8 @@
 #define GATE_ONE_INSIDE 2u
 #define GATE_INSIDE     (2u * MAX_THREADS - GATE_ONE_INSIDE)
 #define GATE_ONE_CAME   (2u * MAX_THREADS)
-#define GATE_GENERATION (2u * MAX_THREADS * MAX_THREADS) /* one; the bits above wrap */
+/* one generation; the bits above it wrap around */
+#define GATE_GENERATION (2u * MAX_THREADS * MAX_THREADS)
 
 /* The gate's fields are adjacent, and each can hold the largest number of workers. */
 _Static_assert((GATE_INSIDE & GATE_OPEN) == 0 && GATE_INSIDE + GATE_ONE_INSIDE == GATE_ONE_CAME &&
@@ -61,7 +62,7 @@ struct moe_team {
     moe_team_fn fn;
     void *arg;
     bool stop;
-    uint64_t absent_since; /* the caller's; 0: all workers came the last time */
+    uint64_t absent_since; /* used by the caller; 0: all workers came the last time */
 
     _Alignas(64) _Atomic uint32_t gate;
     _Atomic uint32_t n_asleep;
@@ -90,7 +91,7 @@ static void wake_sleepers(moe_team *team)
     }
 }
 
-/* Waits for one turn. spins and deadline begin at 0. */
+/* Waits a little: spins first, later sleeps. *spins and *deadline begin at 0. */
 static void wait_a_little(moe_team *team, uint32_t gate, uint32_t *spins, uint64_t *deadline)
 {
     cpu_relax();
@@ -188,8 +189,8 @@ static void open_gate(moe_team *team)
     wake_sleepers(team);
 }
 
-/* Called when some workers have not come. True when that has lasted long; the count then starts
- * again. */
+/* Called when some workers have not come. Returns true if they have been absent for long; the time
+ * then starts again. */
 static bool is_long_absence(moe_team *team)
 {
     uint64_t now = moe_now_ns();

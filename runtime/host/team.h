@@ -10,8 +10,8 @@
 
 typedef struct moe_team moe_team;
 
-/* Called at most once on each worker, worker in [0, n_workers). Not every worker calls it, so the
- * function must take tasks from a queue. */
+/* The function that workers run, each at most once; worker: in [0, n_workers). Some workers may not
+ * run it, so the function must take its tasks from a queue. */
 typedef void (*moe_team_fn)(void *arg, uint32_t worker, uint32_t n_workers);
 
 /* n_threads = 0: as many as moe_topology_default_threads(). The thread that calls moe_team_run() is

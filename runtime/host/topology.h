@@ -11,7 +11,8 @@
 
 /* A physical core with at least one logical CPU that the process's affinity allows. */
 typedef struct moe_core {
-    int cpu;            /* its first allowed logical CPU, by the system's number: pin here */
+    int cpu;            /* the system's number of its first allowed logical CPU, to which a thread
+                         * is bound */
     uint32_t package;   /* logical index */
     uint32_t numa_node; /* system's number of the nearest node */
 } moe_core;
@@ -42,7 +43,7 @@ typedef struct moe_topology {
     moe_cache_level caches[MOE_MAX_CACHE_LEVELS];
     uint32_t n_numa_nodes;
     moe_numa_node *numa_nodes;
-    double cpu_quota; /* CPUs' worth of time by cgroup; 0: no quota */
+    double cpu_quota; /* the cgroup's limit of CPU time, as a number of CPUs; 0: none */
 } moe_topology;
 
 int moe_topology_read(moe_topology *topology, moe_error *err);

@@ -11,7 +11,7 @@
 typedef struct moe_budget_exact {
     moe_pass_hook hook;
     moe_expert_budget *budget;
-    bool ranks;        /* the oracle's list is wanted */
+    bool ranks;        /* whether the oracle's list is wanted */
     uint32_t max_rows; /* rows that there is memory for */
     float *rank_out;   /* [rows * n_used][n_expert_in], when it ranks */
     uint32_t *chosen;  /* [rows][n_used]: the choice and its weights, best first */
@@ -31,9 +31,9 @@ typedef struct moe_budget_exact {
  */
 int moe_budget_exact_open(moe_budget_exact **out, moe_expert_budget *budget, moe_runner *runner,
                           moe_error *err);
-/* Call it when no pass runs any more. */
+/* Frees it. No pass may be running. */
 void moe_budget_exact_close(moe_budget_exact **exact);
-/* The mean of the layers' relative square errors; 0 before the first. NULL is allowed. */
+/* Returns the mean of the layers' relative square errors; 0 before the first. exact may be NULL. */
 double moe_budget_exact_error(const moe_budget_exact *exact);
 
 #endif

@@ -7,8 +7,9 @@
 
 #include "runtime/model/tensor_map.h"
 
-/* Measures for at most a second: ranges of the file at path, as long as an expert's parts, with as
- * many at once as a layer misses at this hit rate. Reads as the options say. */
+/* Reads ranges of the file at path for at most a second, in the way that the options set. The
+ * ranges are as long as an expert's parts, and as many are read at once as a layer misses at this
+ * hit rate. */
 int moe_expert_read_speed(const char *path, const moe_model_config *config,
                           const moe_tensor_map *map, double hit_rate,
                           const moe_engine_options *options, double *bytes_per_s, moe_error *err);

@@ -72,7 +72,8 @@ static int record(void *context, moe_runner *runner, const moe_pass *pass, moe_e
     return status;
 }
 
-/* The layer's request has begun: notes it, or requests the next layer's experts. */
+/* Called when a layer's request has begun. In the recording run notes it; in the second run
+ * requests the next layer's experts. */
 static void look_ahead(void *context, moe_runner *runner, uint32_t layer)
 {
     moe_overlap_oracle *oracle = context;

@@ -20,13 +20,13 @@ typedef struct moe_overlap_oracle {
     uint32_t *n_experts; /* [n_layer] that the pass requests */
     uint32_t *experts;   /* [n_layer][n_expert] */
     bool recording;
-    uint64_t recording_ns;           /* of all passes */
+    uint64_t recording_ns;           /* time of all recording runs */
     moe_expert_store_stats recorded; /* what recording runs added to the store's counters */
 } moe_overlap_oracle;
 
 /* Adds its hook to the runner. */
 int moe_overlap_oracle_create(moe_overlap_oracle **out, moe_runner *runner, moe_error *err);
-/* Call it when no pass runs any more. */
+/* Frees it. No pass may be running. */
 void moe_overlap_oracle_destroy(moe_overlap_oracle **oracle);
 
 /* Subtracts the recording runs from the store's counters. */

@@ -26,7 +26,7 @@
 #define HUGE_PAGE     ((size_t)2 << 20)
 #define MAX_DEPTH     4096u
 #define PATIENCE_S    30
-#define MAX_ALIGNMENT 4096u /* of a slot, until the reader says more */
+#define MAX_ALIGNMENT 4096u /* alignment of a slot, until the reader gives its own */
 
 typedef struct measurement {
     const moe_storage_test *test;
@@ -83,7 +83,7 @@ static int check_test(measurement *m, moe_error *err)
     return MOE_OK;
 }
 
-/* The file, or a copy of it: source 0, or 1 and following. */
+/* Returns the path of source 0, the file, or of a copy, source 1 and following. */
 static const char *path_of(const measurement *m, size_t source)
 {
     return source == 0 ? m->test->path : m->test->copies[source - 1];
@@ -290,7 +290,8 @@ int moe_storage_measure(const moe_storage_test *test, moe_storage_speed *speed, 
     status = status == MOE_OK ? make_arena(&m, err) : status;
     status = status == MOE_OK ? open_reader(&m, err) : status;
     if (status == MOE_OK) {
-        for (size_t i = t.n_copies + 1; i-- > 0;) { /* the file's share is told */
+        for (size_t i = t.n_copies + 1; i-- > 0;) { /* ends with source 0, whose share is
+                                                     * reported */
             uint64_t cached;
             bool known = moe_file_cache_drop_fd(m.fds[i], m.file_bytes, &cached);
             measured.cached_share = known ? (double)cached / (double)m.file_bytes : -1;

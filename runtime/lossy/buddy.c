@@ -55,7 +55,7 @@ static void build_row(moe_buddy_list *list, const float *row, uint32_t self, flo
         q[i] = (float)share;
         held += share;
         list->count[self] = i + 1;
-        if ((float)held >= alpha) { /* 0.4f is more than 0.4 */
+        if ((float)held >= alpha) { /* compared as float, because 0.4f is more than 0.4 */
             break;
         }
     }

@@ -33,10 +33,12 @@ void moe_buddy_list_free(moe_buddy_list *list);
 typedef enum moe_buddy_weight { MOE_BUDDY_INHERIT, MOE_BUDDY_OWN } moe_buddy_weight;
 
 typedef struct moe_buddy_options {
-    uint32_t max_replaced;     /* rho: for a token and layer; 0: changes nothing */
+    uint32_t max_replaced;     /* rho: most replacements for a token in a layer; 0: changes
+                                * nothing */
     uint32_t search;           /* H: ranks of the list that are considered; 0: all */
-    float tae_threshold;       /* of this layer: no replacement at or below; < 0: no gate */
-    float margin_threshold;    /* no replacement if p_max - p_2nd is at or above; > 1: no gate */
+    float tae_threshold;       /* of this layer: no replacement at or below this entropy; < 0: no
+                                * gate */
+    float margin_threshold;    /* no replacement if p_max - p_2nd is this or more; > 1: no gate */
     float tae_temperature;     /* 0.8..1.2; 1 */
     float residency_threshold; /* beta: no replacement in a layer whose share of missing experts
                                 * among the distinct experts requested is beta or more; 1: never
@@ -51,7 +53,7 @@ typedef struct moe_buddy_options {
      * used. */
     float reuse;
     moe_buddy_weight weight;
-    bool drop_unserved; /* a missing expert without a buddy is dropped; else fetched */
+    bool drop_unserved; /* drops a missing expert without a buddy; otherwise it is fetched */
     bool random;        /* baseline: any resident expert, uniformly */
     moe_random *random_source;
 } moe_buddy_options;
@@ -60,11 +62,11 @@ typedef struct moe_buddy_stats {
     uint64_t n_requested; /* (row, rank) seen */
     uint64_t n_missing;   /* ... not resident */
     uint64_t n_replaced;
-    uint64_t n_reused; /* ... by an expert that the row had already */
+    uint64_t n_reused; /* ... replaced by an expert that the row already had */
     uint64_t n_dropped;
     uint64_t n_gated;    /* rows with a missing expert that a gate left unchanged */
     uint64_t n_bypassed; /* layers that the residency gate left unchanged */
-    uint64_t n_unserved; /* missing, replacement allowed, but no buddy */
+    uint64_t n_unserved; /* missing experts that might be replaced, but had no buddy */
 } moe_buddy_stats;
 
 void moe_buddy_options_init(moe_buddy_options *options);
@@ -102,7 +104,7 @@ typedef struct moe_buddies moe_buddies;
 typedef struct moe_buddy_parts {
     moe_runner *runner; /* with its config and path at open, complete at moe_buddies_edit() */
     const moe_tensor_map *map;
-    const moe_calibration *calibration; /* NULL: a failure that says what is missing */
+    const moe_calibration *calibration; /* NULL: opening fails, and says what is missing */
 } moe_buddy_parts;
 
 int moe_buddies_check(const moe_lossy_options *options, moe_error *err);
@@ -111,11 +113,12 @@ int moe_buddies_open(moe_buddies **out, const moe_buddy_parts *parts,
 void moe_buddies_close(moe_buddies **buddies);
 void moe_buddies_edit(moe_buddies *buddies, moe_route_edit *edit);
 const moe_buddy_stats *moe_buddies_get_stats(const moe_buddies *buddies);
-/* The first remembers the counts; the second goes back to the remembered counts. */
+/* moe_buddies_keep_stats() remembers the counts; the second function returns to the remembered
+ * counts. */
 void moe_buddies_keep_stats(moe_buddies *buddies);
 void moe_buddies_forget_stats(moe_buddies *buddies);
-/* Whether moe_substitution says all that they do; and what it says of a layer, with lists in host
- * memory. */
+/* The first function returns whether a moe_substitution can express all that these buddies do. The
+ * second returns a layer's substitution, with lists in host memory. */
 bool moe_buddies_are_substitution(const moe_buddies *buddies);
 moe_substitution moe_buddies_substitution(const moe_buddies *buddies, uint32_t layer);
 

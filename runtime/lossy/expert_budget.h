@@ -20,14 +20,14 @@ typedef struct moe_expert_budget {
     uint32_t n_experts; /* B; at least n_used; n_expert or more: nothing is changed */
     moe_budget_ranking ranking;
     moe_budget_coverage coverage;
-    bool resident_is_free;  /* all resident experts are listed, and B others */
+    bool resident_is_free;  /* the list has all resident experts, and B others */
     const float *counts;    /* [n_expert] of the layer, for MOE_BUDGET_STATIC; NULL: ROUTER */
     const uint32_t *listed; /* a complete shortlist from outside (analysis), or NULL */
     uint32_t n_listed;
 } moe_expert_budget;
 
 typedef struct moe_budget_stats {
-    uint64_t n_layers;   /* calls, whether they changed anything or not */
+    uint64_t n_layers;   /* calls, whether or not they changed anything */
     uint64_t n_picks;    /* natural picks seen */
     uint64_t n_replaced; /* natural picks that another expert replaced */
     uint64_t n_dropped;  /* ... that nothing replaced; the other picks stayed */
@@ -36,10 +36,10 @@ typedef struct moe_budget_stats {
     uint64_t n_experts_natural, n_experts_used; /* sums of distinct experts in each layer */
 } moe_budget_stats;
 
-/* scratch: [2 * n_expert] floats, allocated by the caller. s_i is summed over rows in order, ties
- * go to the lower id. Rows whose picks are all on the list are not changed, so the result is
- * bit-identical to no budget when every natural pick is on the list. Adds to stats. Two threads
- * must not share a scratch. */
+/* Applies the budget to a layer's routes. scratch: [2 * n_expert] floats, allocated by the caller.
+ * s_i is summed over rows in order; of equal s_i the lower id wins. Rows whose picks are all on the
+ * list are not changed, so the result is bit-identical to no budget when every natural pick is on
+ * the list. Adds to stats. Two threads must not share a scratch. */
 void moe_expert_budget_apply(const moe_expert_budget *budget, moe_route_edit *edit, float *scratch,
                              moe_budget_stats *stats);
 

@@ -23,7 +23,7 @@ typedef struct moe_lossy_parts {
     moe_runner *runner; /* with its config at open, complete at moe_lossy_attach() */
     const moe_tensor_map *map;
     const moe_calibration *calibration; /* or NULL */
-    moe_expert_store *copies;           /* low-bit ones; or NULL */
+    moe_expert_store *copies;           /* the store of low-bit copies, or NULL */
 } moe_lossy_parts;
 
 typedef struct moe_lossy moe_lossy;
@@ -76,7 +76,8 @@ bool moe_lossy_is_recordable(const moe_lossy *lossy);
 /* Returns the layer's rules for a device that edits the routes by itself, with lists in host
  * memory. */
 moe_substitution moe_lossy_substitution(const moe_lossy *lossy, uint32_t layer);
-/* The first remembers the counts of edits; the second goes back to the remembered counts. */
+/* moe_lossy_keep_counts() remembers the counts of edits; the second function returns to the
+ * remembered counts. */
 void moe_lossy_keep_counts(moe_lossy *lossy);
 void moe_lossy_forget_counts(moe_lossy *lossy);
 /* Whether the options ask for any mode. */

@@ -14,16 +14,16 @@
 struct moe_low_bit {
     moe_runner *runner;
     moe_expert_store *copies;
-    moe_device_place place; /* where they are computed */
+    moe_device_place place; /* the place where copies are computed */
     float below;
     moe_pass_hook hook;
     moe_low_bit_stats stats;
     /* These members are about the current layer. */
-    bool *resident;   /* [n_expert]: the experts themselves */
-    float *share;     /* [n_expert]: the greatest of a row's weights that it has */
-    uint32_t *chosen; /* [rows][n_expert_used]: those that copies stand in for, or none */
+    bool *resident;   /* [n_expert]: whether the expert itself is in memory */
+    float *share;     /* [n_expert]: the expert's greatest share of a row's weights */
+    uint32_t *chosen; /* [rows][n_expert_used]: experts that copies replace, or none */
     moe_layer_plan plan;
-    uint32_t *n_rows;  /* [n_expert], by the plan's entries, as what follows */
+    uint32_t *n_rows;  /* [n_expert] by entries of the plan, as are the next arrays */
     float *gates;      /* the sum of the rows' weights */
     float *row_scales; /* [rows * n_expert_used], in the plan's order: scales of inputs */
     uint32_t *positions;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Lossy: the low-bit copy of an expert stands in where the expert itself is not in memory
- * (runtime/sidecar/low_bit_file.h has the copies). Copies have their own slots, in an expert store
- * over their file. If every copy has a slot, no pass waits for the disk. */
+/* Lossy: the low-bit copy of an expert replaces the expert while the expert is not in memory
+ * (runtime/sidecar/low_bit_file.h describes the copies). Copies have their own slots, in an expert
+ * store over their file. If every copy has a slot, no pass waits for the disk. */
 #ifndef MOE_LOSSY_LOW_BIT_H
 #define MOE_LOSSY_LOW_BIT_H
 

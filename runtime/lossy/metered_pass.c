@@ -27,8 +27,8 @@ typedef struct comparison {
     const moe_pass *pass;
     moe_lossy *lossy;
     uint32_t n_vocab;
-    uint32_t n_kept; /* of the lossy pass: its first rows */
-    uint32_t n_seen; /* of the exact pass */
+    uint32_t n_kept; /* first rows of the lossy pass whose logits are kept */
+    uint32_t n_seen; /* rows of the exact pass seen so far */
 } comparison;
 
 static bool keep_lossy(uint32_t row, const float *hidden, const float *logits, void *user)

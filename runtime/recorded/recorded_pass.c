@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Before a pass, the table (recorded_table.h) is brought up to date. No new move begins while the
- * pass runs, because this thread requests moves, and it waits for the results. A move still under
- * way goes to a slot, of the device or of the host, whose expert was not in reach when the pass
- * began. So slots need no pins.
- *
- * A draft's picks go to foresight. After any other pass without missing picks, this file reports
- * its layers to the store and the observers as if the host had routed them. An exact pass that
- * misses an expert computes no experts from that layer on, and keeps what the layer began with: the
- * host tells of the layers before and serves that layer, and then a recording of the layers behind
- * it is played (a tail), with the table as it is by then. Tails begin at every layer, or of deep
- * models at every few; up to there the host goes on. After one that stops in its first half the
- * host serves more layers before the next, twice as many each time.
+/* Before a pass, the host brings the table (recorded_table.h) up to date. No new move of an expert
+ * begins while the pass runs, because only this thread requests moves, and it waits for the
+ * results. A move that is still under way goes to a slot whose expert the table does not list. So
+ * slots need no pins. A draft's picks go to foresight. After any other pass without missing picks,
+ * this file reports the layers to the store and the observers as if the host had routed them. If an
+ * exact pass misses an expert, it computes no experts from that layer on, and keeps the layer's
+ * inputs. The host then reports the layers before, computes that layer, and plays a recording of
+ * the layers behind it (a tail), with the table as it is by then. Tails begin at every layer, or in
+ * deep models at every few layers; the host computes the layers up to the next tail. If a tail
+ * stops in its first half, the host computes twice as many layers as before until it plays another.
  *
  * For lossy passes the host edits the routers' choice once more, for its counts; if the device
- * edited differently (entropies may differ in their last bits), the pass runs again. After a pass
- * whose result cannot be used, or that stopped early more than once, the host routes for a while,
- * twice as long each time in a row. */
+ * edited differently (entropies may differ in their last bits), the pass runs again. If the result
+ * of a pass cannot be used, or the pass stopped early more than once, the host routes the next
+ * passes, twice as many each time that this happens in a row. */
 #include "runtime/recorded/recorded_pass.h"
 
 #include <math.h>
@@ -40,31 +38,33 @@
 #define ROUND_TRIP_NS 20e3
 /* Weight of the newest pass among the numbers of experts that passes need from host memory. */
 #define NEWEST_WEIGHT 0.125
-/* The number of slots that a pass is offered, from that average: more than most passes fill. */
-#define OFFERS_A_HIT    2.0
-#define OFFERS_MORE     16.0
-#define OFFERS_OF_SLOTS 0.5   /* of the device's slots at most, or OFFERS_MORE */
-#define EARLY_OF_SLOTS  0.125 /* up to this share of slots, offers may also be of layers to come */
+/* Slots offered to a pass, as a multiple of that average: more than most passes fill. */
+#define OFFERS_A_HIT 2.0
+#define OFFERS_MORE  16.0
+/* the most slots offered, as a share of the device's, or OFFERS_MORE */
+#define OFFERS_OF_SLOTS 0.5
+/* up to this share of slots, slots of later layers may be offered, too */
+#define EARLY_OF_SLOTS 0.125
 
 typedef struct moe_recorded_pass {
     moe_pass_hook hook;
     const moe_recorded_parts *parts;
     moe_runner *runner;
     moe_recorded_kind kind;
-    uint32_t number; /* of the recording */
+    uint32_t number; /* number of the recording */
     moe_resident_fill fill;
     moe_recorded_table table;
-    uint32_t first; /* the layer that the recording under way, or played last, begins with */
+    uint32_t first; /* first layer of the recording that is played, or was played last */
     uint32_t refused, tails_refused; /* bit n: the device could not record steps of n rows */
-    uint32_t stride;                 /* layers from the begin of a tail to that of the next */
+    uint32_t stride;                 /* layers between the beginnings of two tails */
     uint32_t skip;                   /* passes until the next attempt */
     uint32_t skipped;
     uint64_t n_played, n_missed, n_resumed;
     /* Used by exact passes. */
-    bool in_place;         /* this one reads experts in host memory */
+    bool in_place;         /* this pass reads experts in host memory */
     double host_hits;      /* experts that a pass needs from host memory, an average */
-    uint64_t hits_before;  /* the store's count when the last pass began, */
-    uint64_t counted_pass; /* and the runner's number of it */
+    uint64_t hits_before;  /* the store's host hits when the last pass began */
+    uint64_t counted_pass; /* the runner's number of the last pass */
     double most_in_place;  /* with this many experts, reading in place takes as long as round
                             * trips */
 } moe_recorded_pass;
@@ -169,7 +169,7 @@ static int serve_layer(void *user, moe_runner *runner, uint32_t layer, const flo
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         experts.keep.bytes[p] = r->parts->map->layers[layer].experts[0].parts[p].size;
     }
-    if (r->kind != MOE_RECORDED_EXACT) { /* an exact pass's weights are the router's */
+    if (r->kind != MOE_RECORDED_EXACT) { /* in an exact pass the weights are already the router's */
         experts.renormalise = r->parts->rules->mixing[layer].renormalise;
     }
     if (r->kind == MOE_RECORDED_LOSSY) {
@@ -237,7 +237,7 @@ static bool has_missed(const moe_recorded_pass *r)
     return n > 0;
 }
 
-/* Copies the choice to the pass's buffers, or back (of one row). */
+/* Copies the choice of one row to the pass's buffers, or back. */
 static void show_choice(const moe_recorded_pass *r, const moe_recorded_results *results)
 {
     moe_runner *runner = r->runner;
@@ -304,7 +304,7 @@ static void wait_longer(moe_recorded_pass *r)
     r->skipped = 0;
 }
 
-/* The first layer played with a pick that was not in reach; n_layer: none. */
+/* Returns the first played layer with a pick that was not in reach; n_layer: none. */
 static uint32_t stopped_at(const moe_recorded_pass *r)
 {
     const moe_model_config *c = r->runner->config;
@@ -316,7 +316,7 @@ static uint32_t stopped_at(const moe_recorded_pass *r)
     return c->n_layer;
 }
 
-/* Where the next tail begins, at this layer or behind it; n_layer: there is none. */
+/* Returns where the next tail begins, at this layer or later; n_layer: there is none. */
 static uint32_t next_tail(const moe_recorded_pass *r, uint32_t layer)
 {
     const uint32_t n_layer = r->runner->config->n_layer;
@@ -325,9 +325,9 @@ static uint32_t next_tail(const moe_recorded_pass *r, uint32_t layer)
     return refused || next >= n_layer ? n_layer : next;
 }
 
-/* Decides how many slots the pass is offered for experts that it reads over the link. If there are
- * many offers, the pass could overwrite in its first layers what its last layers need: then it is
- * only offered slots of layers that it has finished. */
+/* Decides how many slots the pass is offered for experts that it reads over the link. With many
+ * offers, the first layers could overwrite experts that the last layers need; the pass is then
+ * offered only slots of layers that it has finished. */
 static void want_offers(const moe_recorded_pass *r, moe_recorded_reach *by)
 {
     const double n_slots = (double)r->runner->plan->expert_slots;
@@ -337,7 +337,7 @@ static void want_offers(const moe_recorded_pass *r, moe_recorded_reach *by)
     by->n_offers = (uint32_t)fmin(fmin(n, most), MOE_MOST_OFFERS);
 }
 
-/* Plays the tail at r->first. If there is none, the host goes on to the end, and r->first is
+/* Plays the tail at r->first. If there is none, the host computes the rest, and r->first becomes
  * n_layer. */
 static int play_tail(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
 {
@@ -364,8 +364,8 @@ static int play_tail(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
     return MOE_OK;
 }
 
-/* Serves the layer that stopped what was played and the layers up to the next tail, which begins at
- * least `gap` layers later. Then plays that tail. */
+/* Computes, on the host, the layer that stopped the recording and the layers up to the next tail,
+ * which begins at least `gap` layers later. Then plays that tail. */
 static int go_on_from(moe_recorded_pass *r, const moe_pass *pass, uint32_t layer, uint32_t gap,
                       moe_error *err)
 {
@@ -379,7 +379,8 @@ static int go_on_from(moe_recorded_pass *r, const moe_pass *pass, uint32_t layer
                                                                      : status;
 }
 
-/* Notes the results of what was played last. *end: the layer that stopped it, or n_layer. */
+/* Notes the results of the recording that was played last. *end: the layer that stopped it, or
+ * n_layer. */
 static int take_played(moe_recorded_pass *r, const moe_pass *pass, uint32_t *end, moe_error *err)
 {
     const moe_model_config *c = r->runner->config;
@@ -422,7 +423,7 @@ static int take_exact(moe_recorded_pass *r, const moe_pass *pass, moe_error *err
             status = take_played(r, pass, &end, err);
         }
     }
-    /* True if the host went on to the end, because there was no tail, or no room for one. */
+    /* True if the host computed the rest, because there was no tail, or no room for one. */
     bool by_host = r->first == n_layer;
     if (n_early > 1 || (n_early > 0 && by_host)) {
         wait_longer(r);
@@ -626,7 +627,7 @@ static int open_one(moe_recorded_passes *passes, moe_recorded_kind kind, moe_err
     r->hook = (moe_pass_hook){.order = MOE_HOOK_RECORDED,
                               .passes = passes_of[kind],
                               .wants_probs = kind != MOE_RECORDED_EXACT,
-                              .takes_panels = true, /* their passes are not asked for */
+                              .takes_panels = true, /* passes of panels never come here */
                               .context = r,
                               .take_over = take_over};
     MOE_TRY(moe_recorded_table_open(&r->table, r->runner->device, c, &options, err));

@@ -2,16 +2,17 @@
 /* Passes that the device carries out alone, including routing and experts: recorded once and
  * replayed for every step (moe_recording_ops). There are three kinds:
  *
- *    draft    of one row: stand-ins replace experts that are not resident; the result is a draft's
- *    exact    of a few rows (a token, a chain or tree to verify, a batch of sessions), all with
- *             logits: if all picks were in reach, which is known at the end, these are those of
- *             routing by the host; otherwise the host serves the first layer with one that was not,
- *             and the device goes on behind it
- *    lossy    of one row: others replace missing experts; if one has none, the pass runs again
+ *    draft    one row. Stand-ins replace experts that are not resident; the result is a draft's.
+ *    exact    a few rows (a token, a chain or tree to verify, a batch of sessions), all with
+ *             logits. If all picks were in reach, which is known at the end, the logits are the
+ *             same as when the host routes. Otherwise the host computes the first layer with a
+ *             pick that was not in reach, and the device continues behind it.
+ *    lossy    one row. Other experts replace missing ones; if a missing expert has no
+ *             replacement, the pass runs again.
  *
- * In reach of an exact pass are experts on the device and, where that is not slower
- * (moe_recorded_parts.read_in_place), those in page-locked slots of the host: kernels read them
- * over the link where they lie. */
+ * In reach of an exact pass are experts on the device, and experts in page-locked slots of the host
+ * if reading them there is not slower (moe_recorded_parts.read_in_place): kernels then read them
+ * over the link. */
 #ifndef MOE_RECORDED_RECORDED_PASS_H
 #define MOE_RECORDED_RECORDED_PASS_H
 
@@ -36,36 +37,37 @@ typedef struct moe_recorded_parts {
     const moe_route_rules *rules;
     moe_speculation *speculation; /* NULL: off */
     moe_lossy *lossy;             /* NULL: off */
-    bool keeps_experts; /* else only drafts can be replayed: every expert is loaded when needed */
-    moe_switch read_in_place; /* moe_lab_options.read_in_place; OFF if experts do not come and go */
+    bool keeps_experts;       /* false: every expert is loaded when needed, so only drafts can be
+                               * replayed */
+    moe_switch read_in_place; /* moe_lab_options.read_in_place; OFF if all experts stay on the
+                               * device */
     moe_switch host_compute;  /* OFF: the host computes no experts */
 } moe_recorded_parts;
 
 typedef struct moe_recorded_passes moe_recorded_passes;
 
-/* The device memory that all kinds take with these options; 0 if the device cannot record such a
- * model. */
+/* Returns the device memory that all kinds take with these options; 0 if the device cannot record
+ * such a model. */
 uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_program *program,
                                    const moe_engine_options *options, bool keeps_experts);
-/* Each kind adds a hook to the runner, which takes over the passes that it can replay. The caller
- * closes *out, also after a failure.
- *
- * A kind is not added, and the host routes all its passes, if the device does not record. The same
- * holds for drafts without a self draft, in trees, or with random stand-ins; for other kinds if no
- * expert is kept; and for lossy passes unless all that is done is substitution by lists.
+/* Opens the kinds that the device can replay. Each kind adds a hook to the runner, which takes over
+ * the passes that it can replay. The caller closes *out, also after a failure. A kind is not added,
+ * and the host routes all its passes, in these cases: the device does not record; drafts: there is
+ * no self draft, or it uses trees or random stand-ins; other kinds: no expert is kept; lossy
+ * passes: the modes do more than substitution by lists.
  *
  * The hook leaves a single pass to the host if passes of its form are not recorded (more rows, rows
  * without logits, ..), if earlier passes were tried and experts were missing, or once the device
  * has refused to record a pass with as many rows. */
 int moe_recorded_passes_open(moe_recorded_passes **out, const moe_recorded_parts *parts,
                              moe_error *err);
-/* Call it when no pass runs any more. */
+/* Closes the kinds. No pass may be running. */
 void moe_recorded_passes_close(moe_recorded_passes **passes);
 
-/* Whether the device plays passes of the kind. NULL is allowed. */
+/* Whether the device replays passes of this kind. passes may be NULL. */
 bool moe_recorded_passes_has(const moe_recorded_passes *passes, moe_recorded_kind kind);
-/* Counts exact and lossy passes that were replayed whole, those whose result could not be used, and
- * those that the host went on with. NULL is allowed. */
+/* Returns counts of exact and lossy passes: replayed completely; with a result that could not be
+ * used; continued by the host. passes may be NULL. */
 void moe_recorded_pass_counts(const moe_recorded_passes *passes, uint64_t *n, uint64_t *n_missed,
                               uint64_t *n_resumed);
 

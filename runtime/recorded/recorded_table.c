@@ -17,14 +17,14 @@ static size_t results_words(const moe_model_config *c, uint32_t n_rows, bool sub
     return 2 * picks + c->n_layer + more;
 }
 
-/* Substitutes in a layer: how many each expert has, and which. */
+/* Returns the bytes of a layer's lists of substitutes: their lengths and entries. */
 static size_t lists_bytes(const moe_model_config *c, uint32_t max)
 {
     return moe_align64(c->n_expert * sizeof(uint32_t)) +
            moe_align64((size_t)c->n_expert * max * sizeof(uint16_t));
 }
 
-/* Bytes of the kept x, or of the kept norm. */
+/* Returns the bytes of the kept x, or of the kept norm. */
 static size_t kept_bytes(const moe_model_config *c, uint32_t n_rows)
 {
     return moe_align64((size_t)n_rows * c->n_embd * sizeof(float));
@@ -156,7 +156,7 @@ const uint8_t *moe_recorded_table_reach(const moe_recorded_table *t, uint32_t la
     return t->reach + (size_t)layer * t->config->n_expert;
 }
 
-/* True if the layer has changed. */
+/* Updates a layer of the table. Returns whether it has changed. */
 static bool refresh_layer(moe_recorded_table *t, moe_runner *runner, uint32_t layer,
                           const moe_speculation *confined, bool in_place)
 {
@@ -190,7 +190,7 @@ static moe_expert_address *entry_in(const moe_recorded_table *t, uint8_t *memory
     return (moe_expert_address *)(memory + key / n_expert * t->layer_bytes) + key % n_expert;
 }
 
-/* The number of the first spare in use. */
+/* Returns the number of the first spare in use. */
 static uint32_t first_spare(const moe_recorded_table *t)
 {
     return MOE_MOST_OFFERS - t->n_offers;
@@ -226,7 +226,7 @@ static void ask_for_offers(moe_recorded_table *t, moe_runner *runner, const moe_
         uint32_t room = MOE_MOST_OFFERS - t->n_offers;
         uint32_t wanted = (by->n_offers * range->end + n_layers - 1) / n_layers;
         if (range->first != 0 || range->end == 0) {
-            continue; /* a layer before has asked for this domain */
+            continue; /* an earlier layer has already asked for this domain */
         }
         uint32_t got = moe_expert_store_offer(runner->experts, l, wanted < room ? wanted : room,
                                               t->offers + t->n_offers);
@@ -264,7 +264,7 @@ static int send_offers(moe_recorded_table *t, moe_runner *runner, moe_error *err
                                        t->results_at - at, err);
 }
 
-/* The slots that the last pass has taken: [MOE_MOST_OFFERS] */
+/* Returns the slots that the last pass has taken: [MOE_MOST_OFFERS] */
 static const uint32_t *taken_in(const moe_recorded_table *t)
 {
     return (const uint32_t *)t->results;

@@ -118,7 +118,7 @@ typedef struct weight_scan {
     const moe_expert_ref *experts;
     uint32_t n_expert;
     XXH3_state_t **hashes;   /* [n_expert], of the current part */
-    moe_model_range *ranges; /* [n_expert], of the chunk */
+    moe_model_range *ranges; /* [n_expert], the experts' ranges of the chunk */
     uint8_t *bytes;          /* rows as in the file */
     float *values;           /* [n_expert][elements of a chunk] */
     float *gram;             /* [n_expert][n_expert] of a chunk */

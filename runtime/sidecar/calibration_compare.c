@@ -190,7 +190,7 @@ int moe_calibration_write_sidecar(moe_calibration_run *run, moe_error *err)
     if (status == MOE_OK) {
         status = moe_checksum_book_check_calibration(run->parts.model.book, tables, err);
         if (status == MOE_ERR_IO) {
-            (void)unlink(run->partial); /* it may be what has the damaged bytes' checksums */
+            (void)unlink(run->partial); /* the checksums of damaged bytes may be in it */
         }
     }
     if (status == MOE_OK) {

@@ -6,7 +6,7 @@
 #include "runtime/base/error.h"
 #include "runtime/sidecar/calibration_tables.h"
 
-#define MAX_HABIT  1e6f                /* of drafts: tokens, and costs */
+#define MAX_HABIT  1e6f                /* the largest number of tokens, or cost, of drafts */
 #define MAX_TOKENS (UINT64_C(1) << 53) /* so that sums cannot overflow */
 
 typedef struct sidecar {

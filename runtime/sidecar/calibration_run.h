@@ -22,14 +22,14 @@ typedef struct moe_calibration_run moe_calibration_run;
 
 typedef struct moe_calibration_parts {
     moe_sidecar_model model;
-    moe_team *team;     /* that copies experts, if the options ask for copies */
-    moe_runner *runner; /* of which an observer is attached while the run is open */
+    moe_team *team;     /* makes the low-bit copies, if the options ask for them */
+    moe_runner *runner; /* an observer is attached to it while the run is open */
     uint32_t context;
     uint32_t prefill_chunk;
 } moe_calibration_parts;
 
 /* Opens a calibration. Loads unfinished work on the same text with the same settings, if there is
- * any. The options must outlive the run. Close *out even after an error. */
+ * any. The options must outlive the run. Close *out also after an error. */
 int moe_calibration_run_open(moe_calibration_run **out, const moe_calibration_parts *parts,
                              const moe_calibrate_options *options, moe_error *err);
 /* Returns the tokens to evaluate next, as a new sequence from position 0 on. *n is 0 when the

@@ -13,7 +13,7 @@ typedef struct moe_calibration_state {
     moe_calibration_shape shape;
     uint64_t key;       /* of text and settings: a state with another key is not used */
     uint64_t n_tokens;  /* in all */
-    uint32_t n_samples; /* tokens on which all experts are compared; evenly over the text */
+    uint32_t n_samples; /* tokens on which all experts are compared, spread evenly over the text */
     bool with_gram;
 
     /* Progress: the number of tokens counted, of layers whose experts' outputs are compared, and

@@ -285,7 +285,7 @@ int moe_checksum_book_open(moe_checksum_book *book, const moe_checksum_book_opti
     if (status == MOE_OK && o->calibration != NULL) {
         give_calibration(book, o->calibration);
     }
-    book->reading.is_cancelled = NULL; /* opening may be cancelled, and is over */
+    book->reading.is_cancelled = NULL; /* only opening may be cancelled, and it is over */
     return status;
 }
 
@@ -337,7 +337,7 @@ void moe_checksum_book_keep(moe_checksum_book *book)
     note_damage(book);
     if (book->path != NULL && atomic_exchange(&book->sums.changed, false) &&
         identify_files(book->gguf, true) == book->files) {
-        (void)read_file(book, &err); /* of another process */
+        (void)read_file(book, &err); /* takes over what another process has written */
         if (write_file(book, &err) != MOE_OK) {
             tell(book,
                  "checksums of the weights are in memory alone; name another file in "

@@ -4,9 +4,8 @@
  *
  *   header | u64 [n] checksums, 0: not known | XXH3 of everything before
  *
- * A made checksum holds for these very files only. If the inode, the size or a time of one has
- * changed, the book starts empty again: the bytes may be others, and the earlier ones may have been
- * damaged. */
+ * A checksum that the engine made is valid only for the very same files. If the inode, the size or
+ * a time of a file has changed, the book starts empty again, because the bytes may be others. */
 #ifndef MOE_SIDECAR_CHECKSUM_BOOK_H
 #define MOE_SIDECAR_CHECKSUM_BOOK_H
 
@@ -23,9 +22,10 @@ typedef struct moe_checksum_book {
     const moe_gguf *gguf;
     const moe_tensor_map *map;
     char *path;      /* NULL: the book is in memory alone */
-    uint32_t *parts; /* [n_parts] entries of sums that the model has, in the order of its bytes */
+    uint32_t *parts; /* [n_parts] entries of `sums`, in the order of the parts' bytes in the
+                      * files */
     size_t n_parts;
-    bool *is_given;  /* [sums.n] by the calibration, which keeps it */
+    bool *is_given;  /* [sums.n] the checksum is a calibration's, whose file keeps it */
     uint64_t layout; /* of the parts: where they are in the files */
     uint64_t files;  /* inodes, sizes and times of the files when they were opened */
     moe_model_reader_options reading;
@@ -48,8 +48,8 @@ typedef struct moe_checksum_book_options {
 
 /* Identifies the weights that something was computed from. */
 typedef struct moe_weights_identity {
-    uint64_t whole; /* of all checksums; 0: not all are known */
-    uint64_t files; /* of inodes, sizes and times; changes when damage is found */
+    uint64_t whole; /* hash of all checksums; 0: not all are known */
+    uint64_t files; /* hash of inodes, sizes and times; also changes when damage is found */
 } moe_weights_identity;
 
 /* Opens a book. A file that cannot be read or used counts as missing. Can only fail with

@@ -10,13 +10,13 @@
 
 #define MOE_HABIT_DRAFTERS 4u
 #define MOE_HABIT_DEPTHS   16u
-#define MOE_HABIT_BUCKETS  8u /* of a token's confidence */
+#define MOE_HABIT_BUCKETS  8u /* classes of a token's confidence */
 
 /* Where missing experts come from. Costs are learnt separately for each. */
 typedef enum moe_draft_tier {
     MOE_DRAFT_TIER_NONE, /* all experts are in memory */
     MOE_DRAFT_TIER_DISK,
-    MOE_DRAFT_TIER_LINK, /* of a device */
+    MOE_DRAFT_TIER_LINK, /* the link of a device */
     MOE_DRAFT_TIERS
 } moe_draft_tier;
 

@@ -12,9 +12,9 @@
 #include "runtime/base/error.h"
 
 #define QUIET_NS    1000000000u
-#define BATCH       256u         /* parts for which one reader is opened */
-#define KEEP_BYTES  (4ull << 30) /* between two writings of the book */
-#define IDLE_CLASS  (3 << 13)    /* of ioprio_set(2): only when nobody else reads */
+#define BATCH       256u         /* parts that one opened reader reads */
+#define KEEP_BYTES  (4ull << 30) /* bytes read between two writings of the book */
+#define IDLE_CLASS  (3 << 13)    /* class of ioprio_set(2): reads only when nobody else does */
 #define OF_A_THREAD 1
 
 struct moe_idle_checksums {
@@ -120,7 +120,7 @@ static void *run(void *arg)
             break;
         }
         status = read_batch(idle, parts, ranges, n);
-        if (status == MOE_ERR_CANCELLED) { /* by a step; or stopped */
+        if (status == MOE_ERR_CANCELLED) { /* a step began, or the engine closes */
             from = before;
             status = MOE_OK;
         }
@@ -130,7 +130,7 @@ static void *run(void *arg)
             moe_checksum_book_keep(idle->book);
         }
     }
-    if (!atomic_load(&idle->stopped)) { /* closing keeps it otherwise */
+    if (!atomic_load(&idle->stopped)) { /* otherwise closing writes the book */
         moe_checksum_book_keep(idle->book);
     }
     return NULL;

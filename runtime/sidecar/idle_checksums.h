@@ -20,7 +20,7 @@ void moe_idle_checksums_pause(moe_idle_checksums *idle);
 void moe_idle_checksums_resume(moe_idle_checksums *idle);
 /* Returns how many bytes the thread has read so far. */
 uint64_t moe_idle_checksums_bytes(const moe_idle_checksums *idle);
-/* Stops at the next piece and ends the thread: a tenth of a second at most, also where a disk
+/* Stops at the next piece and ends the thread. Takes a tenth of a second at most, also if a disk
  * hangs. */
 void moe_idle_checksums_stop(moe_idle_checksums **idle);
 

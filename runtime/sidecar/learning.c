@@ -35,7 +35,7 @@ static int on_route(void *context, const moe_route_event *event, moe_error *err)
     moe_learning *l = context;
     (void)err;
     if (event->layer <= l->last_layer) {
-        forget_pass(l); /* first layer of a pass; if the pass before did not end, it failed */
+        forget_pass(l); /* a new pass begins: drops the counts of an earlier one that failed */
     }
     l->last_layer = event->layer;
     l->n_rows = event->n_rows;

@@ -129,7 +129,7 @@ static int map_part(const low_bit_reader *r, uint32_t layer, int part)
     uint32_t n = r->file->map.n_expert;
     char name[MOE_LOW_BIT_NAME];
     const moe_gguf_tensor *t = NULL;
-    if (shape->size == 0) { /* no gate matrix: the part is where the up part is */
+    if (shape->size == 0) { /* there is no gate matrix: points to the up part */
         for (uint32_t e = 0; e < n; e++) {
             copies[e].parts[part] = copies[e].parts[MOE_EXPERT_UP];
             copies[e].parts[part].size = 0;

@@ -21,9 +21,9 @@
 
 typedef struct moe_low_bit_file {
     moe_gguf *gguf;
-    moe_tensor_map map; /* of experts alone; scales are the model's */
+    moe_tensor_map map; /* maps only experts; scales are the model's */
     moe_weights_identity made_from;
-    moe_weight_sums sums; /* all known; all readings are compared */
+    moe_weight_sums sums; /* all are known, and every reading is compared */
 } moe_low_bit_file;
 
 /* Returns the path of the low-bit file beside a sidecar: NAME.moe-cal.gguf ->
@@ -50,7 +50,7 @@ typedef struct moe_low_bit_job {
     const moe_sidecar_model *model;
     moe_weight_reader *weights;
     moe_team *team;
-    moe_checksum_book *book;          /* knows all checksums; what is read must match them */
+    moe_checksum_book *book;          /* has all checksums; the bytes read must match them */
     moe_dtype type;                   /* moe_can_quantize() */
     bool (*is_cancelled)(void *user); /* asked before each part of an expert */
     void *user;

@@ -11,7 +11,7 @@
 #include "runtime/sidecar/calibration_tables.h"
 #include "runtime/sidecar/low_bit_file.h"
 
-#define ROWS_OF_TASK 16u /* that a worker quantises at once */
+#define ROWS_OF_TASK 16u /* rows that a worker quantises at a time */
 
 static const moe_dtype types[] = {MOE_DTYPE_Q2_K, MOE_DTYPE_Q3_K, MOE_DTYPE_Q4_0};
 
@@ -38,7 +38,7 @@ typedef struct low_bit_writer {
     const moe_low_bit_job *job;
     low_bit_tensor *tensors; /* [n_tensors] */
     uint64_t n_tensors;
-    uint32_t expert; /* whose part of the current tensor comes next */
+    uint32_t expert; /* the expert whose part of the current tensor comes next */
     moe_weights_identity made_from;
     uint64_t *checksums; /* [n_layer][n_expert][MOE_EXPERT_PARTS] */
     uint64_t checksum;   /* of these */

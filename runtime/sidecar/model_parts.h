@@ -10,9 +10,9 @@
 
 typedef struct moe_model_part {
     moe_model_range range;
-    uint32_t tensor; /* of the gguf's */
+    uint32_t tensor; /* index of a tensor of the gguf */
     bool is_expert;
-    uint32_t layer, expert; /* of an expert */
+    uint32_t layer, expert; /* if the part belongs to an expert */
     moe_expert_part part;
 } moe_model_part;
 
@@ -30,8 +30,8 @@ bool moe_model_part_checksum(const moe_calibration *calibration, const moe_model
 bool moe_calibration_tells_damage(const moe_calibration *calibration,
                                   const moe_model_identity *identity, size_t *tensor);
 
-/* XXH3 of every tensor without experts, 0 for the others: [n tensors of the gguf]. Reads all of
- * them. */
+/* Computes the XXH3 of every tensor without experts, 0 for the others: [n tensors of the gguf].
+ * Reads all tensors without experts. */
 int moe_model_checksums(moe_model_reader *reader, const moe_gguf *gguf, const moe_tensor_map *map,
                         uint64_t *checksums, moe_error *err);
 

@@ -37,7 +37,7 @@ static int check_damage(const moe_sidecar_model *model, const char *path, moe_er
     return status;
 }
 
-/* MOE_ERR_MISMATCH may mean a damaged model. */
+/* Loads the sidecar. On MOE_ERR_MISMATCH checks whether the model is damaged. */
 static int load(moe_sidecar *sidecar, const moe_sidecar_model *model, const char *path,
                 bool *is_damaged, moe_error *err)
 {

@@ -18,7 +18,8 @@ typedef struct moe_sidecar_model {
 } moe_sidecar_model;
 
 typedef struct moe_sidecar {
-    char *path;                   /* read from there; learning writes there */
+    char *path;                   /* the sidecar is read from this path, and learning writes to
+                                   * it */
     moe_calibration *calibration; /* NULL: there is none */
     float *hotness;               /* [n_layer][n_expert]; NULL: there is none */
 } moe_sidecar;
