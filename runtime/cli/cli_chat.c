@@ -26,10 +26,10 @@
 
 typedef struct conversation {
     moe_engine *engine;
-    cli_options options;    /* those given, as /think, /system and /set have changed them */
+    cli_options options;    /* the given options, with changes by /think, /system and /set */
     cli_chat_values values; /* of /set */
-    char *system_text;      /* of /system; NULL: that of --system */
-    moe_grammar *grammar;   /* of every answer; NULL: none */
+    char *system_text;      /* the text of /system; NULL: that of --system */
+    moe_grammar *grammar;   /* the grammar of every answer; NULL: none */
     moe_session_options session_options;
     moe_session *session;
     uint64_t load_ns;
@@ -98,7 +98,7 @@ static void add_to_total(conversation *c, const cli_answer *answer)
     }
 }
 
-/* Drops a question that could not be asked. */
+/* Asks a question and prints the answer. If the question cannot be asked, drops it. */
 static int say(conversation *c, const char *question)
 {
     cli_answer answer;
@@ -200,7 +200,7 @@ static const char *text_of(struct json_object *message, const char *key)
     return text == NULL ? "" : text;
 }
 
-/* What was said, questions behind "> ". */
+/* Prints the conversation so far; questions begin with "> ". */
 static void print_transcript(const conversation *c)
 {
     for (size_t i = 0; i < json_object_array_length(c->messages); i++) {
@@ -270,7 +270,7 @@ static int command_reset(conversation *c, const char *argument)
     return reset(c);
 }
 
-/* The index of the last question; that of no message if there is none. */
+/* Returns the index of the last question; the number of messages if there is none. */
 static size_t last_question(const conversation *c)
 {
     size_t n = json_object_array_length(c->messages);
@@ -305,7 +305,7 @@ static int set_sampling(conversation *c)
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
-/* Answers the last question anew; the sampler's generator goes on, so the answer is another one. */
+/* Answers the last question again. The sampler's generator continues, so the answer differs. */
 static int command_regen(conversation *c, const char *argument)
 {
     (void)argument;
@@ -344,12 +344,12 @@ static int command_set(conversation *c, const char *argument)
     }
     cli_session_options(&c->session_options, &c->options);
     if (c->options.seed < 0) {
-        c->session_options.sampling.seed = seed; /* the one that was drawn */
+        c->session_options.sampling.seed = seed; /* the seed that was drawn */
     }
     return set_sampling(c);
 }
 
-/* Renders what the next question will be rendered with, so that errors come at once. */
+/* Renders with the settings of the next question, so that errors are reported at once. */
 static int check_rendering(conversation *c)
 {
     size_t keep = json_object_array_length(c->messages);

@@ -6,7 +6,7 @@
 
 #include "cli_option_table.h"
 
-/* Numbers of sampling, and the length of answers. */
+/* Whether /set can change the option: numbers of sampling, and the length of answers. */
 static bool can_be_set(const cli_option_row *row)
 {
     bool number =

@@ -18,7 +18,7 @@
 #define BLOCK_BYTES (UINT64_C(1) << 20)
 #define N_BLOCKS    256u
 
-/* Random, so that no drive compresses it. */
+/* Fills the buffer with random bytes, which no drive can compress. */
 static void fill(uint64_t *words, uint64_t *state)
 {
     for (size_t i = 0; i < BLOCK_BYTES / sizeof *words; i++) {

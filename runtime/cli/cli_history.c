@@ -16,7 +16,7 @@
 enum {
     MOST_ENTRIES = 1000,         /* read from the file */
     LONGEST_ENTRY = 64 << 10,    /* a longer message is rather a document */
-    LARGEST_FILE = 4 * (1 << 20) /* above it the file is cut to the newest MOST_ENTRIES */
+    LARGEST_FILE = 4 * (1 << 20) /* a larger file is cut to the newest MOST_ENTRIES */
 };
 
 static void tell(cli_history *history, const char *what, const char *why)

@@ -29,7 +29,7 @@ struct cli_line_edit {
     History *entries;
     cli_history *history;
     const char *const *words;
-    struct termios terminal; /* as it was before */
+    struct termios terminal; /* the terminal's settings before editing */
     struct winsize size;
     bool interrupted; /* the last read ended by Ctrl-C: the next one leaves */
     /* Bytes that were read and are not yet characters. */
@@ -324,7 +324,8 @@ cli_line_edit *cli_line_edit_open(cli_history *history, const char *const *words
     el_set(e->lib, EL_EDITOR, "emacs");
     el_set(e->lib, EL_SIGNAL, 0);
     el_wset(e->lib, EL_GETCFN, read_character);
-    el_set(e->lib, EL_SETTY, "-d", "-icrnl", "-inlcr", NULL); /* a paste has both */
+    el_set(e->lib, EL_SETTY, "-d", "-icrnl", "-inlcr", NULL); /* pasted text has carriage returns
+                                                               * and line feeds */
     el_set(e->lib, EL_SETTY, "-x", "-icanon", "-echo", "-icrnl", NULL);
     bind_keys(e->lib);
     fill_history(e);
@@ -351,7 +352,8 @@ static bool copy_line(const char *text, char **line, size_t *size)
     return true;
 }
 
-/* Ctrl-C drops the line. A second Ctrl-C, with nothing typed between, leaves the conversation. */
+/* Handles Ctrl-C: drops the line. A second Ctrl-C, with nothing typed between, leaves the
+ * conversation. */
 static cli_line_result interrupted(cli_line_edit *e)
 {
     bool leaves = e->interrupted || cli_interrupt_ends();

@@ -11,9 +11,9 @@ typedef struct cli_line_edit cli_line_edit;
 
 typedef enum cli_line_result {
     CLI_LINE_READ,
-    CLI_LINE_END,         /* of the input: Ctrl-D */
+    CLI_LINE_END,         /* end of input: Ctrl-D */
     CLI_LINE_INTERRUPTED, /* Ctrl-C, twice where lines are edited; or a signal that ends */
-    CLI_LINE_REFUSED      /* an error has been printed; the next one may be read */
+    CLI_LINE_REFUSED      /* an error has been printed; the next line may be read */
 } cli_line_result;
 
 /* NULL: lines cannot be edited here, because the command was built without libedit, or libedit

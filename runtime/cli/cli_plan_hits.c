@@ -22,7 +22,7 @@ int cli_plan_trace(moe_trace **trace, const cli_options *options, const moe_memo
         return cli_report(status, &err);
     }
     moe_trace_get_info(*trace, &info);
-    /* Layers without experts count in the trace alone. */
+    /* The trace also counts layers without experts; the plan does not. */
     if (plan->experts % info.n_expert == 0 && plan->experts / info.n_expert <= info.n_layer &&
         info.n_passes >= 4) {
         return CLI_EXIT_OK;
@@ -80,7 +80,7 @@ int cli_plan_hits_of(cli_plan_hits *hits, const moe_trace *trace, const cli_opti
 
 /* ---- --what-if ---- */
 
-/* "7GB/s" or "7": in 10^9 bytes/s. */
+/* Reads a speed, "7GB/s" or "7", in 10^9 bytes/s. */
 static bool read_speed(const char *text, double *bytes_per_s)
 {
     char *end;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What `plan` takes from a recorded routing, and from --what-if. */
+/* For `plan`: hit rates on a recorded routing, and the changes of --what-if. */
 #ifndef CLI_PLAN_HITS_H
 #define CLI_PLAN_HITS_H
 

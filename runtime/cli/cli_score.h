@@ -12,7 +12,7 @@
 int cli_score(moe_session *session, const int32_t *tokens, size_t n, moe_logits_fn visit,
               void *user);
 
-/* Opens an evaluate-only session that Ctrl-C cancels; closed by cli_score_close(). */
+/* Opens an evaluate-only session, which Ctrl-C cancels. Close it with cli_score_close(). */
 int cli_score_open(moe_session **session, moe_engine *engine);
 void cli_score_close(moe_session **session);
 

@@ -36,7 +36,7 @@ static void print_files(const hub_files *files)
 
 /* ---- pull ---- */
 
-/* What a download would be, and what the model's header says of running it here. */
+/* Prints what would be downloaded, and how the model would run here according to its header. */
 static int foretell(const cli_options *options, const hub_name *name)
 {
     hub_files files = {0};
@@ -95,7 +95,8 @@ int cmd_pull(const cli_options *options)
 
 /* ---- list ---- */
 
-/* A call for each model of a repository's snapshots, or for the one that `quant` means. */
+/* A function that is called for each model of a repository's snapshots, or only for the model that
+ * `quant` means. */
 typedef struct model_call {
     int (*call)(const hub_cache *cache, const char *name, const hub_files *model, void *user);
     const char *repo;
@@ -114,7 +115,7 @@ static int call_model(const hub_cache *cache, const hub_files *files, const char
         return cli_fail(CLI_EXIT_FAILURE, "out of memory for the list of models");
     }
     int code = CLI_EXIT_OK;
-    if (model.n > 0) { /* else parts are missing */
+    if (model.n > 0) { /* otherwise parts are missing */
         hub_quant_of(model.list[0].path, shown);
         snprintf(text, sizeof text, "%s:%s", m->repo, shown);
         code = m->call(cache, text, &model, m->user);

@@ -154,17 +154,17 @@ static void print_tiers(const moe_memory_plan *plan, bool fits)
 typedef struct expectation {
     moe_speed_rates rates;
     moe_speed_estimate estimate;
-    moe_trace *trace;   /* a recorded routing; NULL: none, and no range */
-    cli_plan_hits hits; /* in the device's slots, on that routing */
-    /* Tokens/s: with the hits of the worst quarter; with those of the best, everything read and
-     * moved while something else is computed. */
+    moe_trace *trace;   /* a recorded routing; NULL: none, so there is no range */
+    cli_plan_hits hits; /* hit rates in the device's slots on that routing */
+    /* Tokens/s. low: with the hits of the worst quarter; high: with those of the best quarter, if
+     * all reads and moves overlap with computing. */
     double low, high;
 } expectation;
 
-/* A prompt as long as the context: how many panels it takes, and the most that they read, all
- * experts that are not in memory once each. */
+/* A prompt as long as the context: its number of panels, and the most bytes that they read (each
+ * panel reads every expert that is not in memory once). */
 typedef struct longest_prompt {
-    uint64_t n_panels, bytes; /* 0: it has no panels, or reads nothing */
+    uint64_t n_panels, bytes; /* 0: there are no panels, or they read nothing */
 } longest_prompt;
 
 static longest_prompt longest_prompt_of(const moe_memory_plan *plan)
@@ -256,7 +256,7 @@ static void put_speed(struct json_object *object, const expectation *e)
 
 /* ---- The speed that follows ---- */
 
-/* The plan's estimate with these hits in the device's slots, and in any memory. */
+/* Returns the plan's estimate with these hit rates in the device's slots and in any memory. */
 static moe_speed_estimate estimate_with(const moe_memory_plan *plan, const moe_speed_rates *rates,
                                         double hits, double memory_hits)
 {
@@ -268,7 +268,7 @@ static moe_speed_estimate estimate_with(const moe_memory_plan *plan, const moe_s
     return estimate;
 }
 
-/* Fills what follows from rates and trace. */
+/* Fills in the figures that follow from rates and trace. */
 static int estimate(expectation *e, const cli_options *options, const moe_memory_plan *plan)
 {
     cli_plan_hits in_memory = {0};
@@ -302,7 +302,7 @@ static int expect_speed(moe_engine_options *engine_options, const cli_options *o
                        .estimate = {.struct_size = sizeof e->estimate}};
     cli_progress progress;
     int status = MOE_OK;
-    if (options->measure && options->model_is_header) { /* there are no weights to compute with */
+    if (options->measure && options->model_is_header) { /* there are no weights for measuring */
         int code = cli_drive_speed(options->model, &e->rates.disk_bytes_per_s);
         if (code != CLI_EXIT_OK) {
             return code;
@@ -325,7 +325,7 @@ static int expect_speed(moe_engine_options *engine_options, const cli_options *o
 
 /* ---- Another machine ---- */
 
-/* Plans and estimates anew; *plan: the other machine's. */
+/* Plans and estimates for the changed machine. *plan: its plan. */
 static int expect_change(moe_engine_options engine_options, const cli_options *options,
                          const expectation *now, moe_memory_plan *plan, expectation *then)
 {
@@ -371,14 +371,15 @@ static void print_change(const cli_options *options, const expectation *now,
 
 #define MEMORY_STEP (UINT64_C(8) << 30)
 
-/* What one thing more would give. */
+/* The gains of a second drive and of more memory. */
 typedef struct advice {
     /* Tokens/s with a copy of the model on a drive as fast as this one; 0: nothing is read, or the
      * drive's speed is not known. */
     double second_drive;
-    uint64_t bytes;     /* more memory; 0: it would not help */
-    uint64_t in_memory; /* experts, with these bytes */
-    double more_memory; /* tokens/s with them; 0: nothing is read, and computing is not measured */
+    uint64_t bytes;     /* how much more memory; 0: more would not help */
+    uint64_t in_memory; /* experts in memory with these bytes more */
+    double more_memory; /* tokens/s with these bytes more; 0: nothing is read, and computing was not
+                         * measured */
 } advice;
 
 /* Tokens/s with these rates; 0: not known. */
@@ -411,7 +412,7 @@ static void advise_memory(advice *a, moe_engine_options *engine_options, const c
     }
 }
 
-/* Only the drive's time can be saved so: advises nothing while that is not known. */
+/* These changes only save the drive's time: advises nothing if the drive's time is not known. */
 static advice advise(const moe_engine_options *engine_options, const cli_options *options,
                      const moe_memory_plan *plan, const expectation *e)
 {

@@ -54,7 +54,7 @@ static int read_keys(key_list *list, const char *path)
                : cli_fail(CLI_EXIT_FAILURE, "--api-key-file %s has no key: write one a line", path);
 }
 
-/* --api-key: keys with commas between. */
+/* Splits --api-key, which has keys with commas between. */
 static int split_keys(key_list *list, const char *keys)
 {
     if (!cli_buffer_append(&list->text, keys, strlen(keys))) {
@@ -74,7 +74,7 @@ static int split_keys(key_list *list, const char *keys)
     return CLI_EXIT_OK;
 }
 
-/* The file's name without its folder and ".gguf". */
+/* Writes the file's name without its folder and ".gguf". */
 static void name_model(char *out, size_t size, const cli_options *options)
 {
     const char *slash = strrchr(options->model, '/');

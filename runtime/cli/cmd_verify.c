@@ -135,7 +135,7 @@ static int verify_kept(verification *v, const char *path)
     moe_error err = {""};
     bool by_checksums = false;
     int status = path != NULL ? moe_verify_session(path, &by_checksums, &err) : MOE_ERR_MEMORY;
-    if (status == MOE_ERR_MEMORY) { /* it was not looked at */
+    if (status == MOE_ERR_MEMORY) { /* the file was not checked */
         return cli_report(status, &err);
     }
     v->n_kept++;

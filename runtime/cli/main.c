@@ -31,7 +31,7 @@ static const cli_command *find_command(int argc, char *const *argv, int *n_words
     return NULL;
 }
 
-/* "decode, io, cache": the second words of a command; "" when there are none. */
+/* Lists the second words of a command, such as "decode, io, cache"; "" if there are none. */
 static void list_words(const char *name, char *out, size_t size)
 {
     size_t n = 0;
@@ -98,8 +98,10 @@ static const struct {
     {CLI_ANALYZE, cmd_analyze},
 };
 
-#define OF_NAMES   (CLI_PULL | CLI_SHOW | CLI_REMOVE)                    /* take the name itself */
-#define OF_HEADERS (CLI_PLAN | CLI_INSPECT | CLI_DEVICES | CLI_TOKENIZE) /* read no weights */
+/* commands that take a model's name as their argument */
+#define OF_NAMES (CLI_PULL | CLI_SHOW | CLI_REMOVE)
+/* commands that read no weights */
+#define OF_HEADERS (CLI_PLAN | CLI_INSPECT | CLI_DEVICES | CLI_TOKENIZE)
 
 static int run_command(unsigned command, cli_options *options)
 {

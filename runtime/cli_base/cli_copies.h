@@ -15,7 +15,7 @@ typedef struct cli_copies {
     size_t n;
 } cli_copies;
 
-/* The list points into `copies`, which must stay where it is. */
+/* Reads the option. The list points into *copies, which must not move afterwards. */
 int cli_copies_read(cli_copies *copies, const cli_text_list *given);
 
 #endif

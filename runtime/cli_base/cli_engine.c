@@ -22,7 +22,7 @@ void cli_engine_show(moe_engine_options *engine_options, const cli_progress *pro
 {
     engine_options->progress = on_progress;
     engine_options->pass_progress = progress->enabled ? cli_progress_pass : NULL;
-    engine_options->user = progress->terminal; /* which outlives every engine */
+    engine_options->user = progress->terminal; /* the terminal outlives every engine */
 }
 
 /* Called on any thread of the engine, as long as the engine is open. */
@@ -46,7 +46,8 @@ int cli_report(int status, const moe_error *err)
                     message[0] == '\0' ? moe_status_name(status) : message, options);
 }
 
-/* A percentage in --host-memory or --device-memory is of the model's file, all parts together. */
+/* Computes a size in bytes. A percentage in --host-memory or --device-memory refers to the model's
+ * file, all parts together. */
 static int size_of(const cli_size *given, uint64_t *bytes, const cli_options *options)
 {
     *bytes = given->bytes;
@@ -152,7 +153,8 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     engine_options->read_user = options->read_user;
     if (options->read_file != NULL) {
         engine_options->buffered_io = true;
-        engine_options->io = MOE_IO_THREADS; /* the kernel cannot call functions */
+        engine_options->io = MOE_IO_THREADS; /* read_file is a function, which io_uring cannot
+                                              * call */
     }
     code = read_lookahead(options, &engine_options->lookahead);
     if (code == CLI_EXIT_OK) {

@@ -8,8 +8,8 @@
 
 #define MOST_ITERATIONS 1000000u
 
-/* The index of a word in a list that ends with NULL; 0 for NULL. -1, after printing an error, if it
- * is not in the list. */
+/* Returns the index of a word in a list that ends with NULL; 0 if the word is NULL. Prints an error
+ * and returns -1 if the word is not in the list. */
 static int find_word(const char *flag, const char *word, const char *const *words)
 {
     char list[128] = "";

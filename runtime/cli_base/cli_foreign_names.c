@@ -186,7 +186,7 @@ static bool has_name(const cli_foreign_row *row, const char *name)
     return false;
 }
 
-/* One of the words, or a number from that of "N.." on. */
+/* Whether the value is one of the words, or, for a word "N..", a number of at least N. */
 static bool is_among(const char *value, const char *words)
 {
     for (const char *word = words;;) {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* Names that llama.cpp's commands have for options, so that its users can type what they know. A
- * name whose meaning is the same becomes the option of cli_option_table.c; one whose effect the
- * command always has is accepted; any other is an error that says what does the job here. */
+ * name with the same meaning becomes the option of cli_option_table.c. A name for something that
+ * the command always does is accepted. Any other name is an error that names the option to use
+ * instead. */
 #ifndef CLI_FOREIGN_NAMES_H
 #define CLI_FOREIGN_NAMES_H
 
 #include <stdbool.h>
 
 typedef enum cli_foreign_kind {
-    FOREIGN_IS,    /* another name of `option`; the value is its value, behind `value` if there is
-                    * any */
+    FOREIGN_IS,    /* another name of `option`, with the same value; `value`, if any, is put before
+                    * it */
     FOREIGN_MEANS, /* `option` with this `value` (NULL: none) */
-    FOREIGN_HOLDS, /* always so; `text` says why */
+    FOREIGN_HOLDS, /* the command always does this; `text` says why */
     FOREIGN_NOT    /* refused; `text` names the remedy */
 } cli_foreign_kind;
 
@@ -32,7 +33,7 @@ extern const cli_foreign_row cli_foreign_rows[];
 
 /* Whether the name is one of llama.cpp's, and takes a value. */
 bool cli_foreign_is_name(const char *name, bool *takes_value);
-/* The row for the name with that value (NULL: none was given); NULL: there is none. */
+/* Finds the row for the name with this value (NULL: none was given); NULL: there is no row. */
 const cli_foreign_row *cli_foreign_find(const char *name, const char *value);
 
 #endif

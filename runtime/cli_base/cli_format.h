@@ -12,8 +12,8 @@
 
 /* "1.25 GiB", "512 B". */
 const char *cli_format_bytes(char out[CLI_FORMAT_SIZE], uint64_t bytes);
-/* Where the time of opening went, for behind "loaded in 6.27 s": "(0.21 s until the plan, 0.02 s
- * for memory, 6.03 s for 1.41 GiB of resident weights)". */
+/* Says how the time of opening was spent; printed behind "loaded in 6.27 s": "(0.21 s until the
+ * plan, 0.02 s for memory, 6.03 s for 1.41 GiB of resident weights)". */
 const char *cli_format_opening(char out[4 * CLI_FORMAT_SIZE], const moe_engine_stats *stats);
 /* "6.92 B", "1.3 M", "870": the form of model sizes. */
 const char *cli_format_count(char out[CLI_FORMAT_SIZE], uint64_t count);

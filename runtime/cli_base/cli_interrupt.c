@@ -104,7 +104,7 @@ int cli_interrupt_status(int code)
 {
     int end = atomic_load(&ending);
     if (end != 0 && code != CLI_EXIT_OK) {
-        return 128 + end; /* even when the terminal that was written to is gone */
+        return 128 + end; /* even if the terminal is gone, and writing failed */
     }
     return code == CLI_EXIT_INTERRUPTED && atomic_load(&last) != 0 ? 128 + atomic_load(&last)
                                                                    : code;

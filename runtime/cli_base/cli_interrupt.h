@@ -10,7 +10,7 @@
 
 #include <moe/moe.h>
 
-/* Make a terminal enclose pasted text in two sequences (bracketed paste), or stop doing so. */
+/* Sequences that make a terminal mark pasted text (bracketed paste), or stop doing so. */
 #define CLI_TERMINAL_PASTES    "\033[?2004h"
 #define CLI_TERMINAL_NO_PASTES "\033[?2004l"
 

@@ -21,7 +21,7 @@ void cli_json_real(struct json_object *object, const char *key, double value);
 void cli_json_text(struct json_object *object, const char *key, const char *text);
 struct json_object *cli_json_new_text(const char *text, size_t size);
 
-/* False: memory was short, and something in the object or array is missing; or it is NULL. */
+/* False: the object or array is NULL, or lacks something because memory was short. */
 bool cli_json_is_complete(struct json_object *object);
 /* Prints the object on a line of its own and releases it. Returns an exit code. */
 int cli_json_print(struct json_object *object, FILE *file);

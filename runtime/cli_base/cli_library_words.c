@@ -11,7 +11,7 @@
 static const struct {
     const char *words; /* a field of moe_engine_options, or the library's name for it */
     const char *flag;
-    bool is_advice; /* words of the library's advice about memory, not a field */
+    bool is_advice; /* words from the library's advice about memory, not a field */
 } flags[] = {
     {"smaller context", "-c", true},
     {"smaller prefill chunk", "-b", true},

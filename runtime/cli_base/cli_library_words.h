@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The library's messages name fields of its options ("draft_max", "options.io"); the command's
- * users know flags. One table says which field is which flag. */
+ * users know flags. A table maps fields to flags. */
 #ifndef CLI_LIBRARY_WORDS_H
 #define CLI_LIBRARY_WORDS_H
 
@@ -11,7 +11,7 @@
  * ..."). Cuts the text at out's size. */
 void cli_library_words(const char *message, char *out, size_t size);
 
-/* " (-c, -b)": the flags that a message about memory advises; or "". */
+/* Writes the flags that a message about memory advises, " (-c, -b)", or "". */
 void cli_library_advice(const char *message, char *out, size_t size);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Takes the next item off *text; false at the end. */
+/* Takes the next item from *text; false at the end. */
 static bool next_item(const char **text, char *item, size_t size)
 {
     if (**text == '\0') {

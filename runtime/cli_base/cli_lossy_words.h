@@ -8,7 +8,7 @@
 
 #include "cli_options.h"
 
-/* Writes what the words say into the library's options. An exit code; errors have been printed. */
+/* Sets the library's options by the words. Returns an exit code; errors have been printed. */
 int cli_lossy_words(moe_lossy_options *lossy, moe_lab_options *lab, const cli_options *options);
 /* Whether any of the modes is asked for. */
 bool cli_lossy_is_asked(const cli_options *options);

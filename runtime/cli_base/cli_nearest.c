@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define LONGEST      64 /* words above have no near ones */
+#define LONGEST      64 /* longer words have no near ones */
 #define LEAST_PREFIX 4
 
 static size_t least(size_t a, size_t b)
@@ -11,7 +11,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Letters to insert, drop, replace, or exchange with their neighbour, to make b of a. */
+/* Returns how many letters must be inserted, dropped, replaced, or swapped with a neighbour to turn
+ * a into b. */
 static size_t distance(const char *a, const char *b)
 {
     size_t rows[3][LONGEST + 1];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds what a mistyped word was meant to be. */
+/* Finds the word that a mistyped word was probably meant to be. */
 #ifndef CLI_NEAREST_H
 #define CLI_NEAREST_H
 
@@ -12,7 +12,8 @@ typedef struct cli_nearest {
     size_t distance;
 } cli_nearest;
 
-/* Near are words that begin with the typed one, and those that differ from it in few letters. */
+/* Considers a candidate. Near are words that begin with the typed word or differ from it in few
+ * letters. */
 void cli_nearest_try(cli_nearest *nearest, const char *candidate);
 
 #endif

@@ -170,7 +170,7 @@ const char *cli_option_rule_term(const char *list, char name[32], char values[96
     return *list != '\0' ? list : NULL;
 }
 
-/* The text that was given for the option, "" for a flag; NULL: not given. */
+/* Returns the text that was given for the option, "" for a flag; NULL: the option was not given. */
 static const char *given(const cli_options *options, const char *name)
 {
     for (size_t i = 0; i < cli_n_option_rows; i++) {
@@ -211,7 +211,7 @@ static bool is_among(const char *part, const char *words)
     }
 }
 
-/* Whether each part between commas is among them. */
+/* Whether each part of the text, between commas, is one of the words. */
 static bool are_among(const char *text, const char *words)
 {
     char part[128];
@@ -228,8 +228,8 @@ static bool are_among(const char *text, const char *words)
     }
 }
 
-/* The first option of the list that is true, with its value if the list names values; false: none.
- */
+/* Finds the first option of the list that holds, with its value if the list names values; false:
+ * none. */
 static bool find_holding(const cli_options *options, const char *list, char *shown, size_t size)
 {
     while (list != NULL) {
@@ -322,7 +322,8 @@ static void add_list(char *out, size_t size, size_t *n, const char *list, unsign
     }
 }
 
-/* Gets the values for which the rule constrains the option; false: it does not. */
+/* Gets the values for which the rule constrains the option; false: the rule does not constrain
+ * it. */
 static bool constrains(const cli_option_rule *rule, const cli_option_row *row, char *values,
                        bool *differs)
 {

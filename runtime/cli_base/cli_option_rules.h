@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Which option needs which other. The check of the command line, the help, the manual page and the
- * test of every pair (tests/cli/test_option_pairs.c) are all made from the one table in
- * cli_option_rules.c.
+/* Which options need or exclude which others. The check of the command line, the help, the manual
+ * page and the test of every pair (tests/cli/test_option_pairs.c) are all made from the one table
+ * in cli_option_rules.c.
  *
  * To add an option that acts only together with another, or not together with one:
  *  1. give it a row in cli_option_table.c (with its subject: where it stands in help and manual);
@@ -29,8 +29,8 @@ typedef enum cli_rule_kind { RULE_NEEDS, RULE_EXCLUDES } cli_rule_kind;
 typedef struct cli_option_rule {
     cli_rule_kind kind;
     unsigned commands;
-    const char *options; /* the constrained ones */
-    const char *others;  /* those that they need or exclude */
+    const char *options; /* the options that the rule constrains */
+    const char *others;  /* the options that these need or exclude */
     const char *when;    /* NULL: always */
     const char *unless;  /* NULL: never */
     const char *why;     /* ends the message */
@@ -39,15 +39,16 @@ typedef struct cli_option_rule {
 extern const cli_option_rule cli_option_rules[];
 extern const size_t cli_n_option_rules;
 
-/* An exit code; an error names both options. */
+/* Checks the command line. Returns an exit code; an error names both options. */
 int cli_option_rules_check(const cli_options *options, unsigned command, const char *title);
 
-/* The first name of a list such as "--io=sync|threads --low-bit", and its values as they stand;
- * *values is NULL without any, *differs tells "!=". Returns what follows in the list, or NULL. */
+/* Reads the first term of a list such as "--io=sync|threads --low-bit": its name, and its values as
+ * written. *values is NULL if there are none; *differs: the term has "!=". Returns the rest of the
+ * list, or NULL. */
 const char *cli_option_rule_term(const char *list, char name[32], char values[96], bool *differs);
 
-/* "needs --format gnuplot. not with --temp 0.": what rules say about the option in these commands.
- * Returns the length, 0 without any; out is cut short where it ends. */
+/* Describes the rules for the option in these commands, as in "needs --format gnuplot. not with
+ * --temp 0.". Returns the length, 0 if there are no rules; the text is cut at out's size. */
 size_t cli_option_rules_describe(const cli_option_row *row, unsigned commands, char *out,
                                  size_t size);
 

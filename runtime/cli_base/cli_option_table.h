@@ -16,7 +16,7 @@ typedef enum cli_option_kind {
     OPTION_LIST,   /* cli_text_list; the option may be given again */
     OPTION_COUNT,  /* uint64_t in [min, max] */
     OPTION_SIGNED, /* int64_t in [min, max] */
-    OPTION_REAL,   /* double in [min, max], without the ends marked open */
+    OPTION_REAL,   /* double in [min, max], except ends that are marked open */
     OPTION_SIZE,   /* cli_size: bytes with K, M, G or T, or a percentage */
     OPTION_CHOICE, /* unsigned: index into the words of `argument`, separated by '|' */
     OPTION_NAME    /* const char *: one of the words of `argument`, or a text that begins as
@@ -45,14 +45,14 @@ typedef struct cli_option_row {
     const char *help;
     double min;
     double max;
-    size_t offset; /* of the value in cli_options */
+    size_t offset; /* offset of the value in cli_options */
     unsigned commands;
     cli_option_kind kind;
     cli_option_subject subject;
-    bool everyday; /* in the help of commands with many options, not in --help-all alone */
+    bool everyday; /* listed by --help of commands with many options, and not only by --help-all */
     bool min_open;
     bool max_open;
-    bool no_share; /* sizes: no percentage */
+    bool no_share; /* sizes: a percentage is not allowed */
     uint32_t step; /* sizes: must be a multiple of this; 0: any */
 } cli_option_row;
 

@@ -45,7 +45,7 @@ enum {
 
 enum { CLI_MOST_OPTION_ROWS = 192 };
 
-/* A size as it was given. One of the two is not 0, unless none was given. */
+/* A size as it was given. If one was given, one of the members is not 0. */
 typedef struct cli_size {
     uint64_t bytes;
     double share; /* of the size that the option names, in (0, 1] */
@@ -69,9 +69,9 @@ typedef struct cli_options {
     const char *model;
     const char *hub_model; /* OWNER/REPO[:QUANT]; NULL: none */
     bool offline, dry_run;
-    bool model_is_header;   /* no option: the model's weights are not here */
+    bool model_is_header;   /* no option: the model's file has a header, but no weights */
     const char *disk_cache; /* "DIR:SIZE" or "DIR"; NULL: none */
-    moe_read_fn read_file;  /* no option: reads a model that is not here as a whole; NULL: none */
+    moe_read_fn read_file;  /* no option: reads a model that is not completely here; NULL: none */
     void *read_user;
     const char *prompt;
     const char *prompt_file;
@@ -232,7 +232,7 @@ typedef struct cli_options {
     uint64_t server_memory;   /* no option: what serve takes beside the engine */
     /* The text that was given for each row of the option table, "" for a flag; NULL: not given. */
     const char *given[CLI_MOST_OPTION_ROWS];
-    char joined[2][4096];   /* values of llama.cpp's names, with what is put before them */
+    char joined[2][4096];   /* values of llama.cpp's names, with their prefixes */
     cli_terminal *terminal; /* set by main(), not by an option; never NULL for a command */
 } cli_options;
 

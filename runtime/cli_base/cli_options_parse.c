@@ -152,7 +152,7 @@ static int store_number(const cli_option_row *row, const char *name, void *value
     return CLI_EXIT_OK;
 }
 
-/* "64M", "4K": a size of the table. */
+/* Writes a size of the table, such as "64M" or "4K". */
 static const char *short_size(char out[24], double bytes)
 {
     static const char *const units[] = {"", "K", "M", "G", "T"};
@@ -190,7 +190,7 @@ static int store_size(const cli_option_row *row, const char *name, cli_size *val
                             row->no_share ? " or 6G" : ", 6G or 40% (at most 100%)", text);
 }
 
-/* A prompt may be empty; a file, a name, a list may not. */
+/* Whether the option's text may be empty: a prompt may, but not a file, a name or a list. */
 static bool may_be_empty(const cli_option_row *row)
 {
     return strcmp(row->argument, "TEXT") == 0;
@@ -382,7 +382,7 @@ static int unknown_option(const cli_command *command, const char *name, const ch
                     title);
 }
 
-/* Whether the model's name may stand without -hf. */
+/* Whether the command accepts a model's name without -hf. */
 static bool takes_name(const cli_command *command)
 {
     return (command->bit & (CLI_PULL | CLI_REMOVE | CLI_SHOW)) != 0;

@@ -117,7 +117,7 @@ static void take_away(cli_terminal *terminal)
 
 void cli_progress_end(cli_progress *progress)
 {
-    if (progress->terminal->working == progress) { /* it has not ended before */
+    if (progress->terminal->working == progress) { /* it has not ended already */
         progress->terminal->working = progress->outer;
     }
     pthread_mutex_lock(&progress->terminal->mutex);

@@ -19,10 +19,10 @@ typedef struct cli_progress {
     const char *label;
     uint64_t start_ns;
     uint64_t last_ns;
-    struct cli_progress *outer; /* that was at work before; NULL: none */
+    struct cli_progress *outer; /* the progress that was shown before; NULL: none */
     double fraction;
-    uint64_t
-        n_rows; /* tokens that passes evaluate for the whole; 0: passes are only a part of it */
+    uint64_t n_rows; /* tokens that passes evaluate for the whole work; 0: passes are only a part of
+                      * the work */
 } cli_progress;
 
 /* The state of stderr. The engine's threads write notes to it while an engine is open, and the main
@@ -30,8 +30,8 @@ typedef struct cli_progress {
 struct cli_terminal {
     pthread_mutex_t mutex;
     int shown;             /* columns of the current line of progress; 0: none */
-    cli_progress loading;  /* of the engine that is being opened: main thread only */
-    cli_progress *working; /* begun and not ended: main thread only; NULL: none */
+    cli_progress loading;  /* progress of opening an engine: main thread only */
+    cli_progress *working; /* the progress that is under way: main thread only; NULL: none */
 };
 
 #define CLI_TERMINAL_INIT                                                                          \
@@ -41,7 +41,7 @@ struct cli_terminal {
 
 void cli_progress_start(cli_progress *progress, const cli_options *options, const char *label);
 void cli_progress_show(cli_progress *progress, double fraction);
-/* Likewise, with words behind the bar. */
+/* Shows the progress with words behind the bar. */
 void cli_progress_show_words(cli_progress *progress, double fraction, const char *behind);
 /* Shows the layers and bytes of a running pass, on the line of the work in progress, if there is
  * one. */

@@ -16,7 +16,7 @@
 #include "cli_interrupt.h"
 #include "cli_options.h"
 
-#define MOST_DEPTH 8 /* of folders in a snapshot */
+#define MOST_DEPTH 8 /* deepest nesting of folders in a snapshot */
 #define MODELS     "models--"
 
 /* Writes like snprintf(); false: it did not fit. */
@@ -63,7 +63,7 @@ int hub_cache_open(hub_cache *cache, const char *repo)
 {
     *cache = (hub_cache){0};
     const char *slash = strchr(repo, '/');
-    /* Leaves room for what comes behind. */
+    /* Leaves room for the paths below the folder. */
     if (!cache_folder(cache->folder, sizeof cache->folder - 700) ||
         !put(cache->repo, sizeof cache->repo - 400, "%s/" MODELS "%.*s--%s", cache->folder,
              slash != NULL ? (int)(slash - repo) : 0, repo, slash != NULL ? slash + 1 : "")) {
@@ -149,7 +149,7 @@ static int gather(const char *folder, const char *below, unsigned depth, hub_fil
         char path[PATH_MAX], name[HUB_QUANT_SIZE];
         if (entry->d_name[0] == '.' || !put(path, sizeof path, "%s/%s", folder, entry->d_name) ||
             !put(name, sizeof name, "%s%s", below, entry->d_name) || stat(path, &facts) != 0) {
-            continue; /* a link to a blob that is gone, too */
+            continue; /* skips other entries, and links to blobs that are gone */
         }
         if (S_ISDIR(facts.st_mode) && depth < MOST_DEPTH &&
             put(name, sizeof name, "%s%s/", below, entry->d_name)) {
@@ -283,8 +283,9 @@ int hub_cache_link(const hub_cache *cache, const char *commit, const hub_file *f
     if (code != CLI_EXIT_OK || access(path, F_OK) == 0) {
         return code;
     }
-    unlink(path); /* a link to nothing */
-    /* Without symbolic links the hub's own programs have the file itself there, too. */
+    unlink(path); /* an old link, perhaps to a blob that is gone */
+    /* On a file system without symbolic links, moves the file itself there, as the hub's own
+     * programs do. */
     if (symlink(target, path) != 0 && rename(blob, path) != 0) {
         return cli_fail(CLI_EXIT_FAILURE, "%s cannot be made: %s", path, strerror(errno));
     }
@@ -330,7 +331,8 @@ int hub_cache_lock(const hub_cache *cache, const char *sum, int *fd)
     const struct timespec tick = {0, 100000000};
     for (unsigned i = 0; flock(*fd, LOCK_EX | LOCK_NB) != 0; i++) {
         if (errno != EWOULDBLOCK && errno != EINTR) {
-            return CLI_EXIT_OK; /* no locks here: the blob is renamed when whole anyway */
+            return CLI_EXIT_OK; /* goes on without locks: a blob is renamed only when it is
+                                 * complete */
         }
         if (i == 10) {
             fprintf(stderr, "moe-offload: note: another program downloads the file; waiting\n");
@@ -345,7 +347,8 @@ int hub_cache_lock(const hub_cache *cache, const char *sum, int *fd)
 
 /* ---- Removal ---- */
 
-/* Where a link of a snapshot leads to; "": it is no link to a blob of this repository. */
+/* Finds the blob to which a link of a snapshot leads; "": it is no link to a blob of this
+ * repository. */
 static void blob_of(const char *path, char *out, size_t size)
 {
     char target[PATH_MAX];
@@ -381,7 +384,7 @@ static int look_for(const hub_cache *cache, const char *commit, void *user)
     return code;
 }
 
-/* Files whose names continue the model's stem: its sidecar, checksums, copies in fewer bits. */
+/* Removes files whose names continue the model's stem: sidecar, checksums, low-bit copies. */
 static void remove_beside(const char *path)
 {
     static const char *const endings[] = {".moe-cal.gguf", ".moe-lowbit.gguf", ".moe-sums"};
@@ -408,7 +411,7 @@ static int remove_file(const hub_cache *cache, const char *commit, const hub_fil
         return cli_fail(CLI_EXIT_FAILURE, "%s cannot be removed: %s", path, strerror(errno));
     }
     for (char *slash = strrchr(path, '/'); slash != NULL; slash = strrchr(path, '/')) {
-        *slash = '\0'; /* folders that are empty now, up to snapshots/ */
+        *slash = '\0'; /* removes folders that are now empty, up to snapshots/ */
         if (strcmp(slash + 1, "snapshots") == 0 || rmdir(path) != 0) {
             break;
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Several connections each fetch the rest of a piece; a piece whose connection breaks goes on where
- * it stopped. Meanwhile a thread sums up what is there without a gap. A server that ignores ranges
- * sends the whole file over one connection. */
+/* Several connections fetch a piece of the file each. If a connection breaks, its piece is
+ * continued where it stopped. Meanwhile a thread computes the checksum of the bytes that are there
+ * without a gap. A server that ignores ranges sends the whole file over one connection. */
 #include "hub_download.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 #define CONNECTIONS    8
 #define BUFFER_BYTES   (256L << 10)
-#define PROGRESS_BYTES (64u << 10) /* that make a round of tries no failed one */
+#define PROGRESS_BYTES (64u << 10) /* a round of tries that brings this much has not failed */
 #define SPEED_NS       1000000000u
 #define NS             1000000000.0
 
@@ -42,9 +42,9 @@ typedef struct download {
     CURLM *multi;
     transfer transfers[CONNECTIONS];
     unsigned n_active;
-    /* Tries that brought nothing, one after the other, and what the last one was. */
+    /* The number of failed rounds of tries in a row, and the last failure. */
     unsigned n_failed;
-    uint64_t failed_at; /* bytes that were there then */
+    uint64_t failed_at; /* bytes that were there at the last failed round */
     uint64_t wait_until_ns;
     bool wrong_range, too_much;
     hub_answer failure;
@@ -52,7 +52,8 @@ typedef struct download {
 
 /* ---- The file's address ---- */
 
-/* "%20" for what an address cannot have, but "/" stays. False: too long. */
+/* Escapes characters that an address cannot have ("%20"), except "/". False: the result is too
+ * long. */
 static bool escape(const char *path, char *out, size_t size)
 {
     size_t n = 0;
@@ -118,7 +119,7 @@ static size_t on_bytes(char *bytes, size_t one, size_t size, void *user)
     size_t n = one * size;
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status / 100 != 2) {
-        return n; /* the words of an error */
+        return n; /* ignores the body of an error */
     }
     if (status == 200 && t->ranged) {
         d->place.ranges = false;
@@ -204,7 +205,8 @@ static int start_idle(download *d)
 
 /* ---- What went wrong ---- */
 
-/* The first failure of a round of tries makes all connections wait; the others belong to it. */
+/* Counts a failure. The first failure of a round of tries makes all connections wait; further ones
+ * belong to the same round. */
 static int count_failure(download *d, const hub_answer *failure)
 {
     uint64_t now = cli_now_ns();
@@ -235,7 +237,8 @@ static int judge(download *d, transfer *t, CURLcode done)
                                     : "another part than was asked for");
     }
     if (a->status == 200 && done == CURLE_WRITE_ERROR && t->ranged) {
-        return CLI_EXIT_OK; /* it ignores ranges: one connection begins anew */
+        return CLI_EXIT_OK; /* the server ignores ranges: one connection begins again from the
+                             * start */
     }
     if (done != CURLE_OK) {
         snprintf(a->reason, sizeof a->reason, "%s",
@@ -252,7 +255,7 @@ static int judge(download *d, transfer *t, CURLcode done)
     if (hub_http_is_passing(a)) {
         return count_failure(d, a);
     }
-    /* Addresses of storage are good for an hour or so: ask the hub for a new one. */
+    /* Addresses of storage expire after about an hour: ask the hub for a new one. */
     int code = count_failure(d, a);
     return code == CLI_EXIT_OK ? hub_locate(d->http, d->repo, d->commit, d->file, &d->place) : code;
 }

@@ -148,7 +148,7 @@ bool hub_http_prepare(const hub_http *http, CURL *curl, const char *url,
 
 /* ---- Answers ---- */
 
-/* The header's value, if the line has this name; NULL: it has another. */
+/* Returns the header's value if the line has this name; NULL: it has another. */
 static const char *value_of(const char *line, const char *name, size_t *size)
 {
     size_t n = strlen(name);
@@ -165,7 +165,7 @@ static const char *value_of(const char *line, const char *name, size_t *size)
     return value;
 }
 
-/* W/"abc" and "abc": abc, if that is a SHA-256, or git's SHA-1 of a file. */
+/* Takes abc from W/"abc" or "abc", if it is a SHA-256 or git's SHA-1 of a file. */
 static void take_sum(hub_answer *answer, const char *value, size_t size, bool linked)
 {
     char text[HUB_SUM_SIZE];
@@ -269,7 +269,8 @@ static int on_time(void *http, curl_off_t a, curl_off_t b, curl_off_t c, curl_of
     return must_end(http);
 }
 
-/* One address, without redirects: *next is where it leads; "": nowhere. */
+/* Requests one address without following redirects. *next: the address to which it redirects; "":
+ * none. */
 static int ask(const hub_http *http, const char *url, const char *range, size_t most,
                hub_answer *answer, char next[HUB_URL_SIZE])
 {
@@ -312,7 +313,7 @@ static int ask(const hub_http *http, const char *url, const char *range, size_t 
     return cli_interrupted() ? CLI_EXIT_INTERRUPTED : CLI_EXIT_OK;
 }
 
-/* Follows redirects. Their bodies are left out. */
+/* Requests an address and follows redirects, whose bodies are ignored. */
 static int follow(const hub_http *http, const char *url, const char *range, size_t most,
                   const char *what, hub_answer *answer)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests to a hub, by libcurl: one address that follows redirects with care, tries again what may
- * succeed later, and says in words what failed. */
+/* Requests to a hub, by libcurl. A request follows only safe redirects, is tried again if it may
+ * succeed later, and prints an error in words if it fails. */
 #ifndef HUB_HTTP_H
 #define HUB_HTTP_H
 
@@ -17,39 +17,40 @@
 enum { HUB_URL_SIZE = 8192 };
 
 typedef struct hub_http {
-    CURL *curl; /* of requests one by one; it keeps the connection */
+    CURL *curl; /* for single requests; keeps the connection open */
     char endpoint[512];
     char authorization[1024]; /* a header; "": none */
-    long seconds;             /* without a byte, until a connection is given up */
-    long connect_seconds;     /* until there is a connection */
-    unsigned tries;           /* of a request */
-    const atomic_bool *stop;  /* ends requests, as Ctrl-C does; NULL: nothing else does */
+    long seconds;             /* a connection without a byte for this long is given up */
+    long connect_seconds;     /* time limit for connecting */
+    unsigned tries;           /* tries of a request */
+    const atomic_bool *stop;  /* set to end requests, as Ctrl-C does; NULL: only Ctrl-C ends them */
 } hub_http;
 
-/* What the last answer of a chain of redirects was, and what the hub said on the way there. */
+/* The last answer of a chain of redirects, with facts from the hub's earlier answers in the
+ * chain. */
 typedef struct hub_answer {
     long status;
     cli_buffer body;
-    bool whole;                        /* false: the body has more than was asked for */
+    bool whole;                        /* false: the body was longer than allowed */
     char url[HUB_URL_SIZE];            /* that answered */
     char commit[HUB_COMMIT_SIZE];      /* X-Repo-Commit; "": none */
     char sum[HUB_SUM_SIZE];            /* X-Linked-Etag, or ETag; "": none that is a checksum */
-    bool linked;                       /* sum and size are of X-Linked- headers */
+    bool linked;                       /* sum and size come from X-Linked- headers */
     char tag[128];                     /* the last ETag, as it came */
     char modified[64];                 /* the last Last-Modified */
     uint64_t size;                     /* of the whole file; 0: not known */
-    uint64_t from, to;                 /* of the range that came */
-    uint64_t total;                    /* of the file, as the range has it; 0: no range came */
-    unsigned retry_after;              /* seconds; 0: not said */
+    uint64_t from, to;                 /* the range that the answer has */
+    uint64_t total;                    /* the file's size by the range's header; 0: no range came */
+    unsigned retry_after;              /* Retry-After in seconds; 0: none */
     char hub_error[64];                /* X-Error-Code */
     char reason[CURL_ERROR_SIZE + 64]; /* why there is no answer; "": there is one */
 } hub_answer;
 
-/* Exit codes here and below. Close it also after an error. */
+/* This function and those below return exit codes. Close *http also after an error. */
 int hub_http_open(hub_http *http);
 void hub_http_close(hub_http *http);
 
-/* Gets what is at the address, at most so many bytes of it. range: "0-99"; NULL: everything.
+/* Gets the content of the address, of at most this many bytes. range: "0-99"; NULL: everything.
  * Tries again after time-outs, lost connections, 429 and 5xx. `what` names the thing in errors.
  * Free answer->body. */
 int hub_http_get(hub_http *http, const char *url, const char *range, size_t most, const char *what,
@@ -59,18 +60,18 @@ int hub_http_get(hub_http *http, const char *url, const char *range, size_t most
  * refused. */
 int hub_http_try(hub_http *http, const char *url, const char *range, size_t most, const char *what,
                  hub_answer *answer);
-/* Makes requests go to this address in place of the hub's: the token only if it is the hub's own.
- * An exit code. */
+/* Makes requests go to this address instead of the hub's. Sends the token only if the address is
+ * the hub's own. Returns an exit code. */
 int hub_http_turn_to(hub_http *http, const char *url);
 /* Whether this is an address of HTTP or HTTPS. */
 bool hub_is_url(const char *text);
 
-/* Whether a request that ended so may succeed when it is tried again. */
+/* Whether a request with this answer may succeed when it is tried again. */
 bool hub_http_is_passing(const hub_answer *answer);
 /* Prints why the request failed; returns an exit code. */
 int hub_http_fail(const hub_http *http, const hub_answer *answer, const char *what);
-/* Waits before the try after this one: as long as the hub wants, else longer each time. False:
- * interrupted or stopped, or the hub wants more than a few minutes. */
+/* Waits before the next try: as long as the hub asks for, otherwise longer each time. False:
+ * interrupted or stopped, or the hub asks for more than a few minutes. */
 bool hub_http_wait(const hub_http *http, const hub_answer *answer, unsigned tried);
 
 /* Sets what all requests to this address have in common: protocols, time-outs, and the token if the

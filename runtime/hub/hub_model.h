@@ -6,18 +6,18 @@
 #include "cli_options.h"
 #include "hub_cache.h"
 
-/* Which file stands for the model, until the command ends. */
+/* The file that a command opens for the model, until the command ends. */
 typedef struct hub_model {
     char path[PATH_MAX];
-    char folder[HUB_FOLDER_SIZE]; /* of a header without weights, to be removed; "": none */
+    char folder[HUB_FOLDER_SIZE]; /* a temporary folder with only the model's header; "": none */
 } hub_model;
 
-/* Sets options->model by options->hub_model: a model of the cache as it is, else the hub's, which
- * is downloaded first. header_only: its header is enough. Exit codes. */
+/* Sets options->model by options->hub_model: to the model in the cache, or else to the hub's, which
+ * is downloaded first. header_only: the model's header is enough. Returns an exit code. */
 int hub_model_take(hub_model *model, cli_options *options, bool header_only);
 /* Whether the cache has the model. */
 bool hub_model_is_here(const cli_options *options);
-/* Removes what was only borrowed. */
+/* Removes the temporary folder, if there is one. */
 void hub_model_release(hub_model *model);
 
 /* Whether the hub must not be asked: --offline, or HF_HUB_OFFLINE. */

@@ -100,7 +100,8 @@ void hub_files_free(hub_files *files)
     *files = (hub_files){0};
 }
 
-/* "-00002-of-00003.gguf": the part's number and how many there are; false: not of a split model. */
+/* Reads "-00002-of-00003.gguf": the part's number, and the number of parts; false: the file is no
+ * part of a split model. */
 static bool part_of(const char *path, unsigned *part, unsigned *n_parts, size_t *stem)
 {
     static const char form[] = "-00001-of-00001.gguf";
@@ -126,7 +127,8 @@ static const char *base_of(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
-/* A model, or its first part; no projector of images, no importance matrix, no sidecar. */
+/* Whether the file is a model, or its first part: not an image projector, importance matrix or
+ * sidecar. */
 static bool is_model(const char *path)
 {
     unsigned part, n_parts;
@@ -137,7 +139,7 @@ static bool is_model(const char *path)
            (!part_of(path, &part, &n_parts, &stem) || part == 1);
 }
 
-/* Whether the quant stands in the path between other signs than letters, digits and "_". */
+/* Whether the path contains the quant as a whole word: not beside letters, digits or "_". */
 static bool has_quant(const char *path, const char *quant)
 {
     if (ends_in(quant, ".gguf")) {
@@ -153,7 +155,8 @@ static bool has_quant(const char *path, const char *quant)
     return false;
 }
 
-/* The shortest path that has the quant ("Q4_K_M" also stands in "UD-Q4_K_M"); NULL: none. */
+/* Finds the file with the shortest path that contains the quant ("UD-Q4_K_M" contains "Q4_K_M",
+ * too); NULL: none. */
 static const hub_file *find_quant(const hub_files *all, const char *quant)
 {
     const hub_file *found = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Names of models on a hub, and which files of a repository they mean. Names of files come from the
- * hub, so they are checked before they become paths. */
+/* Finds the files of a repository that a model's name means. Names of files come from the hub, so
+ * they are checked before they become paths. */
 #ifndef HUB_NAMES_H
 #define HUB_NAMES_H
 
@@ -28,14 +28,14 @@ typedef struct hub_files {
     char commit[HUB_COMMIT_SIZE];
 } hub_files;
 
-/* An exit code. */
+/* Parses OWNER/REPO[:QUANT]. Returns an exit code. */
 int hub_name_parse(hub_name *name, const char *text);
 
-/* Whether the path stays below the folder that it is put into, and can be printed. */
+/* Whether the path stays below the folder to which it is appended, and can be printed. */
 bool hub_path_is_safe(const char *path);
 bool hub_is_hex(const char *text, size_t size);
 
-/* Adds a copy. False: memory is short. */
+/* Adds a file to the list. False: memory is short. */
 bool hub_files_add(hub_files *files, const char *path, uint64_t size, const char *sum);
 void hub_files_free(hub_files *files);
 
@@ -43,13 +43,13 @@ void hub_files_free(hub_files *files);
  * quant: Q4_K_M, or the first model. An empty result: there is none, or parts are missing. False:
  * memory is short. */
 bool hub_files_choose(hub_files *chosen, const hub_files *all, const hub_name *name);
-/* "Q4_K_M, Q8_0": quants of the models among the files; cut short where the buffer ends. */
+/* Lists the quants of the models among the files, such as "Q4_K_M, Q8_0"; cut at the buffer's
+ * size. */
 void hub_files_quants(const hub_files *files, char *out, size_t size);
-/* The models among the files, one after the other: the index of the next one's first file at or
- * after `from`; files->n: none. */
+/* Returns the index of the first file of the next model among the files, at or after `from`;
+ * files->n: there is none. */
 size_t hub_files_next_model(const hub_files *files, size_t from);
-/* What to write behind the repository's name to mean the model of this file: its quant, or its
- * path. */
+/* Writes the quant, or the path, that means this file's model behind the repository's name. */
 void hub_quant_of(const char *path, char out[HUB_QUANT_SIZE]);
 
 #endif

@@ -22,8 +22,8 @@
 
 #define LISTING_BYTES (32u << 20)
 #define MOST_FILES    10000u
-#define SPARE_BYTES   (UINT64_C(64) << 20) /* that a download leaves on the drive */
-#define HEADER_BYTES  (UINT64_C(2) << 20)  /* fetched at first, then twice as many each time */
+#define SPARE_BYTES   (UINT64_C(64) << 20) /* free space that a download leaves on the drive */
+#define HEADER_BYTES  (UINT64_C(2) << 20)  /* fetched at first; then twice as many each time */
 #define HEADER_MOST   (UINT64_C(256) << 20)
 
 /* ---- The list of files ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A build without libcurl or libcrypto. */
+/* Used in a build without libcurl or libcrypto: all functions print an error. */
 #include "hub_net.h"
 
 static int fail(const hub_name *name)

@@ -33,7 +33,7 @@ static uint64_t piece_bytes(const hub_pieces *pieces, uint32_t i)
     return pieces->size - from < HUB_PIECE_BYTES ? pieces->size - from : HUB_PIECE_BYTES;
 }
 
-/* Reads the book, if it is of this file. */
+/* Reads the book (SUM.moe-pieces), if it belongs to this file. */
 static bool read_book(hub_pieces *pieces)
 {
     book_head head, own = head_of(pieces);
@@ -139,10 +139,10 @@ void hub_pieces_give(hub_pieces *pieces, uint64_t at)
     pieces->taken[at / HUB_PIECE_BYTES] = false;
 }
 
-/* Notes bytes of one piece. */
+/* Notes in the book how many bytes of a piece are there. */
 static bool note(hub_pieces *pieces, uint32_t piece, uint32_t got)
 {
-    if (got <= pieces->got[piece]) { /* a server without ranges begins anew */
+    if (got <= pieces->got[piece]) { /* a server without ranges sends known bytes again */
         return true;
     }
     pieces->there += got - pieces->got[piece];

@@ -26,10 +26,10 @@ struct hub_sum {
     pthread_cond_t changed;
     uint64_t there;
     uint64_t seen;
-    bool ended; /* stop, or the file cannot be read */
+    bool ended; /* the thread must stop, or the file cannot be read */
 };
 
-/* Takes [seen, there) in blocks. False: the file cannot be read. */
+/* Adds `size` bytes from `at` to the sum. False: the file cannot be read. */
 static bool take(hub_sum *sum, uint64_t at, size_t size)
 {
     size_t n = 0;
@@ -68,7 +68,7 @@ static void *follow(void *user)
     return NULL;
 }
 
-/* git's sum is of "blob SIZE", a zero byte, and the file. */
+/* Begins the sum. Git's SHA-1 covers "blob SIZE", a zero byte, and the file. */
 static bool begin(hub_sum *sum)
 {
     char head[40];

@@ -162,7 +162,7 @@ int cli_bench_log_append(cli_bench_log *log, const char *const *cells)
     return code;
 }
 
-/* Names of files are not compared: their content has an entry of its own. */
+/* Whether the entry is compared. Names of files are not: their content has an entry of its own. */
 static bool is_compared(const char *key)
 {
     const char *end = strstr(key, "_file");

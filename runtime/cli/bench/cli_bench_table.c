@@ -29,7 +29,7 @@ struct cli_bench_table {
     cell *cells;
     size_t n_cells, capacity;
     size_t n_rows;
-    size_t n_columns; /* of the first row */
+    size_t n_columns; /* columns of the first row */
     bool failed;
 };
 

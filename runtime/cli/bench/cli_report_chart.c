@@ -46,7 +46,8 @@ static double y_of(const scale *s, double y)
     return TOP + (1 - y / s->y_max) * (HEIGHT - TOP - BOTTOM);
 }
 
-/* 1, 2 or 5 times a power of ten: about n of them up to most. */
+/* Returns the step between marks of an axis: 1, 2 or 5 times a power of ten, so that about n steps
+ * reach `most`. */
 static double step_of(double most, int n)
 {
     double power = pow(10, floor(log10(most / n)));

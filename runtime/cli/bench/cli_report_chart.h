@@ -13,16 +13,16 @@ typedef struct cli_chart_curve {
     const char *name;
     size_t n;
     double x[CLI_CHART_POINTS], y[CLI_CHART_POINTS];
-    double low[CLI_CHART_POINTS], high[CLI_CHART_POINTS]; /* of the band, if there is one */
+    double low[CLI_CHART_POINTS], high[CLI_CHART_POINTS]; /* limits of the band, if there is one */
     bool has_band;
-    bool dots; /* alone, without a line */
-    bool flat; /* a line across the chart at y[0] */
+    bool dots; /* only dots, without a line */
+    bool flat; /* a horizontal line across the chart at y[0] */
 } cli_chart_curve;
 
 typedef struct cli_chart {
     const char *title, *x_label, *y_label; /* labels in words, with units */
     bool log_x;
-    double y_most; /* 0: as the curves need */
+    double y_most; /* 0: chosen by the curves */
     double mark_x; /* a vertical line, with this name; NULL: none */
     const char *mark;
     size_t n_curves;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cli_report_write(): one HTML file that needs no other. What is found comes first, in words, then
- * the pictures, then the machine and how it was measured. */
+/* cli_report_write(): one HTML file that needs no other. The findings come first, in words, then
+ * the pictures, then the machine and the method of measuring. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -79,7 +79,7 @@ static void write_speed(const cli_report_data *r, FILE *page)
             100 * here->hit_rate[0], 100 * wait_share(r));
 }
 
-/* The least memory that gives nine tenths of the speed with all experts. */
+/* Writes the least memory that gives nine tenths of the speed with all experts in memory. */
 static void write_enough(const cli_report_data *r, FILE *page)
 {
     const cli_report_size *all = &r->sizes[r->n_sizes - 1];
@@ -258,7 +258,7 @@ static void write_row(FILE *page, const char *what, const char *value)
     fputs("</td></tr>\n", page);
 }
 
-/* A value of the machine's description; "not known" if it is not there. */
+/* Writes a value of the machine's description, or "not known". */
 static void write_known(const cli_report_data *r, FILE *page, const char *what, const char *group,
                         const char *key)
 {

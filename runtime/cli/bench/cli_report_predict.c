@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* cli_report_predict(): replays the recorded routing in the simulator, with the measured speeds of
- * drive and processor. What a read costs beside its bytes (or how fast the drive was just then) is
- * chosen so that the first run's simulated time is the measured one; the other runs then show how
- * well this predicts. */
+ * drive and processor. The cost of a read beside its bytes (or the drive's speed during the run) is
+ * fitted so that the first run's simulated time equals the measured one. The other runs then show
+ * how good the predictions are. */
 #include <math.h>
 #include <string.h>
 
@@ -14,12 +14,12 @@ const char *const cli_report_policies[CLI_REPORT_POLICIES] = {"lfru", "lru", "s3
                                                               "belady"};
 
 #define PIECE_BYTES 1048576.0
-#define PIECES      16 /* that the engine has in flight */
+#define PIECES      16 /* pieces that the engine has in flight */
 
-/* What the simulator is told of a machine. */
+/* A machine, as the simulator models it. */
 typedef struct machine {
     uint64_t slots;
-    double bytes_per_s, latency_s, compute_s; /* compute_s: of a token */
+    double bytes_per_s, latency_s, compute_s; /* compute_s: compute_s: time of a token */
 } machine;
 
 static double expert_bytes(const cli_report_data *r)
@@ -32,7 +32,7 @@ double cli_report_memory(const cli_report_data *r, uint64_t slots)
     return (double)(r->plan.total - r->plan.expert_cache) + (double)slots * expert_bytes(r);
 }
 
-/* If all experts fit, none is waited for once all have been read. */
+/* If all experts fit, no pass waits for experts once all have been read. */
 static void keep_all(const cli_report_data *r, const machine *m, moe_simulation_result *result)
 {
     result->hit_rate = 1;
@@ -70,15 +70,15 @@ static double tokens_per_s(const moe_simulation_result *result)
     return result->total_s > 0 ? (double)result->n_tokens / result->total_s : 0;
 }
 
-/* Of the run that misses least: where more is read, that takes the processor's time, too, and
- * counts as a read's cost. */
+/* Returns the computing time of the run that misses least. In other runs reads also take the
+ * processor's time, which counts as a read's cost. */
 static const cli_report_range *computing(const cli_report_data *r)
 {
     return &r->runs[r->n_runs - 1].compute_s;
 }
 
-/* With the slowest, the middle and the fastest that was measured of drive and processor. The range
- * is wider by what the predictions for runs were wrong. */
+/* Predicts with the slowest, the middle and the fastest measurements of drive and processor. Widens
+ * the range by the error of the predictions for the measured runs. */
 static int predict(const cli_report_data *r, uint64_t slots, double drives, double processors,
                    cli_report_range *speed, moe_simulation_result *middle)
 {
@@ -104,8 +104,8 @@ static int predict(const cli_report_data *r, uint64_t slots, double drives, doub
     return code;
 }
 
-/* Simulates the first run with this latency, the drive so many times as fast; *is_faster: than the
- * run was. */
+/* Simulates the first run with this latency and a drive this many times as fast as measured.
+ * *is_faster: the simulation is faster than the run was. */
 static int try_drive(const cli_report_data *r, double latency_s, double times, bool *is_faster)
 {
     const cli_report_run *run = &r->runs[0];
@@ -117,7 +117,8 @@ static int try_drive(const cli_report_data *r, double latency_s, double times, b
     return code;
 }
 
-/* By halving: the time grows with the latency, and falls with the drive's speed. */
+/* Fits latency or speed by bisection: the time grows with the latency, and falls with the drive's
+ * speed. */
 static int fit_drive(cli_report_data *r)
 {
     bool is_faster;

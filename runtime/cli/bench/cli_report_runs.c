@@ -68,7 +68,7 @@ static int read_text(cli_report_data *r, const moe_engine *engine)
     if (code == CLI_EXIT_OK) {
         n = n < n_wanted ? n : n_wanted;
         memcpy(r->ids, ids, n * sizeof *ids);
-        r->n_ids = n; /* the first run adds what is missing */
+        r->n_ids = n; /* the first run adds the missing tokens */
     }
     moe_free(ids);
     return code;
@@ -190,9 +190,10 @@ static int run_once(cli_report_data *r, cli_report_run *run, const char *trace)
     o.quiet = true;
     o.calibration = "none";
     o.checksums = "none";
-    o.warm_start = run->share < 1.0 ? MOE_SWITCH_OFF : MOE_SWITCH_AUTO; /* all stay in memory */
+    /* with all experts in memory they are loaded at the start */
+    o.warm_start = run->share < 1.0 ? MOE_SWITCH_OFF : MOE_SWITCH_AUTO;
     o.prefetch = MOE_SWITCH_OFF;
-    o.host_memory = (cli_size){0}; /* of the plan; these runs take less, or as much */
+    o.host_memory = (cli_size){0}; /* the budget of the plan; these runs never take more */
     o.expert_cache = (cli_size){.share = run->share};
     o.trace = trace;
     r->n_warm_up = n / 2;
@@ -238,8 +239,8 @@ static int run_and_record(cli_report_data *r)
     return code;
 }
 
-/* A quarter, half and all of the experts, as far as the budget holds them and a layer can work with
- * them, and as many as the budget does. */
+/* Chooses the runs' shares of the experts: a quarter, half and all, if the budget holds them and
+ * they are enough for a layer; and as many as the budget holds. */
 static void choose_shares(cli_report_data *r)
 {
     static const double shares[] = {0.25, 0.5, 1.0};
@@ -276,7 +277,7 @@ static int measure_drive(cli_report_data *r, uint64_t seed, double *bytes_per_s)
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
-/* All runs twice, and the drive after each of them. */
+/* Makes all runs twice, and measures the drive after each run. */
 static int run_all(cli_report_data *r)
 {
     double speeds[2 * CLI_REPORT_RUNS];

@@ -22,7 +22,7 @@
  * copies. */
 typedef struct place {
     moe_session *session;
-    size_t source;    /* the sequence whose prompt it goes on from */
+    size_t source;    /* the sequence from whose prompt it continues */
     size_t n_written; /* of n_tokens */
     size_t n_tokens;
     size_t n_begun; /* so far */
@@ -42,22 +42,22 @@ typedef struct run {
     size_t n_text;
     size_t batch;
     moe_session **prompted; /* [batch] the group's sequences, behind their prompts */
-    size_t *begin;          /* [batch] of the sequence in the text */
+    size_t *begin;          /* [batch] where the sequence begins in the text */
     place *places;          /* [batch] */
     moe_session **active;   /* [batch] */
     int32_t *written;       /* [batch][n_decode] of the current group */
-    uint64_t hash;          /* of all groups so far */
+    uint64_t hash;          /* hash of the tokens of all groups so far */
     double seconds;
     size_t n_repeated, n_windows;
 } run;
 
-/* The tokens of the text that a sequence needs. */
+/* Returns how many tokens of the text a sequence needs. */
 static size_t n_needed(const cli_speculate_matrix *m)
 {
     return m->n_prompt + (m->forced ? m->n_decode : 0);
 }
 
-/* The i-th of n windows of the text, spread evenly over it. */
+/* Returns where the i-th of n windows begins, which are spread evenly over the text. */
 static size_t window_of(const run *r, size_t index, size_t n)
 {
     size_t room = r->n_text - n_needed(r->m);
@@ -176,7 +176,7 @@ static int force(run *r, size_t i)
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
-/* Keeps what length control chose for the step that just ended, and the result. */
+/* Records the draft length that was chosen for the step that just ended, and its result. */
 static void keep_step(run *r, size_t n_sequences)
 {
     cli_bench_table *t = r->m->steps;
@@ -210,7 +210,7 @@ static int begin_next(run *r, size_t i)
     place *p = &r->places[i];
     size_t n = r->batch, first = r->m->n_decode * i / n;
     moe_session_close(&p->session);
-    p->n_begun += p->n_begun == 0 && first < 2; /* its own begins at once */
+    p->n_begun += p->n_begun == 0 && first < 2; /* no first copy: its own sequence begins at once */
     p->is_own = p->n_begun == 1;
     p->source = p->is_own ? i : (i + n / 2 + p->n_begun) % n;
     p->n_tokens = p->n_begun == 0 ? first : r->m->n_decode;

@@ -10,7 +10,7 @@
 #include "cli_hash.h"
 
 #define CLI_SPECULATE_CONFIGS 64  /* at most */
-#define CLI_SPECULATE_WORDS   256 /* bytes of one */
+#define CLI_SPECULATE_WORDS   256 /* bytes of a configuration's text */
 
 typedef struct cli_speculate_config {
     char text[CLI_SPECULATE_WORDS];
@@ -19,17 +19,19 @@ typedef struct cli_speculate_config {
     bool lossy;
 } cli_speculate_config;
 
-/* One configuration under one cache size and batch: sums over repetitions, and each one's speed. */
+/* Results of one configuration with one cache size and batch: sums over repetitions, and the speed
+ * of each repetition. */
 typedef struct cli_speculate_outcome {
     double *speed; /* [repeat] tokens a second */
     double *ratio; /* [repeat] ratio to the first configuration of the same repetition */
     double seconds;
     uint64_t n_emitted;
     double cost;    /* modelled, of these tokens */
-    uint64_t n_all; /* tokens with those of copies, which the sums below have as well */
+    uint64_t n_all; /* tokens including those of copies; so are the sums below */
     moe_engine_stats sum;
     uint64_t n_iterations; /* steps times sequences that are no copies */
-    double repeated;       /* share of the written text's 16-byte windows that it had before */
+    double repeated;       /* share of the written text's 16-byte windows that occurred before in
+                            * it */
     char hash[CLI_HASH_HEX_SIZE];
     bool simulated;
 } cli_speculate_outcome;

@@ -72,7 +72,7 @@ void cli_speculate_add_stats(moe_engine_stats *sum, const moe_engine_stats *befo
     add_foresight(s, b, a);
     add_counts(s->drafted_at, b->drafted_at, a->drafted_at, MOE_DRAFT_POSITIONS);
     add_counts(s->accepted_at, b->accepted_at, a->accepted_at, MOE_DRAFT_POSITIONS);
-    s->utility_mean = a->utility_mean; /* of the whole run so far */
+    s->utility_mean = a->utility_mean; /* a mean over the whole run so far */
     s->utility_worst = a->utility_worst;
     sum->lossy = after->lossy;
 }

@@ -23,8 +23,9 @@
     "off --cost bytes --lookahead 8"
 #define CACHES  "10%,25%,50%"
 #define BATCHES "1,8"
-#define LOSES   0.99 /* of the first's cost, over a configuration's */
-#define NOTE    160
+/* cost of the first configuration / cost of this one: below it, this one loses */
+#define LOSES 0.99
+#define NOTE  160
 
 typedef struct suite_way {
     const char *name;
@@ -40,7 +41,7 @@ static const suite_way ways[] = {
 };
 
 typedef struct suite {
-    cli_options options; /* of the text and way at work */
+    cli_options options; /* options of the current text and way */
     cli_speculate_matrix matrix;
     cli_bench_table *table;
     size_t n_cells[CLI_SPECULATE_CONFIGS], n_lost[CLI_SPECULATE_CONFIGS];
@@ -49,7 +50,7 @@ typedef struct suite {
     char worst_at[CLI_SPECULATE_CONFIGS][NOTE];
 } suite;
 
-/* Expert bytes moved for a token. */
+/* Returns the expert bytes moved for a token. */
 static double moved(const cli_speculate_outcome *o)
 {
     const moe_engine_stats *s = &o->sum;
@@ -83,7 +84,7 @@ static void add_row(suite *s, const char *text, const suite_way *way, size_t cac
     const cli_speculate_outcome *first = cli_speculate_outcome_of(m, cache, batch, 0);
     const cli_speculate_outcome *o = cli_speculate_outcome_of(m, cache, batch, c);
     if (o->n_emitted == 0) {
-        return; /* it does not draft for forced tokens */
+        return; /* configurations with drafts do not run with forced tokens */
     }
     double gain = c == 0 ? 1 : gain_of(&m->configs[c], o, first);
     char where[NOTE];
@@ -156,7 +157,7 @@ static int run_texts(suite *s, const char *list)
     return code;
 }
 
-/* For people: where each configuration wins and loses. */
+/* Prints, for people, where each configuration wins and loses. */
 static void print_summary(const suite *s)
 {
     for (size_t c = 1; c < s->matrix.n_configs; c++) {

@@ -169,7 +169,7 @@ static int simulate_one(const sweep *s, const char *policy, cache_size size, boo
     simulation.calibration = o->calibrate_percent / 100;
     simulation.warm_up = o->warm_up;
     simulation.prefetch_recall = o->prefetch_recall;
-    if (strcmp(policy, "belady") != 0) { /* the bound knows the future anyway */
+    if (strcmp(policy, "belady") != 0) { /* Belady's bound needs no forecasts */
         simulation.lookahead = s->lookahead;
         simulation.lookahead_stands = o->lookahead_stands;
         simulation.lookahead_recall = o->lookahead_recall;
@@ -317,8 +317,8 @@ static void write_point(FILE *data, const sweep_row *row, double hit_rate)
             row->result.bytes_per_token / 1048576);
 }
 
-/* A block of data, and its curve in the script. policy: NULL for Belady's bound, which every row
- * tells by its regret. */
+/* Writes a block of data, and its curve in the script. policy: NULL for Belady's bound, which
+ * follows from the regret of every row. */
 static void write_curve(const sweep *s, const sweep_row *rows, size_t n_rows, const char *policy,
                         int split, unsigned index, FILE *data, FILE *script)
 {
@@ -363,8 +363,8 @@ static void write_head(const sweep *s, FILE *script)
             s->info.n_rows, s->info.n_layer, s->info.n_expert_used, s->info.n_expert);
 }
 
-/* A block of data for each policy and split, by size; the script draws each as a line, beside
- * Belady's bound, as PREFIX.svg. */
+/* Writes a block of data by size for each policy and split. The script draws each as a line, beside
+ * Belady's bound, into PREFIX.svg. */
 static int write_gnuplot(const sweep *s, const sweep_row *rows, size_t n_rows)
 {
     FILE *data = cli_output_create(s->options, ".dat");
