@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Features by what the kernel says of the processor (HWCAP). This file is compiled for the baseline
- * of 64-bit ARM. */
+/* Finds the processor's features by what Linux reports about it (HWCAP). This file is compiled for
+ * the baseline of 64-bit ARM. */
 #include "cpu/arm/matmul_arm.h"
 #include "cpu/kernels/arch_kernels.h"
 #include "cpu/kernels/cpu_features.h"
 
 #include <sys/auxv.h>
 
-/* Of Linux's asm/hwcap.h, which older headers lack in part. */
+/* As in Linux's asm/hwcap.h; older versions of that header lack some. */
 enum { HWCAP_BIT_ASIMD = 1 << 1, HWCAP_BIT_DOTPROD = 1 << 20, HWCAP2_BIT_I8MM = 1 << 13 };
 
 unsigned moe_cpu_features_detect(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of quantised weights with FEAT_DotProd: sdot adds four products of bytes to each 32-bit
- * lane, so that no sum can overflow. A group of 256 elements is taken apart once for up to
- * TILE_ROWS activation rows. Types without a vector unpacker use that of reference C: then only the
- * products are fast, which suffices for many rows but not for one. */
+ * lane, so that no sum can overflow. A group of 256 elements is unpacked once for up to TILE_ROWS
+ * activation rows. Types without a vector unpacker use the unpacker of reference C. Then only the
+ * products are fast, which is enough for many rows but not for one. */
 #include "cpu/arm/matmul_arm.h"
 #include "cpu/arm/quant_neon.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of several activation rows with FEAT_I8MM: smmla multiplies two rows of 8 weight codes
- * with two of 8 activations, four sums at once. Weights are taken apart PAIRS pairs of rows at a
- * time, so that interleaving a pair of activation rows serves all of them. One row, and the last
- * weight rows of an odd number, are left to sdot. */
+ * with two rows of 8 activations, four sums at once. Weights are unpacked PAIRS pairs of rows at a
+ * time, so that a pair of activation rows is interleaved once for all of these. sdot computes what
+ * is left over: a single activation row, or the last row of an odd number of weight rows. */
 #include "cpu/arm/matmul_arm.h"
 #include "cpu/arm/quant_neon.h"
 
@@ -11,7 +11,7 @@
 
 enum { PAIRS = 4, OUTS = 2 * PAIRS };
 
-/* 256 codes of two rows, by 8: of the first row, of the second. */
+/* 256 codes of two rows, interleaved: 8 of the first row, 8 of the second, and so on. */
 typedef struct pair_codes {
     int8x16_t eight[MOE_GROUP / 8];
 } pair_codes;
@@ -51,7 +51,7 @@ MOE_ARM_INLINE void pair_runs(const pair_codes *w, const pair_codes *x, uint32_t
     sums[3] = vzip2q_s32(b, d);
 }
 
-/* acc: of weight row i / 2 with activation row i % 2. */
+/* Adds a group of a pair of weight rows. acc[i]: of weight row i / 2 with activation row i % 2. */
 MOE_ARM_INLINE void add_pair(lane_sums acc[4], const weight_pair *w, const pair_codes *codes,
                              const x_row x[2], uint32_t run, bool has_mins, uint32_t n)
 {
@@ -69,7 +69,7 @@ MOE_ARM_INLINE void add_pair(lane_sums acc[4], const weight_pair *w, const pair_
     }
 }
 
-/* Takes a group of n_pairs pairs of weight rows apart. */
+/* Unpacks a group of n_pairs pairs of weight rows. */
 MOE_ARM_INLINE void unpack_pairs(const moe_matmul_args *args, moe_unpack_fn unpack,
                                  unpack_neon_fn *unpack_neon, uint32_t o, uint32_t k, uint32_t n,
                                  weight_pair *pairs, uint32_t n_pairs)

@@ -21,8 +21,8 @@ typedef struct lane_sums {
 /* One activation row from element k (a multiple of 256) on. */
 typedef struct x_row {
     const int8_t *q;
-    const float *d;    /* by 32 elements */
-    const float *dsum; /* by run */
+    const float *d;    /* one for each 32 elements */
+    const float *dsum; /* one for each run */
 } x_row;
 
 MOE_ARM_INLINE x_row x_row_of(const moe_matmul_args *args, uint32_t r, uint32_t k, uint32_t run)
@@ -80,7 +80,7 @@ MOE_ARM_INLINE float32x4_t add_runs(float32x4_t acc, int32x4_t sums, const moe_u
     return has_mins ? vfmaq_f32(acc, vld1q_f32(w->min + first), vld1q_f32(x->dsum + first)) : acc;
 }
 
-/* Adds the runs from `first` on of a group that the row's end cuts short, one at a time. */
+/* Adds the runs from `first` on of a group within which the row ends, one at a time. */
 MOE_ARM_INLINE void add_last_runs(lane_sums *acc, const moe_unpacked *w, const x_row *x,
                                   uint32_t run, bool has_mins, uint32_t first, uint32_t n_runs)
 {
@@ -104,7 +104,7 @@ MOE_ARM_INLINE void add_last_runs(lane_sums *acc, const moe_unpacked *w, const x
     }
 }
 
-/* ---- Blocks taken apart: as moe_block_format.unpack, with vectors ---- */
+/* ---- Unpackers: as moe_block_format.unpack, with vectors ---- */
 
 /* 16 bytes whose halves are the codes of elements 0..15 and 16..31. */
 MOE_ARM_INLINE void nibbles_neon(const uint8_t *qs, uint8x16_t *low, uint8x16_t *high)
@@ -172,7 +172,7 @@ MOE_ARM_INLINE void scales_of_k4_neon(uint16_t d_half, uint16_t dmin_half, const
 MOE_ARM_INLINE void unpack_q4_k_neon(const uint8_t *blocks, uint32_t n, moe_unpacked *out)
 {
     const moe_block_q4_k *block = (const moe_block_q4_k *)blocks;
-    (void)n; /* a block is a whole group */
+    (void)n; /* always a whole group, because a block is one */
     scales_of_k4_neon(block->d, block->dmin, block->scales, out);
     for (int j = 0; j < 4; j++) {
         for (int half = 0; half < 2; half++) {

@@ -20,7 +20,7 @@ MOE_ARM_INLINE lanes16 lanes_load(const float *x)
     return (lanes16){{vld1q_f32(x), vld1q_f32(x + 4), vld1q_f32(x + 8), vld1q_f32(x + 12)}};
 }
 
-/* Half-precision floats, exactly. */
+/* Loads half-precision floats; the conversion is exact. */
 MOE_ARM_INLINE lanes16 lanes_load_half(const uint16_t *x)
 {
     const float16x8_t low = vreinterpretq_f16_u16(vld1q_u16(x));

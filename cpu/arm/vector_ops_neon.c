@@ -129,7 +129,7 @@ MOE_ARM_INLINE void score(moe_kv_type type, const moe_attend_args *args, const f
     }
 }
 
-/* Replaces scores by their exponentials; returns the sum of these. */
+/* Replaces scores by their exponentials; returns the sum of the exponentials. */
 static float exponentials(float *weights, uint32_t n, float max)
 {
     float lanes[MOE_LANES] = {0};

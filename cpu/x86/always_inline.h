@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Kernels are written once for all types and shapes. Inlined with constants, each instance becomes
- * a loop of its own. In sanitizer builds the compiler decides about inlining: the instances would
- * show sanitizers nothing more than the one function does, and compile ten times slower. */
+ * a loop of its own. In sanitizer builds the compiler decides about inlining: sanitizers find the
+ * same faults in the one function, and inlined instances compile ten times slower. */
 #ifndef MOE_X86_ALWAYS_INLINE_H
 #define MOE_X86_ALWAYS_INLINE_H
 

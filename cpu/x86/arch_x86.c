@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Features by CPUID, counted only if the operating system saves the registers they use (XCR0). This
- * file is compiled for the baseline processor. */
+/* Finds the processor's features by CPUID. A feature counts only if the operating system saves the
+ * registers that it uses (XCR0). This file is compiled for the baseline processor. */
 #include "cpu/kernels/arch_kernels.h"
 #include "cpu/kernels/cpu_features.h"
 #include "cpu/x86/matmul_amx.h"
@@ -10,8 +10,8 @@
 #include <stdbool.h>
 
 enum {
-    XCR0_YMM = 0x6,                                    /* SSE and AVX state */
-    XCR0_ZMM = 0xe6,                                   /* and opmask, upper ZMM halves, ZMM16..31 */
+    XCR0_YMM = 0x6,  /* SSE and AVX state */
+    XCR0_ZMM = 0xe6, /* also opmask, upper ZMM halves, ZMM16..31 */
     LEAF1_ECX = 1 << 12 | 1 << 27 | 1 << 28 | 1 << 29, /* FMA, OSXSAVE, AVX, F16C */
     LEAF7_EBX_AVX2 = 1 << 5,
     LEAF7_EBX_F_DQ = 1 << 16 | 1 << 17,

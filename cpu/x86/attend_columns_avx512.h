@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention of many queries to a whole page, with AVX-512: the scores of attend_lanes.h, which is
- * included first, by another way to the same sums.
+/* Attention of many queries to a whole page, with AVX-512. It computes the same sums as
+ * attend_lanes.h, which is included first, in another way.
  *
- *  scores   Keys are converted once for all queries and turned, so that a register holds one
- * element of sixteen positions. A lane of the contract then is a register for sixteen positions,
- *           and the tree of lanes is fifteen additions of registers, without a shuffle. Lanes come
- *           in the order 0, 8, 4, 12, 2, ... in which the tree can be added up as it grows.
+ *  scores   Keys are converted once for all queries and transposed ("turned"), so that a register
+ *           holds one element of sixteen positions. Then a register has one lane of the contract
+ *           for sixteen positions, and the tree of lanes is fifteen additions of registers, without
+ *           a shuffle. Lanes come in the order 0, 8, 4, 12, 2, ... so that each can be added to the
+ *           tree right away.
  *  values   Thirty-two elements of all values are converted once for all queries.
  *
  * A tile is eight queries by thirty-two positions, or by thirty-two elements of the values. */
@@ -15,7 +16,8 @@
 #include "cpu/x86/attend_lanes.h"
 #include "cpu/x86/transpose_avx512.h"
 
-/* Queries of a call: with fewer, transposing the keys does not pay; there are never more. */
+/* Queries of a call: with fewer than COLUMNS_FROM, transposing the keys does not pay; there are
+ * never more than COLUMNS_QUERIES. */
 #define COLUMNS_FROM    32
 #define COLUMNS_QUERIES 64
 #define COLUMNS_MOST    576 /* elements of a key or a value */
@@ -23,7 +25,8 @@
 #define TILE_QUERIES    8
 #define TILE_LANES      16 /* registers of a tile: eight queries by two */
 
-/* Keys of STRIP positions: [half of the positions][chunk][lane] of sixteen positions. */
+/* Keys of STRIP positions: [half of the positions][chunk][lane]; each entry has sixteen positions.
+ */
 typedef struct key_strip {
     l16 of[2][COLUMNS_MOST / 16][16];
 } key_strip;
@@ -82,7 +85,7 @@ MOE_INLINE void keep_lanes(l16 sums[TILE_LANES], const l16 acc[TILE_LANES], uint
 MOE_INLINE void score_columns(const key_strip *strip, const float *q, uint32_t k_dim, uint32_t n_q,
                               float scale, float *scores)
 {
-    l16 one[TILE_LANES], two[TILE_LANES], four[4][TILE_LANES]; /* sums of so many lanes */
+    l16 one[TILE_LANES], two[TILE_LANES], four[4][TILE_LANES]; /* sums of 1, 2 and 4 lanes */
     l16 acc[TILE_LANES];
     for (uint32_t i = 0; i < 4; i++) {
         const uint32_t lane = (i & 1) << 1 | i >> 1;
@@ -158,7 +161,7 @@ MOE_INLINE void weigh_columns(moe_kv_type type, const moe_attend_args *args, con
     }
 }
 
-/* Whether it pays: not for pages of F32, which need no conversion. */
+/* Whether this way is faster. It is not for pages of F32, which need no conversion. */
 static bool takes_columns(const moe_attend_args *args)
 {
     return args->type != MOE_KV_F32 && args->n_q >= COLUMNS_FROM && args->n_q <= COLUMNS_QUERIES &&
@@ -168,7 +171,7 @@ static bool takes_columns(const moe_attend_args *args)
 
 MOE_INLINE void attend_columns(moe_kv_type type, const moe_attend_args *args, const page_rows *rows)
 {
-    _Alignas(64) float weights[COLUMNS_QUERIES * MOE_KV_PAGE]; /* the scores first */
+    _Alignas(64) float weights[COLUMNS_QUERIES * MOE_KV_PAGE]; /* at first the scores */
     key_strip strip;
     for (uint32_t first = 0; first < MOE_KV_PAGE; first += STRIP) {
         turn_keys(type, rows->k + first, args->k_dim, &strip);

@@ -22,7 +22,7 @@
 #include "cpu/x86/tanh_lanes.h"
 
 #define GROUP 16
-/* The loop's bounds are constant once inlined; unrolled, its accumulators are registers. */
+/* For loops whose bounds are constant once inlined: unrolled, their accumulators are registers. */
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -31,7 +31,7 @@
 
 #include "cpu/x86/attend_load_lanes.h"
 
-/* Rows to fetch into the caches, one behind the other, or none: row_bytes = 0. */
+/* Rows to prefetch into the caches; they lie one behind the other. row_bytes = 0: none. */
 typedef struct rows_ahead {
     const uint8_t *from;
     size_t row_bytes;
@@ -52,8 +52,8 @@ MOE_INLINE l16 times_f8_unit(bool wanted, l16 x)
     return wanted ? l16_mul(x, l16_set(F8_UNIT)) : x;
 }
 
-/* Lanes behind the row's end add 0 * 0 here. This could turn a -0 into +0, but no result depends on
- * the sign of a zero score. */
+/* Adds the elements of a row behind its last whole block. Lanes behind the row's end add 0 * 0.
+ * This could turn a -0 into +0, but no result depends on the sign of a zero score. */
 static l16 add_rest(l16 acc, const float *q, const l16 rest[2], uint32_t n)
 {
     l16 low = l16_load_part(q, n < 16 ? n : 16);
@@ -78,14 +78,15 @@ static void add_rests(moe_kv_type type, const uint8_t *const *rows, uint32_t n_p
     }
 }
 
-/* Whether F8_UNIT multiplies a tile's queries and not its keys: it multiplies the fewer of the two.
+/* Whether F8_UNIT multiplies a tile's queries and not its keys. It multiplies whichever are fewer.
  */
 MOE_INLINE bool scales_queries(moe_kv_type type, uint32_t n_q, uint32_t n_positions)
 {
     return type == MOE_KV_F8 && n_q < n_positions;
 }
 
-/* scores[h][p] = scale * (query h . key p) for n_q * n_positions = L16_TILE of them. */
+/* scores[h][p] = scale * (query h . key p), for n_q queries and n_positions keys. n_q * n_positions
+ * = L16_TILE. */
 MOE_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint32_t n_positions,
                            const float *q, uint32_t k_dim, uint32_t n_q, float scale, float *scores)
 {
@@ -135,7 +136,8 @@ MOE_INLINE void score_tile(moe_kv_type type, const uint8_t *const *rows, uint32_
         memcpy(scores + h * MOE_KV_PAGE, tile + h * n_positions, n_positions * sizeof(float));
 }
 
-/* Into the first level: the second one's latency shows in tiles that walk down many rows. */
+/* Prefetches into the first-level cache: in tiles that walk down many rows, the latency of the
+ * second level would show. */
 MOE_INLINE void prefetch_bytes(const uint8_t *from, size_t n)
 {
     for (size_t at = 0; at < n; at += 64)
@@ -160,7 +162,8 @@ MOE_INLINE void score_positions(moe_kv_type type, const uint8_t *const *rows, co
     }
 }
 
-/* v_bytes > 0: the first queries' tiles prefetch this many bytes of the positions' values. */
+/* Scores all positions for a group of queries. v_bytes > 0: the tiles of the first queries prefetch
+ * this many bytes of each position's values. */
 MOE_INLINE void score_group(moe_kv_type type, const page_rows *rows, uint32_t n_valid,
                             size_t v_bytes, const float *q, uint32_t k_dim, uint32_t n, float scale,
                             float *scores)
@@ -187,8 +190,8 @@ static void cap_scores(float *scores, uint32_t n_valid, float cap)
         l16_store(scores + j, l16_soft_cap(l16_set(cap), l16_load(scores + j)));
 }
 
-/* Turns scores into weights exp(s - max), times `unit`, a power of two from 1 on; positions from
- * n_valid on get 0. */
+/* Turns scores into weights exp(s - max), times `unit`, which is 1 or a greater power of two.
+ * Positions from n_valid on get 0. */
 static void weigh_scores(float *scores, uint32_t n_valid, float unit, float *max, float *sum)
 {
     for (uint32_t j = n_valid; j < MOE_KV_PAGE; j++)
@@ -197,8 +200,8 @@ static void weigh_scores(float *scores, uint32_t n_valid, float unit, float *max
     for (uint32_t j = 0; j < MOE_KV_PAGE; j += 16)
         greatest = l16_max(l16_load(scores + j), greatest);
     *max = l16_reduce_max(greatest) + 0.0f;
-    /* The padding adds +0 to sums that are never -0. If the maximum is -infinity it adds a NaN, but
-     * then the first position has already done so. */
+    /* The padding adds +0 to sums that are never -0. If the maximum is -infinity, the padding adds
+     * a NaN, but then the first position has already added one. */
     l16 acc = l16_zero();
     for (uint32_t j = 0; j < MOE_KV_PAGE; j += 16) {
         l16 weights = l16_exp(l16_sub(l16_load(scores + j), l16_set(*max)));
@@ -208,8 +211,8 @@ static void weigh_scores(float *scores, uint32_t n_valid, float unit, float *max
     *sum = l16_reduce(acc);
 }
 
-/* Weighs n_chunks chunks from chunk `half` of block b on, for n_q queries: one chunk, or whole
- * blocks. */
+/* Sums the weighted values in n_chunks chunks, from chunk `half` of block b on, for n_q queries.
+ * n_chunks is one chunk, or whole blocks. */
 MOE_INLINE void value_tile(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
                            const float *weights, uint32_t b, uint32_t half, uint32_t n_chunks,
                            uint32_t n_q, float *out, uint32_t v_dim, bool fetches, rows_ahead next)
@@ -263,8 +266,8 @@ static void value_rest(moe_kv_type type, const uint8_t *const *rows, uint32_t n_
     memcpy(out + b * BLOCK, padded, n * sizeof(float));
 }
 
-/* Some queries' first tile fetches. The other tiles have no check for it in their loops: with AVX2
- * it cost many queries of F16 a tenth. */
+/* Only the first tile of some queries prefetches. The loops of the other tiles do not even check
+ * whether to prefetch: with AVX2 this check cost many queries of F16 a tenth of their speed. */
 MOE_INLINE void value_tiles(moe_kv_type type, const uint8_t *const *rows, uint32_t n_valid,
                             const float *weights, uint32_t c, uint32_t n_chunks, uint32_t n_q,
                             float *out, uint32_t v_dim, rows_ahead next)
@@ -317,7 +320,7 @@ MOE_INLINE void value_group(moe_kv_type type, const page_rows *rows, uint32_t n_
 
 MOE_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, const page_rows *rows)
 {
-    float scores[GROUP * MOE_KV_PAGE]; /* then weights */
+    float scores[GROUP * MOE_KV_PAGE]; /* the weights later */
     for (uint32_t first = 0; first < args->n_q; first += GROUP) {
         uint32_t n = args->n_q - first < GROUP ? args->n_q - first : GROUP;
         size_t v_bytes = first == 0 ? args->v_row_bytes : 0;
@@ -339,7 +342,7 @@ MOE_INLINE void attend_rows(moe_kv_type type, const moe_attend_args *args, const
     }
 }
 
-/* Not inlined, because it serves the types that are converted, too. */
+/* Not inlined, because types that are converted to floats call it, too. */
 static __attribute__((noinline)) void attend_floats(const moe_attend_args *args,
                                                     const page_rows *rows)
 {
@@ -349,11 +352,11 @@ static __attribute__((noinline)) void attend_floats(const moe_attend_args *args,
 /* From this many queries on, a page's rows are converted once for all of them. With fewer, each
  * tile converts them again: keys for every four queries, values for every eight. */
 #define CONVERT_FROM 16
-/* Elements of a page's keys, or values, that are converted: 64 positions of up to 128. */
+/* The most elements of a page's keys, or values, that are converted: 64 positions of up to 128
+ * elements. */
 #define CONVERT_MOST (MOE_KV_PAGE * 128)
 
-/* Whether converting once gains anything: not for floats, which are converted as fast as they load.
- */
+/* Whether converting once is faster. It is not for floats, which load and convert in one step. */
 static inline bool has_codes(moe_kv_type type)
 {
     return type == MOE_KV_Q8_0 || type == MOE_KV_Q4_0 || type == MOE_KV_F8;
@@ -394,13 +397,13 @@ MOE_INLINE void attend_converted(moe_kv_type type, const moe_attend_args *args,
     convert_rows(type, converted.k, args->n_valid, args->k_dim, k);
     convert_rows(type, converted.v, args->n_valid, args->v_dim, v);
     as_floats.type = MOE_KV_F32;
-    as_floats.k_row_bytes = as_floats.v_row_bytes = 0; /* nothing to fetch ahead */
+    as_floats.k_row_bytes = as_floats.v_row_bytes = 0; /* nothing to prefetch */
     as_floats.next_k = NULL;
     attend_floats(&as_floats, &converted);
 }
 
-/* Leaves cases that only a broken model makes to the reference: pages with a NaN, and queries that
- * F8_UNIT makes infinite. */
+/* Lets the reference compute two cases that only a broken model makes: pages with a NaN, and
+ * queries that F8_UNIT makes infinite. */
 static void mend_f8(const moe_attend_args *args, const page_rows *rows)
 {
     if (f8_nans(rows->k, args->n_valid, args->k_dim) ||
@@ -418,7 +421,8 @@ static void attend_f8(const moe_attend_args *args, const page_rows *rows)
     mend_f8(args, rows);
 }
 
-/* A tile of scores may extend beyond n_valid; the last position is repeated there. */
+/* Finds the rows of the page's positions. A tile of scores may extend beyond n_valid: there the
+ * last position is repeated. */
 static void find_rows(const moe_attend_args *args, page_rows *rows)
 {
     for (uint32_t j = 0; j < MOE_KV_PAGE; j++) {

@@ -2,8 +2,8 @@
 /* Loads keys and values for attend_lanes.h, which includes this after lanes16_*.h.
  *
  * The scales of Q8_0 and Q4_0 are loaded for SCALES blocks at once, so that a block's scale is then
- * one broadcast from memory. F8 is loaded divided by 256, without checking for NaNs; f8_nans() says
- * afterwards whether there was one. */
+ * one broadcast from memory. F8 values are loaded divided by 256, without a check for NaNs;
+ * f8_nans() tells afterwards whether there was a NaN. */
 #ifndef MOE_X86_ATTEND_LOAD_LANES_H
 #define MOE_X86_ATTEND_LOAD_LANES_H
 

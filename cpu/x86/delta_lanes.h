@@ -2,8 +2,8 @@
 /* The short convolution and the rules of states on the sixteen lanes of lanes16_*.h, which is
  * included first. This is the body of one file for each instruction set; no other file includes it.
  *
- * A lane is a column of the state. Four chunks of sixteen columns go down the rows together: their
- * sums do not wait for one another, and they share each row's key and query. */
+ * A lane is a column of the state. Four chunks of sixteen columns are updated together, row by row:
+ * their sums do not wait for one another, and they share each row's key and query. */
 #ifndef MOE_X86_DELTA_LANES_H
 #define MOE_X86_DELTA_LANES_H
 
@@ -41,7 +41,7 @@ static void convolve_lanes(const moe_conv_args *a)
     }
 }
 
-/* log(1 + e^x), by the terms that the reference sums (moe_softplus). */
+/* log(1 + e^x), with the same terms of the series as the reference (moe_softplus). */
 static inline l16 softplus_of(l16 x)
 {
     l16 u = l16_exp(l16_negate(l16_max(x, l16_negate(x))));

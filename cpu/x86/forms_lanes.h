@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The operations of vector_forms.c on the sixteen lanes of lanes16_*.h, which is included first.
- * Partial chunks as in vector_lanes.h. This is a part of one file for each instruction set; no
- * other file includes it. */
+ * Partial chunks are handled as in vector_lanes.h. This is a part of one file for each instruction
+ * set; no other file includes it. */
 #ifndef MOE_X86_FORMS_LANES_H
 #define MOE_X86_FORMS_LANES_H
 
@@ -77,7 +77,7 @@ static void relu_mul_lanes(const float *g, const float *u, float *y, uint32_t n)
     pairs_lanes(g, u, y, n, relu_mul_of, NULL);
 }
 
-/* p: limit, -limit */
+/* p has limit and -limit. */
 static inline l16 silu_limited_of(l16 g, l16 u, const l16 *p)
 {
     l16 a = l16_div(g, l16_add(l16_set(1.0f), l16_exp(l16_negate(g))));
@@ -103,7 +103,7 @@ static void silu_clamped_lanes(const float *g, const float *u, float *y, uint32_
     pairs_lanes(g, u, y, n, silu_clamped_of, p);
 }
 
-/* p: beta, limit */
+/* p has beta and limit. */
 static inline l16 situ_mul_of(l16 g, l16 u, const l16 *p)
 {
     l16 divisor = l16_add(l16_set(1.0f), l16_exp(l16_negate(g)));

@@ -39,7 +39,7 @@ static void store_f16(const float *x, uint8_t *row, uint32_t n)
     }
 }
 
-/* Finds the first of the 32 numbers whose magnitude has the bits `top`. */
+/* Finds the first of 32 numbers whose magnitude has the bits `top`. */
 static uint32_t find_magnitude(const float *x, uint32_t top)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
@@ -54,7 +54,7 @@ static uint32_t find_magnitude(const float *x, uint32_t top)
     return 0;
 }
 
-/* Eight codes from 0 to 15. */
+/* Converts eight floats to codes from 0 to 15. */
 static __m256i q4_codes(const float *x, __m256 id)
 {
     __m256 q = _mm256_mul_ps(_mm256_loadu_ps(x), id);
@@ -63,7 +63,7 @@ static __m256i q4_codes(const float *x, __m256 id)
     return _mm256_cvttps_epi32(_mm256_max_ps(_mm256_setzero_ps(), q));
 }
 
-/* The low bytes of eight integers below 256. */
+/* Stores eight integers below 256 as bytes. */
 static void store_bytes(uint8_t *to, __m256i v)
 {
     __m128i pairs = _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
@@ -89,7 +89,7 @@ static void store_q4_block(const float *x, uint8_t *block)
     }
 }
 
-/* Eight codes, by the cases of float_to_f8() in kv_convert.c. */
+/* Converts eight floats to codes, by the cases of float_to_f8() in kv_convert.c. */
 static __m256i f8_codes(__m256i bits)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);

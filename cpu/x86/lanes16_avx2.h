@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The sixteen lanes of the arithmetic contract as two AVX2 registers, with the functions of
- * lanes16_avx512.h, which has the comments. */
+/* The sixteen lanes of the arithmetic contract as two AVX2 registers. The functions are those of
+ * lanes16_avx512.h, where they have comments. */
 #ifndef MOE_X86_LANES16_AVX2_H
 #define MOE_X86_LANES16_AVX2_H
 
@@ -16,7 +16,7 @@ typedef struct l16 {
     __m256 lo, hi; /* lanes 0..7, 8..15 */
 } l16;
 
-#define L16_TILE 4 /* eight of the sixteen registers */
+#define L16_TILE 4 /* they take eight of the sixteen registers */
 
 static inline l16 l16_of(__m256 lo, __m256 hi)
 {
@@ -44,7 +44,7 @@ static inline void l16_store(float *x, l16 v)
     _mm256_storeu_ps(x + 8, v.hi);
 }
 
-/* All ones in the lanes from first on that are below n. */
+/* The mask of eight lanes, of which the first has number `first`: all ones in lanes below n. */
 static inline __m256i l16_half_mask(uint32_t n, int32_t first)
 {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -190,7 +190,8 @@ static inline void l16_reduce_tile(const l16 acc[L16_TILE], float scale, float o
                                 _mm256_shuffle_ps(fours[0], fours[1], 0xee));
     __m256 ones =
         _mm256_add_ps(_mm256_shuffle_ps(twos, twos, 0x88), _mm256_shuffle_ps(twos, twos, 0xdd));
-    /* Sums of acc[0], acc[2] in the lower half, of acc[1], acc[3] in the upper. */
+    /* The lower half has the sums of acc[0] and acc[2], the upper half those of acc[1] and acc[3].
+     */
     __m128 sums = _mm_unpacklo_ps(_mm256_castps256_ps128(ones), _mm256_extractf128_ps(ones, 1));
     _mm_storeu_ps(out, _mm_mul_ps(_mm_set1_ps(scale), sums));
 }
@@ -217,7 +218,7 @@ static inline l16 l16_load_half(const void *x)
                   _mm256_cvtph_ps(_mm_loadu_si128((const void *)(bytes + 16))));
 }
 
-/* Loads the first n of them; the other lanes are 0. */
+/* Loads the first n half-precision floats; the other lanes are 0. */
 static inline l16 l16_load_half_part(const void *x, uint32_t n)
 {
     uint16_t halves[16] = {0};
@@ -248,7 +249,8 @@ static inline l16 l16_load_int8(const void *x)
     return l16_of(_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi));
 }
 
-/* Element i's byte of four in a register of 32 bits: byte i of the block, at the top. */
+/* Eight elements from `first` on, one in each lane of 32 bits: the highest byte of a lane is the
+ * element's byte of the block. */
 static inline __m256 l16_q4_eight(__m256i nibbles, int32_t first)
 {
     const __m256i spread =
@@ -258,8 +260,8 @@ static inline __m256 l16_q4_eight(__m256i nibbles, int32_t first)
     return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(nibbles, at));
 }
 
-/* A code in the upper half of a byte, its highest bit inverted, is its number times 16; that byte
- * on top of a lane is the number times 2^28. */
+/* A code in the upper half of a byte, with its highest bit inverted, is the code's value times 16.
+ * If this byte is the highest of a lane, the lane is the value times 2^28. */
 #define L16_Q4_UNIT 0x1p-28f
 
 static inline void l16_load_q4_block(const void *codes, const float *d, l16 out[2])
@@ -337,7 +339,7 @@ static inline void l16_store_int8(void *x, l16 v)
     const __m256i least = _mm256_set1_epi32(-127);
     __m256i lo = _mm256_max_epi32(_mm256_cvtps_epi32(v.lo), least);
     __m256i hi = _mm256_max_epi32(_mm256_cvtps_epi32(v.hi), least);
-    /* Packing works within 128-bit halves: quarters come out as 0, 2, 1, 3. */
+    /* Packing works within 128-bit halves, so the quarters come out in the order 0, 2, 1, 3. */
     __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(lo, hi), 0xd8);
     _mm_storeu_si128(
         x, _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));

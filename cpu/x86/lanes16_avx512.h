@@ -53,7 +53,7 @@ static inline void l16_store_part(float *x, l16 v, uint32_t n)
     _mm512_mask_storeu_ps(x, l16_mask(n), v);
 }
 
-/* The first n lanes of v, the others of old. */
+/* The first n lanes of v, and the other lanes of old. */
 static inline l16 l16_part_of(l16 v, l16 old, uint32_t n)
 {
     return _mm512_mask_mov_ps(old, l16_mask(n), v);
@@ -90,7 +90,7 @@ static inline l16 l16_fms(l16 a, l16 b, l16 c)
     return _mm512_fmsub_ps(a, b, c);
 }
 
-/* x > m ? x : m, and x < m ? x : m: m when either is NaN. */
+/* x > m ? x : m, and x < m ? x : m. The result is m if either is NaN. */
 static inline l16 l16_max(l16 x, l16 m)
 {
     return _mm512_max_ps(x, m);
@@ -143,7 +143,7 @@ static inline l16 l16_exp(l16 x)
     return _mm512_mask_mov_ps(p, high, _mm512_set1_ps(INFINITY));
 }
 
-/* The tree h = 8, 4, 2, 1. */
+/* The sum of all lanes, by the tree h = 8, 4, 2, 1. */
 static inline float l16_reduce(l16 v)
 {
     __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
@@ -157,8 +157,8 @@ static inline float l16_reduce_max(l16 v)
     return _mm512_reduce_max_ps(v); /* v holds no NaN */
 }
 
-/* out[i] = scale * reduce(acc[i]): the trees of all sixteen at once, two halves side by side in a
- * register, then four quarters, and so on. */
+/* out[i] = scale * reduce(acc[i]), for all sixteen at once. After the first step of the tree a
+ * register has the halves of two sums side by side, then the quarters of four, and so on. */
 static inline void l16_reduce_tile(const l16 acc[L16_TILE], float scale, float out[L16_TILE])
 {
     l16 eights[8], fours[4], twos[2];
@@ -180,7 +180,7 @@ static inline void l16_reduce_tile(const l16 acc[L16_TILE], float scale, float o
     _mm512_storeu_ps(out, _mm512_mul_ps(_mm512_set1_ps(scale), ones));
 }
 
-/* Eight pairs (x0, x1) rotated by c[8], s[8]. */
+/* Rotates eight pairs (x0, x1) by c[8], s[8]. */
 static inline l16 l16_rotate_pairs(l16 x, const float *c, const float *s)
 {
     const __m512i mix = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -197,7 +197,7 @@ static inline l16 l16_load_half(const void *x)
     return _mm512_cvtph_ps(_mm256_loadu_si256(x));
 }
 
-/* Loads the first n of them; the other lanes are 0. */
+/* Loads the first n half-precision floats; the other lanes are 0. */
 static inline l16 l16_load_half_part(const void *x, uint32_t n)
 {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(l16_mask(n), x));
@@ -208,7 +208,7 @@ static inline void l16_store_half(void *x, l16 v)
     _mm256_storeu_si256(x, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* One half in every lane. */
+/* Puts one half-precision float into every lane. */
 static inline l16 l16_set_half(const void *x)
 {
     uint16_t half;
@@ -221,7 +221,7 @@ static inline l16 l16_load_int8(const void *x)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x)));
 }
 
-/* The codes of a block of Q4_0, times d: a table of the sixteen products, looked up. */
+/* Loads a block of Q4_0: looks its codes up in a table of the sixteen products with d. */
 static inline void l16_load_q4_block(const void *codes, const float *d, l16 out[2])
 {
     const l16 numbers = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
@@ -234,7 +234,7 @@ static inline void l16_load_q4_block(const void *codes, const float *d, l16 out[
 /* The caller of l16_load_q4_block() must multiply a block's scale by this power of two. */
 #define L16_Q4_UNIT 1.0f
 
-/* Loads half `half` (0 or 1) of a block of Q4_0: its low or its high codes, less 8. */
+/* Loads half `half` (0 or 1) of a block of Q4_0: its low or its high codes, minus 8. */
 static inline l16 l16_load_q4(const void *x, uint32_t half)
 {
     __m128i codes = _mm_srli_epi16(_mm_loadu_si128(x), (int)(half * 4));
@@ -242,7 +242,8 @@ static inline l16 l16_load_q4(const void *x, uint32_t half)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
 }
 
-/* Loads sixteen E4M3 values, by way of halves, whose exponent has another bias. */
+/* Loads sixteen E4M3 values. It first makes half-precision floats of them, whose exponent has
+ * another bias. */
 static inline l16 l16_load_f8(const void *x)
 {
     const __m256i most = _mm256_set1_epi16(0x7f);
@@ -254,7 +255,8 @@ static inline l16 l16_load_f8(const void *x)
     return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
 }
 
-/* Thirty-two finite values, divided by 256: the halves' values as they are. */
+/* Loads thirty-two finite E4M3 values, divided by 256: with the other bias, the half-precision
+ * floats already have this value. */
 static inline void l16_load_f8_block(const void *x, l16 out[2])
 {
     __m512i codes = _mm512_cvtepi8_epi16(_mm256_loadu_si256(x)); /* the sign in bits 15 to 7 */
@@ -264,7 +266,7 @@ static inline void l16_load_f8_block(const void *x, l16 out[2])
     out[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
 }
 
-/* Bytes of codes: the greatest of each lane so far, with the highest bit set. */
+/* Bytes of codes: each byte is the greatest so far, with the highest bit set. */
 typedef __m512i l16_bytes;
 
 #define L16_BYTES 64
@@ -285,14 +287,14 @@ static inline bool l16_bytes_any_full(l16_bytes top)
     return _mm512_cmpeq_epi8_mask(top, _mm512_set1_epi8(-1)) != 0;
 }
 
-/* Nearest integers, clamped to [-127, 127]. */
+/* Stores the nearest integers, clamped to [-127, 127], as bytes. */
 static inline void l16_store_int8(void *x, l16 v)
 {
     __m512i q = _mm512_max_epi32(_mm512_cvtps_epi32(v), _mm512_set1_epi32(-127));
     _mm_storeu_si128(x, _mm512_cvtsepi32_epi8(q));
 }
 
-/* The greatest of the bits of |x| over 32 elements, as integers. */
+/* The greatest |x| of 32 elements, compared and returned as the bits of |x|. */
 static inline uint32_t l16_max_abs_bits(const float *x)
 {
     const __m512i abs = _mm512_set1_epi32(0x7fffffff);

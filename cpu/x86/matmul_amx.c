@@ -19,8 +19,8 @@ bool moe_amx_granted(void)
     return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_STATE) == 0;
 }
 
-/* Measured on Sapphire Rapids (cpu/x86/README.md). With minima and short runs, the unit has less
- * work between the float operations, which it does not make faster. */
+/* Measured on Sapphire Rapids (cpu/x86/README.md). The unit does not make float operations faster.
+ * Types with minima or short runs need more of these for each product of the unit. */
 static uint8_t min_fill_of(quant_type t)
 {
     if (t.run == 16) {

@@ -4,9 +4,9 @@
 
 #include <stdbool.h>
 
-/* Asks the operating system for the matrix unit's registers: it keeps room for them only in
- * processes that ask. Asking again changes nothing. False: the system refuses, or the library's
- * compiler does not know the unit. */
+/* Asks the operating system for the matrix unit's registers: the system reserves memory for them
+ * only in processes that ask. Asking again changes nothing. False: the system refuses, or the
+ * library's compiler does not know the unit. */
 bool moe_amx_granted(void);
 
 #endif

@@ -11,15 +11,15 @@
 #include "cpu/x86/quant_tiles_avx512.h"
 #include "cpu/x86/quant_turned_avx512.h"
 
-/* Whether turning codes in registers costs less than transposing them in the cache, and than
- * folding the sums of each row. */
+/* Whether turning codes in registers is the fastest way: faster than transposing them in the cache,
+ * and than folding the sums of each row. */
 MOE_INLINE int takes_turned(moe_dtype type, const moe_matmul_args *args)
 {
     const uint32_t most = quant_type_of(type).run == 32 ? MAX_TURNED_ROWS : 10;
     return args->n_rows > MAX_DIRECT_ROWS && args->n_rows <= most && args->n_in > 0;
 }
 
-/* Other numbers of rows. */
+/* Multiplies numbers of rows that the turned tiles do not take. */
 MOE_INLINE void matmul(moe_dtype type, const moe_matmul_args *args)
 {
     if (args->n_rows <= MAX_DIRECT_ROWS || args->n_in == 0) {
@@ -33,8 +33,8 @@ MOE_INLINE void matmul(moe_dtype type, const moe_matmul_args *args)
     }
 }
 
-/* The turned tiles are a function of their own: in one with the panels, compilers made these 5 %
- * slower. */
+/* The turned tiles are a function of their own: in one function with the panels, compilers made the
+ * panels 5 % slower. */
 #define MOE_TURNED_MATMUL(name, TYPE)                                                              \
     static __attribute__((noinline)) void turned_##name(const moe_matmul_args *args)               \
     {                                                                                              \

@@ -2,11 +2,11 @@
 /* Products of F32, F16 and BF16 weights with AVX2. An output's 16 lanes are two registers: one of
  * even and one of odd runs of eight elements.
  *
- * One or two activation rows read the weights in place. For more rows, TILE_OUT weight rows are
- * widened, PANEL elements at a time, into a panel in the L1 cache. All activation rows then go over
- * the panel, first for lanes 0..7, then for 8..15: this halves the accumulators, so a larger tile
- * fits 16 registers. A tile that extends beyond the last weight row repeats that row and does not
- * store it. */
+ * For one or two activation rows the weights are read in place. For more rows, TILE_OUT weight rows
+ * are widened, PANEL elements at a time, into a panel in the L1 cache. The panel is then multiplied
+ * with all activation rows, first for lanes 0..7, then for lanes 8..15. This halves the number of
+ * accumulators, so a larger tile fits 16 registers. A tile that extends beyond the last weight row
+ * repeats that row and does not store the repeated outputs. */
 #include "cpu/kernels/block_formats.h"
 #include "cpu/x86/matmul_x86.h"
 #include "cpu/x86/quant_types.h"
@@ -186,7 +186,8 @@ static void panel_rows(const moe_matmul_args *args, const float (*panel)[PANEL],
     }
 }
 
-/* Also prefetches the bytes `prefetch` further on, which the next tile needs. */
+/* Widens n elements. Also prefetches the bytes that lie `prefetch` bytes behind them, which the
+ * next tile needs. */
 MOE_INLINE void widen(moe_dtype type, const uint8_t *row, size_t first, size_t n, float *out,
                       size_t prefetch)
 {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of F32, F16 and BF16 weights with AVX-512: tiles of weight rows by up to TILE_ROWS
- * activation rows. Each pair has one zmm accumulator, with lane l of the contract in lane l.
+ * activation rows. Each pair of a weight row and an activation row has one zmm accumulator, whose
+ * lane l is lane l of the contract.
  *
- * Few rows read the weights in place, DIRECT_OUT weight rows at a time: memory limits them, and
- * four streams keep it busier than eight. For many rows TILE_OUT weight rows are widened, PANEL
- * elements at a time, into an aligned panel in the L1 cache, which all activation rows then go
- * over. A tile that extends beyond the last weight row repeats that row and does not store it. */
+ * For few activation rows the weights are read in place, DIRECT_OUT weight rows at a time: memory
+ * is the limit, and four streams keep memory busier than eight. For many rows TILE_OUT weight rows
+ * are widened, PANEL elements at a time, into an aligned panel in the L1 cache, which is then
+ * multiplied with all activation rows. A tile that extends beyond the last weight row repeats that
+ * row and does not store the repeated outputs. */
 #include "cpu/kernels/block_formats.h"
 #include "cpu/x86/matmul_x86.h"
 #include "cpu/x86/quant_types.h"
@@ -36,7 +38,7 @@ static size_t weight_bytes(moe_dtype type)
     return type == MOE_DTYPE_F32 ? 4 : 2;
 }
 
-/* 16 elements, or those of the mask and zeros. */
+/* Loads 16 elements as floats; elements outside the mask are 0. */
 MOE_INLINE __m512 load_weights(moe_dtype type, const uint8_t *row, size_t i, __mmask16 mask)
 {
     if (type == MOE_DTYPE_F32) {
@@ -49,8 +51,8 @@ MOE_INLINE __m512 load_weights(moe_dtype type, const uint8_t *row, size_t i, __m
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
-/* Adds n elements of each pair. prefetch: how many bytes ahead to prefetch, 0 for weights in cache.
- */
+/* Adds n elements of each pair of rows. prefetch: how many bytes ahead to prefetch; 0 for weights
+ * in cache. */
 MOE_INLINE void tile(moe_dtype type, const uint8_t *const *w, const float *const *x, int n_out,
                      int n_rows, size_t n, size_t prefetch, row_sums *sums)
 {
@@ -149,7 +151,8 @@ MOE_INLINE void direct_rows(moe_dtype type, const moe_matmul_args *args, uint32_
     }
 }
 
-/* Also prefetches the bytes `prefetch` further on, which the next tile needs. */
+/* Widens n elements. Also prefetches the bytes that lie `prefetch` bytes behind them, which the
+ * next tile needs. */
 MOE_INLINE void widen(moe_dtype type, const uint8_t *row, size_t first, uint32_t n, float *out,
                       size_t prefetch)
 {

@@ -12,9 +12,10 @@ void moe_quantize_init_avx2(moe_matmul_kernels *kernels);
 void moe_matmul_init_float_avx2(moe_matmul_kernels *kernels);
 void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
 
-/* Quantised weights: X(name, TYPE, with) for each type of a family: with blocks of 32 whose codes
- * have 4 or 5 bits, or stand for bytes; with blocks of 256 and runs of 32, or of 16; with points of
- * 2 or of 3 bits, with points of one bit and a half and ternary ones (and NVFP4). */
+/* Quantised weights: lists that call X(name, TYPE, with) for each type of a family. The families
+ * are: blocks of 32 whose codes have 4 or 5 bits, or whose codes stand for bytes; blocks of 256
+ * with runs of 32, or with runs of 16; points of 2 bits, of 3 bits, and of one bit and a half;
+ * ternary types together with NVFP4. */
 #define MOE_QUANT_TYPES_32(X, with)                                                                \
     X(q4_0, Q4_0, with)                                                                            \
     X(q4_1, Q4_1, with)                                                                            \
@@ -62,8 +63,8 @@ void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
     X(iq4_kss, IQ4_KSS, with)                                                                      \
     X(iq5_ks, IQ5_KS, with)
 
-/* A function for each type, in which the type is a constant, and its entry in the table. (One
- * function with all their loops inlined takes compilers minutes and gigabytes.) */
+/* Defines a function for each type, in which the type is a constant, and its entry in the table.
+ * (For one function with the loops of all types inlined, compilers need minutes and gigabytes.) */
 #define MOE_QUANT_MATMUL(name, TYPE, multiply)                                                     \
     static void matmul_##name(const moe_matmul_args *args)                                         \
     {                                                                                              \
@@ -111,7 +112,7 @@ void moe_matmul_init_avx512_vnni_ternary(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_shifted_16(moe_matmul_kernels *kernels);
 void moe_matmul_init_avx512_vnni_shifted_32(moe_matmul_kernels *kernels);
 
-/* The matrix unit, for types whose files of AVX-512 VNNI take weights apart for it. */
+/* The matrix unit, for types whose files of AVX-512 VNNI unpack weights for it. */
 void moe_matmul_init_amx(moe_matmul_kernels *kernels);
 
 #endif

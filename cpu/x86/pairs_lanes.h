@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* An operation on pairs of elements, on the sixteen lanes of lanes16_*.h, which is included first.
- * Partial chunks as in vector_lanes.h. */
+ * Partial chunks are handled as in vector_lanes.h. */
 #ifndef MOE_X86_PAIRS_LANES_H
 #define MOE_X86_PAIRS_LANES_H
 

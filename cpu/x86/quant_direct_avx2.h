@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Few activation rows with weights that come from memory: one weight row after another, a group of
- * 256 at a time. A run of 32 becomes a register of eight partial sums. A tree of additions folds
- * the eight registers of a group into one (for runs of 16: two) with a run in each lane, so that
- * scales and minima multiply sums of eight runs at a time. All activation rows share the unpacked
- * codes.
+/* Products of few activation rows, whose weights come from memory: one weight row after another, a
+ * group of 256 elements at a time. A run of 32 gives a register of eight partial sums. A tree of
+ * additions folds the eight registers of a group into one register (two for runs of 16) with a run
+ * in each lane. So one instruction multiplies the sums of eight runs by their scales or minima. All
+ * activation rows share the unpacked codes.
  */
 #ifndef MOE_X86_QUANT_DIRECT_AVX2_H
 #define MOE_X86_QUANT_DIRECT_AVX2_H
@@ -13,7 +13,8 @@
 
 enum { DIRECT_OUT = 4, MAX_DIRECT_ROWS = 3, PREFETCH_BYTES = 4096 };
 
-/* Sums of four products. */
+/* Multiplies 32 codes with 32 activations; each of the eight lanes gets the sum of four products.
+ */
 MOE_INLINE __m256i partial_sums(moe_dtype type, vnni_dot dot, __m256i codes, __m256i q)
 {
     if (dot != NULL) {
@@ -26,7 +27,7 @@ MOE_INLINE __m256i partial_sums(moe_dtype type, vnni_dot dot, __m256i codes, __m
     return pairs_of_words(_mm256_maddubs_epi16(codes, q));
 }
 
-/* Within each half: the sums of all four of a, b, c, d. */
+/* In each 128-bit half, lane i gets the sum of the four lanes of s[i]. */
 MOE_INLINE __m256i fold_4(moe_dtype type, vnni_dot dot, const __m256i s[4])
 {
     if (products_in_16_bits(type, dot) >= 8) {
@@ -41,7 +42,7 @@ MOE_INLINE __m256i fold_4(moe_dtype type, vnni_dot dot, const __m256i s[4])
     return _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
 }
 
-/* scale * x.d * sum + min * dsum of eight runs. */
+/* Adds scale * x.d * sum + min * dsum of eight runs to acc. */
 MOE_INLINE __m256 add_runs(moe_dtype type, vnni_dot dot, __m256 acc, __m256i sums, __m256 scales,
                            __m256 mins, __m256 d, const int32_t *x_sum, const float *x_dsum)
 {
@@ -56,7 +57,7 @@ MOE_INLINE __m256 add_runs(moe_dtype type, vnni_dot dot, __m256 acc, __m256i sum
     return acc;
 }
 
-/* Adds group g of the row, counted from where x starts. */
+/* Adds group g of the row; groups are counted from the start of x. */
 MOE_INLINE void direct_group(moe_dtype type, vnni_dot dot, const uint8_t *group, const x_row *x,
                              int n_rows, size_t g, lanes_avx2 *acc)
 {
@@ -91,7 +92,7 @@ MOE_INLINE void direct_group(moe_dtype type, vnni_dot dot, const uint8_t *group,
                                       x[r].sum + 8 * g, x[r].dsum + 8 * g);
             continue;
         }
-        /* Even runs are in the lower half of each register, odd ones in the upper. */
+        /* The lower half of each register has even runs, the upper half odd ones. */
         const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
         const __m256 d_low = _mm256_permutevar8x32_ps(d, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
         const __m256 d_high =

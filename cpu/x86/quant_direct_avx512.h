@@ -17,10 +17,10 @@
 
 enum { DIRECT_OUT = 4, MAX_DIRECT_ROWS = 4, PREFETCH_BYTES = 4096 };
 
-/* A group of two weight rows. */
+/* A group of each of two weight rows. */
 typedef struct pair_group {
     __m512i codes[2][4];
-    __m512 scales[2]; /* runs of 32: [0] has those of both rows */
+    __m512 scales[2]; /* by weight row; with runs of 32, [0] has the scales of both rows */
     __m512 mins[2];
 } pair_group;
 
@@ -60,13 +60,14 @@ MOE_INLINE pair_group unpack_pair(moe_dtype type, const uint8_t *const *weights,
     return pair;
 }
 
-/* In each 128-bit quarter: two neighbouring sums of a, two of b, ... */
+/* Adds lanes i and i + 2 of each 128-bit quarter. The lanes of the result are: a, b, a, b. */
 MOE_INLINE __m512i fold_2(__m512i a, __m512i b)
 {
     return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
 }
 
-/* Quarter q has in lane c the sum of chunk c's quarter q: of elements 64c + 16q onwards. */
+/* Lane c of quarter q gets the sum over quarter q of chunk c, that is, over the 16 elements from
+ * 64c + 16q on. */
 MOE_INLINE __m512i sums_of_16(const __m512i *codes, const __m512i *q)
 {
     __m512i sums[4];
@@ -79,7 +80,8 @@ MOE_INLINE __m512i sums_of_16(const __m512i *codes, const __m512i *q)
     return _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
 }
 
-/* By run: 8 of a, then 8 of b. */
+/* Turns the sums of 16 elements of rows a and b into sums of runs of 32: eight runs of a, then
+ * eight runs of b. */
 MOE_INLINE __m512i sums_of_32(__m512i a, __m512i b)
 {
     const __m512i sums =
@@ -98,7 +100,7 @@ typedef struct x_group {
     __m512i q[4];
     __m512 d;
     __m512 dsum;
-    __m512i offset; /* the excess of the sums due to unsigned codes */
+    __m512i offset; /* by how much the sums are too great because codes are unsigned */
 } x_group;
 
 MOE_INLINE x_group load_group(quant_type t, const x_row *x, size_t g)
@@ -156,9 +158,9 @@ MOE_INLINE void add_pair(moe_dtype type, direct_tile *tile, int p, int n_rows, s
     }
 }
 
-/* One pair of weight rows after the other. Prefetches go through a pair's bytes in the order of
- * their addresses, `prefetch` ahead: the processor's own prefetcher then follows. In the order of
- * use, back and forth between rows, Zen 4 reads memory at half the speed. */
+/* Multiplies one pair of weight rows after the other. Prefetches the bytes of a pair in the order
+ * of their addresses, `prefetch` bytes ahead, because the processor's own prefetcher follows that
+ * order. In the order of use, back and forth between rows, Zen 4 reads memory at half the speed. */
 MOE_INLINE void add_groups(moe_dtype type, direct_tile *tile, int n_rows, uint32_t n,
                            size_t prefetch)
 {

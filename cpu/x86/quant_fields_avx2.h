@@ -13,7 +13,7 @@ MOE_INLINE __m256i load_32(const uint8_t *bytes)
     return _mm256_loadu_si256((const __m256i *)bytes);
 }
 
-/* 16 bytes as 32 nibbles: the low ones, then the high ones. */
+/* Splits 16 bytes into 32 nibbles: first the low ones, then the high ones. */
 MOE_INLINE __m256i nibbles_of_bytes(__m128i bytes)
 {
     const __m256i both = _mm256_broadcastsi128_si256(bytes);
@@ -26,7 +26,7 @@ MOE_INLINE __m256i nibbles_of_16(const uint8_t *qs)
     return nibbles_of_bytes(_mm_loadu_si128((const __m128i *)qs));
 }
 
-/* The bits of `mask`, after moving bit `from` of every byte to bit `to`. */
+/* Moves bit `from` of every byte to bit `to`, and keeps the bits of `mask`. */
 MOE_INLINE __m256i field(__m256i bytes, int from, int to, char mask)
 {
     const __m256i moved =

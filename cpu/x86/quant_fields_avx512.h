@@ -18,8 +18,8 @@ MOE_INLINE __m512 broadcast_half(const uint16_t *half)
     return _mm512_cvtph_ps(_mm256_set1_epi16((short)*half));
 }
 
-/* Two arrays of 16 bytes as 64 nibbles: low ones of the first, high ones of the first, then the
- * second's. */
+/* Splits two arrays of 16 bytes into 64 nibbles: the low ones of the first array, its high ones,
+ * then those of the second array in the same order. */
 MOE_INLINE __m512i nibbles_of_two(__m128i bytes0, __m128i bytes1)
 {
     const __m512i first = _mm512_broadcast_i32x4(bytes0);
@@ -35,8 +35,8 @@ MOE_INLINE __m512i nibbles_of_pair(const uint8_t *qs0, const uint8_t *qs1)
                           _mm_loadu_si128((const __m128i *)qs1));
 }
 
-/* 32 bytes as fields of one chunk: shifted right by `low` for the first 32 elements, by `high` for
- * the others, and masked. */
+/* Extracts the fields of a chunk of 64 elements from 32 bytes: for the first 32 elements the bytes
+ * are shifted right by `low`, for the others by `high`; then they are masked. */
 MOE_INLINE __m512i fields_of_32(const uint8_t *bytes, int low, int high, char mask)
 {
     const __m512i both = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)bytes));
@@ -44,14 +44,16 @@ MOE_INLINE __m512i fields_of_32(const uint8_t *bytes, int low, int high, char ma
     return _mm512_and_si512(_mm512_srlv_epi64(both, shifts), _mm512_set1_epi8(mask));
 }
 
-/* Where bit `low` (first half) or `high` (second half) of the 32 bytes is set. */
+/* The mask of a chunk of 64 elements: for the first 32, where bit `low` of the 32 bytes is set; for
+ * the others, where bit `high` is set. */
 MOE_INLINE __mmask64 bits_of_32(const uint8_t *bytes, int low, int high)
 {
     const __m512i both = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)bytes));
     return _mm512_test_epi8_mask(both, halves_epi8((char)(1 << low), (char)(1 << high)));
 }
 
-/* Adds `value` where bit 2c (first half) or 2c + 1 (second half) of the 32 bytes is set. */
+/* Adds `value` to codes of chunk c: to the first 32 where bit 2c of the 32 bytes is set, to the
+ * others where bit 2c + 1 is set. */
 MOE_INLINE __m512i add_plane(__m512i codes, const uint8_t *planes, int c, char value)
 {
     const __mmask64 set = bits_of_32(planes, 2 * c, 2 * c + 1);

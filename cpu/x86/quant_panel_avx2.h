@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* Many activation rows: PANEL_OUT weight rows in the lanes of a register. Up to PANEL elements of
- * them are transposed into a panel in the L1 cache, four codes of each row after another. With four
- * activations broadcast to every lane, a run's sums of eight outputs need no folding, and scales,
- * minima and the reduction tree work on eight outputs at once.
+/* Products of many activation rows. Up to PANEL elements of PANEL_OUT weight rows are transposed
+ * into a panel in the L1 cache, so that each lane of a register has four codes of one row. Four
+ * activations are broadcast to every lane. So a run's sums of eight outputs need no folding, and
+ * scales, minima and the reduction tree work on eight outputs at once.
  *
- * A tile is TILE_PANELS panels by up to TILE_ROWS activation rows. Lanes of the contract are taken
- * one after the other, with their runs inside, so that registers hold only a tile's accumulators of
- * one lane.
+ * A tile is TILE_PANELS panels by up to TILE_ROWS activation rows. The lanes of the contract are
+ * computed one after the other, each with all of its runs. So registers hold a tile's accumulators
+ * of only one lane.
  *
- * The offset of unsigned codes costs nothing: sums start at -offset * sum(q). Signed codes c (no
- * VNNI, offset 128) are multiplied as |c| with q where c >= 0 and with ~q = -q - 1 where c < 0. The
- * sums start at the amount that the -1 lacks: the sum of |c| over c < 0. */
+ * Subtracting the offset of unsigned codes costs nothing: sums start at -offset * sum(q). Signed
+ * codes c (without VNNI, offset 128) are multiplied as |c|: with q where c >= 0, and with ~q = -q -
+ * 1 where c < 0. To make up for this -1, the sums start at the sum of |c| over c < 0. */
 #ifndef MOE_X86_QUANT_PANEL_AVX2_H
 #define MOE_X86_QUANT_PANEL_AVX2_H
 
 #include "cpu/x86/quant_rows_avx2.h"
 
 enum {
-    PANEL = 1024,            /* elements */
-    PANEL_RUNS = PANEL / 16, /* at most */
+    PANEL = 1024,            /* the most elements of a panel */
+    PANEL_RUNS = PANEL / 16, /* the most runs of a panel */
     PANEL_OUT = 8,
     TILE_PANELS = 2,
     TILE_OUT = TILE_PANELS * PANEL_OUT,
@@ -30,7 +30,7 @@ enum {
 
 typedef struct weight_panel {
     _Alignas(64) uint8_t codes[PANEL / 4][PANEL_OUT][4];
-    int32_t start[PANEL_RUNS][PANEL_OUT]; /* signed codes */
+    int32_t start[PANEL_RUNS][PANEL_OUT]; /* where sums start, for signed codes */
     float scales[PANEL_RUNS][PANEL_OUT];
     float mins[PANEL_RUNS][PANEL_OUT];
 } weight_panel;
@@ -54,7 +54,8 @@ MOE_INLINE __m256i two_halves(const uint8_t *low, const uint8_t *high)
                                    _mm_loadu_si128((const __m128i *)high), 1);
 }
 
-/* Rows of eight dwords, in_stride bytes apart, become columns, one after another. */
+/* Transposes a square of 8 by 8 words of 32 bits. The rows of `in` are in_stride bytes apart; the
+ * columns are stored one after another. */
 MOE_INLINE void transpose_8(const void *in, size_t in_stride, void *out)
 {
     const uint8_t *rows = in;
@@ -81,7 +82,7 @@ MOE_INLINE __m256i negative_bytes(__m256i bytes)
     return _mm256_cmpgt_epi8(_mm256_setzero_si256(), bytes);
 }
 
-/* The sums of the magnitudes of negative codes in a run of 4 n elements. */
+/* For each weight row, the sum of the magnitudes of negative codes in a run of 4 n elements. */
 MOE_INLINE __m256i negative_sums(const uint8_t codes[][PANEL_OUT][4], size_t n)
 {
     __m256i words = _mm256_setzero_si256();
@@ -94,8 +95,8 @@ MOE_INLINE __m256i negative_sums(const uint8_t codes[][PANEL_OUT][4], size_t n)
     return _mm256_madd_epi16(words, _mm256_set1_epi16(-1));
 }
 
-/* Unpacks n elements of PANEL_OUT weight rows from o on, from the k-th on (a multiple of PANEL),
- * and prefetches those of the next tile. */
+/* Unpacks n elements of PANEL_OUT weight rows: rows from o on, elements from k on (a multiple of
+ * PANEL). Prefetches the same elements for the next tile. */
 MOE_INLINE void unpack_panel(moe_dtype type, vnni_dot dot, const moe_matmul_args *args, uint32_t o,
                              uint32_t k, uint32_t n, weight_panel *panel)
 {
@@ -135,7 +136,7 @@ MOE_INLINE void unpack_panel(moe_dtype type, vnni_dot dot, const moe_matmul_args
     }
 }
 
-/* Loads the tile's numbers, by run, for n elements. */
+/* Loads the tile's scales and sums of each run, for n elements. */
 MOE_INLINE void load_tile(moe_dtype type, vnni_dot dot, const x_row *x, uint32_t r, uint32_t n,
                           x_tile *tile)
 {
@@ -169,8 +170,8 @@ MOE_INLINE __m256i broadcast_4(const int8_t *q)
     return _mm256_set1_epi32(word);
 }
 
-/* Returns the value through a barrier, so that compilers do not reorder the sums: a tree of
- * additions would need more registers than there are. */
+/* Returns the value unchanged, but keeps compilers from reordering sums: they would make a tree of
+ * additions, which needs more registers than there are. */
 MOE_INLINE __m256i in_order(__m256i value)
 {
     __asm__("" : "+x"(value));
@@ -228,7 +229,8 @@ MOE_INLINE void add_run_sums(moe_dtype type, vnni_dot dot, const weight_panel *p
     }
 }
 
-/* Computes lane `lane` of the contract, whose runs are lane, lane + the number of lanes, ... */
+/* Computes lane number `lane` of the contract. It has every run whose number, modulo the number of
+ * lanes, is `lane`. */
 MOE_INLINE void tile_lane(moe_dtype type, vnni_dot dot, const weight_panel *panels, const x_tile *x,
                           int n_rows, uint32_t n_runs, uint32_t lane, uint32_t r,
                           panel_sums *sums_of_rows)
@@ -269,7 +271,7 @@ MOE_INLINE void tile_lane(moe_dtype type, vnni_dot dot, const weight_panel *pane
     }
 }
 
-/* Rows r, ... of the panels' sums. */
+/* Computes all lanes of a tile: rows from r on of the panels' sums. */
 MOE_INLINE void tile_lanes(moe_dtype type, vnni_dot dot, const weight_panel *panels,
                            const x_tile *x, int n_rows, uint32_t n, uint32_t r, panel_sums *sums)
 {

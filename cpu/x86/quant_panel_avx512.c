@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The products of panels (quant_panel_avx512.h). They depend on a type only by its run length and
- * whether it has minima or an offset (it has one of them), so types share them and they are
- * compiled once. */
+/* The products of panels (quant_panel_avx512.h). These functions depend on a type only by its run
+ * length and by whether it has minima or an offset (each type has one of the two). So types share
+ * the functions, and each is compiled once. */
 #include "cpu/x86/quant_panel_avx512.h"
 
 #include <stdbool.h>
@@ -12,18 +12,18 @@ typedef struct tile_shape {
     int n_panels;
     int n_rows;
     uint32_t run;
-    int has_mins; /* and if not, an offset */
+    int has_mins; /* false: the type has an offset */
 } tile_shape;
 
-/* The panel's elements of a tile's activation rows. */
+/* The activation rows of a tile, with the elements that the panel has. */
 typedef struct x_tile {
     const int8_t *q[TILE_ROWS];
     _Alignas(64) float d[TILE_ROWS][PANEL / 32];
-    int32_t start[TILE_ROWS][PANEL / 16]; /* by run: -offset * the sum of q */
-    float dsum[TILE_ROWS][PANEL / 16];    /* by run */
+    int32_t start[TILE_ROWS][PANEL / 16]; /* for each run: -offset * the sum of q */
+    float dsum[TILE_ROWS][PANEL / 16];    /* for each run */
 } x_tile;
 
-/* Loads the tile. The row's padding counts, up to a whole group. */
+/* Loads the tile. Includes a row's padding, up to a whole group. */
 MOE_INLINE void load_tile(tile_shape shape, const moe_matmul_args *args, uint32_t r, uint32_t k,
                           uint32_t n, x_tile *tile)
 {
@@ -104,8 +104,8 @@ MOE_INLINE void add_run(tile_shape shape, const weight_panel *const *panels, con
     }
 }
 
-/* Prefetches a part of the next panels' weights, since unpacking alone would wait for memory. It
- * prefetches a few at a time, because many requests at once delay each other. */
+/* Prefetches the next panels' weights, because unpacking would otherwise wait for memory. It
+ * prefetches a few lines at a time, because many requests at once delay each other. */
 typedef struct fetcher {
     const char *row;
     uint32_t line; /* of the row's n_lines */
@@ -139,7 +139,7 @@ MOE_INLINE void fetch(fetcher *f, size_t row_bytes)
     }
 }
 
-/* Multiplies the rows x, whose sums begin at row `row` of the block. */
+/* Multiplies the tile x of activation rows; its sums begin at row `row` of the block. */
 MOE_INLINE void panel_tile(tile_shape shape, const moe_matmul_args *args,
                            const weight_panel *const *panels, const x_tile *x,
                            const row_block *block, fetcher *next, panel_sums *sums, size_t row)
@@ -201,8 +201,7 @@ MOE_INLINE void panel_rows(tile_shape shape, const moe_matmul_args *args,
     }
 }
 
-/* The tiles depend on a type only through its runs and whether it has minima or an offset, so types
- * share them. */
+/* One function for each shape of tiles, which all types of that shape share. */
 typedef void panel_rows_fn(const moe_matmul_args *args, const weight_panel *const *panels,
                            const row_block *block, panel_sums *sums);
 

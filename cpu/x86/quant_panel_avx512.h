@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of quantised weights with many activation rows, AVX-512 VNNI.
  *
- * 16 weight rows by up to PANEL elements are unpacked into a panel in the L1 cache, transposed: a
+ * Up to PANEL elements of 16 weight rows are unpacked into a panel in the L1 cache, transposed: a
  * register has four neighbouring codes of each of the 16 rows. One instruction then multiplies four
- * broadcast activations with all of them, and a run's sum needs no folding. A tile is two panels
- * side by side by TILE_ROWS activation rows: as many integer and as many float accumulators.
+ * broadcast activations with all of these codes, and a run's sum needs no folding. A tile is two
+ * panels side by side by TILE_ROWS activation rows. It has an integer accumulator and a float
+ * accumulator for each panel and row.
  *
  *    for each panel    (k)    for each tile of rows    for each lane of the contract
  *        for each run of the lane:  integer sums  ->  one multiplication, one fmaf
@@ -20,8 +21,8 @@
 enum {
     PANEL_OUT = 16,
     MAX_PANELS = 2,    /* side by side */
-    PANEL = 1024,      /* elements */
-    ROWS_X_LANES = 512 /* of activation rows that share an unpacked panel */
+    PANEL = 1024,      /* the most elements of a panel */
+    ROWS_X_LANES = 512 /* lanes of all activation rows that share an unpacked panel */
 };
 
 typedef struct weight_panel {
@@ -62,7 +63,7 @@ MOE_INLINE void unpack_group(moe_dtype type, weight_panel *panel, size_t g,
     }
 }
 
-/* Unpacks n elements from the k-th on of 16 weight rows from row o on. */
+/* Unpacks n elements, from element k on, of 16 weight rows from row o on. */
 MOE_INLINE void unpack_panel(moe_dtype type, const moe_matmul_args *args, weight_panel *panel,
                              uint32_t o, uint32_t k, uint32_t n)
 {
@@ -80,11 +81,11 @@ MOE_INLINE void unpack_panel(moe_dtype type, const moe_matmul_args *args, weight
 
 /* ---- Products ---- */
 
-/* A block of activation rows, r0 the first, with elements k .. k + n - 1. */
+/* A block of activation rows from row r0 on, with their elements k .. k + n - 1. */
 typedef struct row_block {
     uint32_t r0, n_rows;
     uint32_t k, n;
-    const char *next; /* the weights of the next panels: bytes of a row, of n_next rows */
+    const char *next; /* the weights of the next panels: `bytes` of each of n_next rows */
     uint32_t next_bytes, n_next;
 } row_block;
 
@@ -126,7 +127,7 @@ MOE_INLINE void find_next(moe_dtype type, const moe_matmul_args *args, uint32_t 
     block->next_bytes = n / t.block_elems * t.block_bytes;
 }
 
-/* Multiplies all activation rows with the weight rows from o on, one or two panels. */
+/* Multiplies all activation rows with the weight rows from o on that make one or two panels. */
 MOE_INLINE void panel_tiles(moe_dtype type, const moe_matmul_args *args, uint32_t o)
 {
     const int n_panels = args->n_out - o > PANEL_OUT ? 2 : 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Types with codebooks of points, the ternary types and NVFP4, taken apart with AVX2: 32 codes at a
- * time, points loaded from tables of bytes (codebooks.h). */
+/* Unpacks types with codebooks of points, the ternary types and NVFP4 with AVX2, 32 codes at a
+ * time. Points are loaded from tables of bytes (codebooks.h). */
 #ifndef MOE_X86_QUANT_POINTS_AVX2_H
 #define MOE_X86_QUANT_POINTS_AVX2_H
 
@@ -18,14 +18,14 @@ MOE_INLINE __m256 odd_scales(float d, __m256i s)
     return _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(odd));
 }
 
-/* Sixteen bytes of them. */
+/* Sixteen such scales, from bytes. */
 MOE_INLINE void odd_scales_16(__m256 out[2], float d, __m128i s)
 {
     out[0] = odd_scales(d, _mm256_cvtepu8_epi32(s));
     out[1] = odd_scales(d, _mm256_cvtepu8_epi32(_mm_srli_si128(s, 8)));
 }
 
-/* Sixteen nibbles, low ones first. */
+/* The sixteen nibbles of eight bytes, the low one of each byte first. */
 MOE_INLINE __m128i nibbles_of_8(const uint8_t *bytes)
 {
     const __m128i both = _mm_loadl_epi64((const __m128i *)bytes);
@@ -67,7 +67,7 @@ MOE_INLINE __m128i triples_of_iq1_m(uint64_t scales)
     return _mm256_castsi256_si128(low);
 }
 
-/* d in four nibbles on top of words. */
+/* Joins the bits of d, which are the upper four bits of four words. */
 MOE_INLINE uint16_t half_of_iq1_m(uint64_t scales)
 {
     return (uint16_t)((scales >> 12 & 0xf) | (scales >> 24 & 0xf0) | (scales >> 36 & 0xf00) |
@@ -93,7 +93,7 @@ MOE_INLINE void scales_nvfp4(const uint8_t *group, __m256 out[2])
 
 /* ---- Codes ---- */
 
-/* A byte of ones for each bit that is set. */
+/* Expands 32 bits into bytes: all ones where the bit is set, else 0. */
 MOE_INLINE __m256i bytes_of_bits(uint32_t bits)
 {
     const __m256i spread = _mm256_shuffle_epi8(
@@ -131,8 +131,9 @@ MOE_INLINE __m256i codes_iq2_xxs(const moe_block_iq2_xxs *block, int e)
                         moe_even_signs(word_at(block->part[e].signs)), 64);
 }
 
-/* Takes four words with nine bits of index and seven of signs as one of 64 bits. If a compiler
- * spilt four words of 16 bits to memory and loaded them as 64, each would cost a stall. */
+/* Loads four words, each with nine bits of index and seven signs, as one number of 64 bits. If a
+ * compiler spilt four words of 16 bits to memory and loaded them as 64 bits, each load would stall.
+ */
 MOE_INLINE __m256i codes_iq2_xs(const moe_block_iq2_xs *block, int e)
 {
     uint64_t w;
@@ -156,7 +157,7 @@ MOE_INLINE __m256i codes_iq2_s(const moe_block_iq2_s *block, int e)
         word_at(block->signs + 4 * e), 64);
 }
 
-/* Two points of four. */
+/* Joins two points of four elements. */
 MOE_INLINE uint64_t two_points(const uint32_t *book, uint32_t low, uint32_t high)
 {
     return book[low] | (uint64_t)book[high] << 32;
@@ -185,7 +186,7 @@ MOE_INLINE __m256i codes_iq3_s(const moe_block_iq3_s *block, int e)
                         word_at(block->signs + 4 * e), 16);
 }
 
-/* Codes are 16 above eight times the value; the tables' bytes are 8 above that. */
+/* A code is eight times the value, plus 16. The tables' bytes are eight times the value, plus 8. */
 MOE_INLINE __m256i codes_iq1_s(const moe_block_iq1_s *block, int e)
 {
     const uint8_t *qs = block->qs + 4 * e;
@@ -212,7 +213,7 @@ MOE_INLINE __m256i codes_iq1_m(const moe_block_iq1_m *block, int e)
     return four_points(points[0], points[1], points[2], points[3]);
 }
 
-/* Times 3^n, modulo 256. */
+/* Multiplies bytes by 3^n, modulo 256. */
 MOE_INLINE __m256i times_power_of_3(__m256i bytes, int n)
 {
 #pragma GCC unroll 4
@@ -244,14 +245,15 @@ MOE_INLINE __m256i codes_tq1_0(const moe_block_tq1_0 *block, int e)
         digits = _mm_blend_epi32(digits, half_of_power(last, 3), 8);
         bytes = _mm256_set_m128i(digits, half_of_power(rest, 4));
     }
-    /* bytes * 3 >> 8: 0 below 86, 1 below 171, 2 */
+    /* bytes * 3 >> 8 is 0 for bytes below 86, 1 below 171, else 2. */
     const __m256i one = _mm256_cmpeq_epi8(_mm256_max_epu8(bytes, _mm256_set1_epi8(86)), bytes);
     const __m256i two =
         _mm256_cmpeq_epi8(_mm256_max_epu8(bytes, _mm256_set1_epi8((char)171)), bytes);
     return _mm256_sub_epi8(_mm256_setzero_si256(), _mm256_add_epi8(one, two));
 }
 
-/* Half h of a block of 64: eight bytes' low nibbles, then their high ones, twice. */
+/* Half h of a block of 64: the low nibbles of eight bytes, then their high nibbles; then the same
+ * of the next eight bytes. */
 MOE_INLINE __m256i nibbles_nvfp4(const moe_block_nvfp4 *block, int h)
 {
     const __m256i qs =

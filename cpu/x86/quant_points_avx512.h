@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Takes types with codebooks of points apart with AVX-512. A codebook of up to 512 points is a
- * table of 16-bit words in which permutations look up 32 points at a time (one from 64 words each).
- * A point then spreads over the words of its coordinates; a shift for each word brings them to the
- * lowest bits of its bytes, and a byte shuffle turns them into magnitudes. For larger codebooks
- * each point is loaded separately, which costs the same for any size. */
+/* Unpacks types with codebooks of points, with AVX-512. A codebook of up to 512 points is a table
+ * of 16-bit words in registers. Permutations look up 32 points at a time; each permutation reaches
+ * 64 words. A point is then copied to the words of its coordinates. A shift of each word brings its
+ * coordinates to the lowest bits of its bytes, and a byte shuffle turns them into magnitudes. For
+ * larger codebooks each point is loaded separately, which takes the same time for any size. */
 #ifndef MOE_X86_QUANT_POINTS_AVX512_H
 #define MOE_X86_QUANT_POINTS_AVX512_H
 
@@ -16,12 +16,12 @@
 /* The points of a group. There are twice as many points of four as points of eight. */
 typedef struct group_points {
     __m512i packed[2];
-    uint16_t at[32];   /* IQ2_S, IQ1: the points' numbers instead */
+    uint16_t at[32];   /* for IQ2_S and IQ1: the points' numbers */
     uint64_t signs[4]; /* a bit for each element, set if it is negative */
     __mmask32 minus;   /* IQ1: a bit for each point */
 } group_points;
 
-/* Four bits of scale s mean (2s + 1) times d, for eight or sixteen runs. */
+/* A scale of four bits s means (2s + 1) times d. Computes 2s + 1 for eight or sixteen runs. */
 MOE_INLINE __m256i odd_8(__m256i s)
 {
     return _mm256_add_epi32(_mm256_add_epi32(s, s), _mm256_set1_epi32(1));
@@ -39,7 +39,7 @@ MOE_INLINE __m512 scales_of_16(uint16_t d, float factor, __m512i s)
     return _mm512_mul_ps(_mm512_set1_ps(_cvtsh_ss(d) * factor), _mm512_cvtepi32_ps(odd));
 }
 
-/* Sixteen nibbles, low ones first. */
+/* The sixteen nibbles of eight bytes, the low one of each byte first. */
 MOE_INLINE __m512i nibbles_of_8(const uint8_t *bytes)
 {
     const __m128i both = _mm_loadl_epi64((const __m128i *)bytes);
@@ -61,7 +61,7 @@ MOE_INLINE __m256i with_parity(__m256i seven)
     return _mm256_ternarylogic_epi32(seven, low, high, 0xf6); /* seven | (low ^ high) */
 }
 
-/* Takes the lower 28 bits of eight words, four times seven. */
+/* Expands the lower 28 bits of each of eight words, four times seven signs, to four bytes. */
 MOE_INLINE __m256i signs_of_words(__m256i words)
 {
     __m256i seven = words; /* 0xca: selects by the bits of the mask, or else keeps the old bits */
@@ -121,7 +121,8 @@ MOE_INLINE __m512i load_points(const uint64_t *book, const group_points *points,
 
 /* ---- Coordinates ---- */
 
-/* Point p of eight, p < 8, in the words of its four pairs of coordinates. */
+/* The permutation that copies each of eight points, from number `first` on, to four words: one word
+ * for each pair of its eight coordinates. */
 MOE_INLINE __m512i places_of_8(long long first)
 {
     const long long k = 0x0001000100010001;
@@ -156,7 +157,7 @@ MOE_INLINE __m512i levels_of_4(const group_points *points, int c)
     return _mm512_and_si512(shifted, _mm512_set1_epi8(7));
 }
 
-/* offset + magnitude, or offset - magnitude. */
+/* offset + magnitude, or offset - magnitude where the sign bit is set. */
 MOE_INLINE __m512i signed_codes(__m512i magnitudes, uint64_t signs, char offset)
 {
     return _mm512_mask_sub_epi8(magnitudes, signs, _mm512_set1_epi8((char)(2 * offset)),
@@ -183,8 +184,8 @@ MOE_INLINE __m512 begin_iq2_xs(const moe_block_iq2_xs *block, group_points *poin
     return scales_of_16(block->d, 0.125f, nibbles_of_8(block->scales));
 }
 
-/* Joins the numbers of points: the lower halves from 32 bytes, the bits of `mask` from other words.
- */
+/* Joins the numbers of points: their lower bytes are the 32 bytes of qs; the bits of `mask` come
+ * from `upper`. */
 MOE_INLINE void keep_numbers(group_points *points, const uint8_t *qs, __m512i upper, short mask)
 {
     const __m512i low = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)qs));
@@ -245,7 +246,7 @@ MOE_INLINE __m512 begin_iq1_s(const moe_block_iq1_s *block, group_points *points
     return scales_of_8(block->d, 0.125f, _mm256_and_si256(s, _mm256_set1_epi32(7)));
 }
 
-/* d in four nibbles on top of words. */
+/* Joins the bits of d, which are the upper four bits of four words. */
 MOE_INLINE uint16_t half_of_iq1_m(uint64_t scales)
 {
     return (uint16_t)((scales >> 12 & 0xf) | (scales >> 24 & 0xf0) | (scales >> 36 & 0xf00) |

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by both ways of multiplying in quant_tiles_avx2.h: the difference between the instruction
- * sets, and the bounds of codes. */
+/* Shared by all ways of multiplying in quant_tiles_avx2.h: the difference between AVX2 and
+ * AVX-VNNI, and the bounds of codes. */
 #ifndef MOE_X86_QUANT_ROWS_AVX2_H
 #define MOE_X86_QUANT_ROWS_AVX2_H
 
@@ -19,7 +19,7 @@ MOE_INLINE bool codes_are_signed(moe_dtype type, vnni_dot dot)
     return dot == NULL && quant_type_of(type).offset_shift == 7;
 }
 
-/* By how much every code exceeds its value. */
+/* Whether every code exceeds its value by an offset that has to be subtracted from sums. */
 MOE_INLINE bool has_offset(moe_dtype type, vnni_dot dot)
 {
     return quant_type_of(type).offset_shift >= 0 && !codes_are_signed(type, dot);
@@ -70,7 +70,7 @@ MOE_INLINE int max_code(moe_dtype type)
     }
 }
 
-/* How many products of such a code with an activation (at most 127) fit a 16-bit word. */
+/* How many products of a code with an activation (at most 127) can be added in a 16-bit word. */
 MOE_INLINE int products_in_16_bits(moe_dtype type, vnni_dot dot)
 {
     return 32767 / 127 / (codes_are_signed(type, dot) ? 128 : max_code(type));

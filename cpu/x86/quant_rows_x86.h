@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Parts that products of quantised weights need on every instruction set: where rows are, and whole
- * groups at the end of a row. */
+/* Parts that products of quantised weights need with every instruction set: where rows are, and
+ * whole groups at the end of a row. */
 #ifndef MOE_X86_QUANT_ROWS_X86_H
 #define MOE_X86_QUANT_ROWS_X86_H
 
@@ -9,8 +9,8 @@
 
 #include <immintrin.h>
 
-/* One activation row from element k (a multiple of 256) on: its codes, and by run of the weights'
- * type the sums of codes and d times them. */
+/* One activation row from element k (a multiple of 256) on: its codes, and for each run of the
+ * weights' type the sum of codes, and d times that sum. */
 typedef struct x_row {
     const int8_t *q;
     const float *d; /* by 32 elements */
@@ -27,7 +27,7 @@ MOE_INLINE x_row x_row_of(const moe_matmul_args *args, uint32_t r, uint32_t k, u
                    (run == 16 ? x->dsum16 : x->dsum32) + at / run};
 }
 
-/* Rows beyond the last repeat the last. */
+/* Weight row o. A number beyond the last row gives the last row. */
 MOE_INLINE const uint8_t *weight_row(const moe_matmul_args *args, uint32_t o)
 {
     const uint32_t row = o < args->n_out ? o : args->n_out - 1;
@@ -50,10 +50,10 @@ typedef struct group_copy {
     _Alignas(16) uint8_t bytes[8 * sizeof(moe_block_q8_0)];
 } group_copy;
 
-/* The group at `blocks`, with n_elems elements left in the row. A group that the row's end cuts
- * short is copied to `copy` and filled up with blocks whose scales and minima are negative: with
- * the activations' zeros these make -0, which changes no bit when added. Reads nothing behind the
- * row. */
+/* The group at `blocks`, with n_elems elements left in the row. If the row ends within the group,
+ * copies the group to `copy` and fills it up with blocks whose scales and minima are negative.
+ * Multiplied with the zeros of the activations' padding they give -0, and adding -0 changes no bit.
+ * Reads nothing behind the row. */
 MOE_INLINE const uint8_t *whole_group(moe_dtype type, const uint8_t *blocks, uint32_t n_elems,
                                       group_copy *copy)
 {
@@ -66,7 +66,7 @@ MOE_INLINE const uint8_t *whole_group(moe_dtype type, const uint8_t *blocks, uin
     return copy->bytes;
 }
 
-/* Prefetches the bytes `prefetch` behind a group. */
+/* Prefetches a group's number of bytes, `prefetch` bytes behind the group. */
 MOE_INLINE void prefetch_group(moe_dtype type, const uint8_t *group, size_t prefetch)
 {
     for (size_t line = 0; line < group_bytes_of(type); line += 64) {
@@ -74,7 +74,7 @@ MOE_INLINE void prefetch_group(moe_dtype type, const uint8_t *group, size_t pref
     }
 }
 
-/* moe_e8m0_half_bits() of eight bytes, each in a word: (e - 1) << 23, and below 2 a subnormal. */
+/* moe_e8m0_half_bits() of eight bytes, each in a word: (e - 1) << 23, or a subnormal if e < 2. */
 MOE_INLINE __m256 eight_e8m0_halves(__m256i e)
 {
     const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);

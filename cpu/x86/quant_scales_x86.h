@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Unpacks the integers that types of 256 elements store as scales and minima, into 128 bits (256
- * for eight integers of 32 bits). AVX2 suffices. Every instruction set converts them to floats in
- * its own registers. The arithmetic is that of block_unpack_formats.c. */
+/* Unpacks the integers that types with blocks of 256 elements store as scales and minima, into
+ * registers of 128 bits (256 for eight integers of 32 bits). AVX2 suffices. The files of each
+ * instruction set convert them to floats in their own registers. The arithmetic is that of
+ * block_unpack_formats.c. */
 #ifndef MOE_X86_QUANT_SCALES_X86_H
 #define MOE_X86_QUANT_SCALES_X86_H
 
@@ -10,8 +11,8 @@
 
 #include <immintrin.h>
 
-/* Q4_K and Q5_K, whose blocks begin with d, dmin and the 12 bytes of scales; head: those 16 bytes.
- * Gives eight scales, then eight minima, unsigned. */
+/* Blocks of Q4_K and Q5_K begin with d, dmin and 12 bytes of scales; head: these 16 bytes. Returns
+ * eight scales, then eight minima, unsigned. */
 MOE_INLINE __m128i packed_scales_q4_k(__m128i head)
 {
     const __m128i low = _mm_shuffle_epi8(
@@ -34,11 +35,11 @@ MOE_INLINE __m128i packed_scales_q2_k(const moe_block_q2_k *block, __m128i *mins
     return _mm_and_si128(both, mask);
 }
 
-/* Q3_K has sixteen, signed. Returns the low nibbles, and in *pairs the bytes whose bits 2i and 2i +
- * 1 are, in dword i, bits 4 and 5 of the scales. */
+/* Q3_K has sixteen signed scales. Returns their low nibbles, and in *pairs their upper bits: bits
+ * 2i and 2i + 1 of each byte of word i are bits 4 and 5 of a scale. */
 MOE_INLINE __m128i packed_scales_q3_k(const moe_block_q3_k *block, __m128i *pairs)
 {
-    /* The last 16 bytes of the block: two of codes, the 12 of scales, d. */
+    /* The last 16 bytes of the block: two bytes of codes, the 12 bytes of scales, and d. */
     const __m128i tail = _mm_loadu_si128((const __m128i *)(block + 1) - 1);
     const __m128i low =
         _mm_shuffle_epi8(tail, _mm_setr_epi8(2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5, 6, 7, 8, 9));
@@ -47,19 +48,19 @@ MOE_INLINE __m128i packed_scales_q3_k(const moe_block_q3_k *block, __m128i *pair
     return _mm_and_si128(_mm_srlv_epi64(low, _mm_set_epi64x(4, 0)), _mm_set1_epi8(15));
 }
 
-/* top: bits 4 and 5. */
+/* Joins the low nibbles of scales with `top`, their bits 4 and 5. */
 MOE_INLINE __m128i join_scales_q3_k(__m128i low, __m128i top)
 {
     return _mm_sub_epi8(_mm_or_si128(low, top), _mm_set1_epi8(32));
 }
 
-/* Sixteen, signed. */
+/* Sixteen signed scales. */
 MOE_INLINE __m128i packed_scales_q6_k(const moe_block_q6_k *block)
 {
     return _mm_loadu_si128((const __m128i *)block->scales);
 }
 
-/* Eight of 32 bits, signed. */
+/* Eight signed scales of 32 bits. */
 MOE_INLINE __m256i packed_scales_iq4_xs(const moe_block_iq4_xs *block)
 {
     uint32_t scales_l;

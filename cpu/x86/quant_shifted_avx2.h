@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Codes of the types in which a bit of each run shifts the codes, 32 at a time with AVX2. */
+/* Unpacks codes of the types in which a bit of each run shifts the codes, 32 at a time with AVX2.
+ */
 #ifndef MOE_X86_QUANT_SHIFTED_AVX2_H
 #define MOE_X86_QUANT_SHIFTED_AVX2_H
 
@@ -14,7 +15,7 @@ MOE_INLINE __m256i look_up(__m128i table, char offset, __m256i bytes)
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), bytes);
 }
 
-/* Bytes of b where bit `bit` of the bytes is set, else of a. */
+/* Chooses bytes of b where bit `bit` of `bytes` is set, else bytes of a. */
 MOE_INLINE __m256i choose(__m256i a, __m256i b, __m256i bytes, int bit)
 {
     return _mm256_blendv_epi8(a, b, _mm256_slli_epi16(bytes, 7 - bit));
@@ -76,7 +77,7 @@ MOE_INLINE __m256i codes_before_shift(moe_dtype type, const uint8_t *block, int 
     const moe_block_iq5_ks *iq5_ks = (const moe_block_iq5_ks *)block;
     const moe_block_iq6_k *iq6 = (const moe_block_iq6_k *)block;
     const char offset = is_signed ? 0 : (char)0x80;
-    const int half = 4 * (e % 2); /* where these elements' nibbles are in a byte */
+    const int half = 4 * (e % 2); /* the bit at which these elements' nibbles begin in a byte */
     switch (type_of_file(type)) {
     case MOE_DTYPE_IQ2_K:
         return codes_of_pairs(iq2->qs, e);

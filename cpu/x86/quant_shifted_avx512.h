@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Codes of the types in which a bit of each run shifts the codes, 64 at a time with AVX-512. */
+/* Unpacks codes of the types in which a bit of each run shifts the codes, 64 at a time with
+ * AVX-512.
+ */
 #ifndef MOE_X86_QUANT_SHIFTED_AVX512_H
 #define MOE_X86_QUANT_SHIFTED_AVX512_H
 
 #include "cpu/x86/quant_fields_avx512.h"
 #include "cpu/x86/quant_shifted_x86.h"
 
-/* A table of 16 codes in every quarter, each `offset` larger. */
+/* A table of 16 codes in every quarter of a register; each code is increased by `offset`. */
 MOE_INLINE __m512i table_with(__m128i codes, char offset)
 {
     return _mm512_broadcast_i32x4(_mm_add_epi8(codes, _mm_set1_epi8(offset)));
@@ -100,7 +102,7 @@ MOE_INLINE __m512i codes_before_shift(moe_dtype type, const uint8_t *block, int 
     }
 }
 
-/* Two equal quarters of a quarter's words: bit `run`. */
+/* Four words of 16 bits, each with bit `run` set. */
 MOE_INLINE long long words_of_run(int run)
 {
     return (long long)(0x0001000100010001u * (UINT64_C(1) << run));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Scales of the types in which a bit of each run shifts the codes, as whole numbers of one byte:
- * sixteen, or eight in the lower half. AVX2 suffices. The arithmetic is that of
- * block_unpack_shifted.c. */
+/* Unpacks scales of the types in which a bit of each run shifts the codes, as whole numbers of one
+ * byte: sixteen, or eight in the lower half of the register. AVX2 suffices. The arithmetic is that
+ * of block_unpack_shifted.c. */
 #ifndef MOE_X86_QUANT_SHIFTED_X86_H
 #define MOE_X86_QUANT_SHIFTED_X86_H
 
@@ -11,7 +11,7 @@
 
 #include <immintrin.h>
 
-/* 16 nibbles of eight bytes, low ones first. */
+/* The 16 nibbles of eight bytes, the low one of each byte first. */
 MOE_INLINE __m128i run_nibbles(__m128i bytes)
 {
     const __m128i mask = _mm_set1_epi8(15);
@@ -152,7 +152,7 @@ MOE_INLINE char shift_of_run(moe_dtype type, const uint8_t *block, int run)
     }
 }
 
-/* The same for the set bits of a block with runs of 16. */
+/* The number that a set bit adds to the codes of its run, for types with runs of 16. */
 MOE_INLINE char shift_of_type(moe_dtype type)
 {
     return type == MOE_DTYPE_IQ2_K   ? MOE_IQ2_SHIFT

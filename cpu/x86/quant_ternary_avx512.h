@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The ternary types and NVFP4, taken apart with AVX-512. */
+/* Unpacks the ternary types and NVFP4 with AVX-512. */
 #ifndef MOE_X86_QUANT_TERNARY_AVX512_H
 #define MOE_X86_QUANT_TERNARY_AVX512_H
 
@@ -14,7 +14,8 @@ MOE_INLINE __m512i three_times(__m512i bytes, __mmask64 where)
     return _mm512_mask_add_epi8(bytes, where, bytes, _mm512_add_epi8(bytes, bytes));
 }
 
-/* Chunk c: bytes whose digit 0..4 of base 3 is an element each, see block_unpack_ternary.c. */
+/* The codes of chunk c. Each element is a digit in base 3, number 0..4, of a byte; see
+ * block_unpack_ternary.c. */
 MOE_INLINE __m512i codes_tq1_0(const moe_block_tq1_0 *block, int c)
 {
     const __m256i first = _mm256_loadu_si256((const __m256i *)block->qs);
@@ -23,7 +24,7 @@ MOE_INLINE __m512i codes_tq1_0(const moe_block_tq1_0 *block, int c)
     const uint64_t last = ~UINT64_C(0) << 48;
     const uint64_t all = ~UINT64_C(0);
     __m512i bytes;
-    /* where the digit is 1 or more, 2 or more, .. */
+    /* The bytes whose digit's number is at least 1, at least 2, .. */
     uint64_t at_least[4];
     if (c == 0) {
         bytes = _mm512_broadcast_i64x4(first);
@@ -49,14 +50,14 @@ MOE_INLINE __m512i codes_tq1_0(const moe_block_tq1_0 *block, int c)
             bytes = three_times(bytes, at_least[i]);
         }
     }
-    /* bytes * 3 >> 8: 0 below 86, 1 below 171, 2 */
+    /* bytes * 3 >> 8 is 0 for bytes below 86, 1 below 171, else 2. */
     const __mmask64 one = _mm512_cmpge_epu8_mask(bytes, _mm512_set1_epi8(86));
     const __mmask64 two = _mm512_cmpge_epu8_mask(bytes, _mm512_set1_epi8((char)171));
     const __m512i digits = _mm512_maskz_set1_epi8(one, 1);
     return _mm512_mask_add_epi8(digits, two, digits, digits);
 }
 
-/* One block of 64: eight bytes' low nibbles, then their high ones. */
+/* The nibbles of a block of 64: for each eight bytes, the low nibbles, then the high ones. */
 MOE_INLINE __m512i nibbles_nvfp4(const uint8_t *block)
 {
     const moe_block_nvfp4 *b = (const moe_block_nvfp4 *)block;

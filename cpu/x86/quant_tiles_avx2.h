@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of quantised weights on 256-bit registers, for AVX2 and for AVX-VNNI. Few activation
- * rows use quant_direct_avx2.h, which folds each row's sums; more rows quant_turned_avx2.h, which
- * turns codes in registers so that little is folded; many rows quant_panel_avx2.h, which transposes
- * weights in the cache so that nothing is.
+ * rows use quant_direct_avx2.h, which folds the sums of each row. More rows use
+ * quant_turned_avx2.h, which transposes codes in registers, so that little folding is left. Many
+ * rows use quant_panel_avx2.h, which transposes weights in the cache, so that nothing is folded.
  *
- * Either way a run's sum is an exact integer and every lane adds its runs in order, so the bits are
- * equal. Rows beyond the last weight row repeat it and are not stored. A group that the row's end
- * cuts short is handled in a copy whose other blocks change nothing. */
+ * In all three ways a run's sum is an exact integer and every lane adds its runs in order, so the
+ * bits are equal. Tiles that extend beyond the last weight row repeat that row and do not store the
+ * repeated outputs. If the row ends within a group, a copy of the group is multiplied whose further
+ * blocks change nothing. */
 #ifndef MOE_X86_QUANT_TILES_AVX2_H
 #define MOE_X86_QUANT_TILES_AVX2_H
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Takes the blocks of 16 weight rows apart for the matrix unit, with AVX-512. */
+/* Unpacks the blocks of 16 weight rows for the matrix unit, with AVX-512. */
 #ifndef MOE_X86_QUANT_TILES_AVX512_H
 #define MOE_X86_QUANT_TILES_AVX512_H
 
 #include "cpu/x86/quant_unpack_avx512.h"
 #include "cpu/x86/tile_products.h"
 
-/* moe_unpack_tiles_fn of a type: n elements from the k-th on of 16 weight rows from row o on. */
+/* moe_unpack_tiles_fn of a type: n elements, from element k on, of 16 weight rows from row o on. */
 MOE_INLINE void unpack_tiles(moe_dtype type, const moe_matmul_args *args, uint32_t o, uint32_t k,
                              uint32_t n, moe_weight_tiles *tiles)
 {

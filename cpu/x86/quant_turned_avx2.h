@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* More than MAX_DIRECT_ROWS activation rows, up to MAX_TURNED_ROWS: eight weight rows at a time, a
- * group of 256 elements after another. 32 codes of each of four weight rows are turned in
- * registers, so that a register has eight neighbouring codes of every one of them:
+/* Products of more than MAX_DIRECT_ROWS activation rows, up to MAX_TURNED_ROWS: eight weight rows
+ * at a time, one group of 256 elements after another. 32 codes of each of four weight rows are
+ * transposed in registers ("turned"), so that a register has eight neighbouring codes of each row:
  *
  *   a0..a31              a0..a7   b0..b7   c0..c7   d0..d7
  *   b0..b31              a8..a15  b8..b15  c8..c15  d8..d15
  *   c0..c31       ->     a16..    b16..    c16..    d16..
  *   d0..d31              a24..    b24..    c24..    d24..
  *
- * Eight activations are loaded into every quarter of a register. A run's products add up where they
- * are, and one fold per eight outputs is left. Turning takes two shuffles for 32 codes, which all
- * activation rows share; the panels of quant_panel_avx2.h take no fold, but three shuffles, and a
- * way through the cache. The next tile is prefetched in the order of its addresses, so that the
- * processor's own prefetcher follows. */
+ * Eight activations are loaded into every quarter of a register. A run's products are added up lane
+ * by lane, and then only one fold for eight outputs is left. Turning takes two shuffles for 32
+ * codes, which all activation rows share. The panels of quant_panel_avx2.h need no fold, but three
+ * shuffles and a way through the cache. The next tile is prefetched in the order of its addresses,
+ * so that the processor's own prefetcher follows. */
 #ifndef MOE_X86_QUANT_TURNED_AVX2_H
 #define MOE_X86_QUANT_TURNED_AVX2_H
 
@@ -25,7 +25,7 @@ typedef struct turned_codes {
     __m256i part[2][4];
 } turned_codes;
 
-/* A group of eight weight rows: scales and minima by run. */
+/* The scales and minima of a group of eight weight rows, by run. */
 typedef struct turned_scales {
     float scales[MAX_LANES][TURNED_OUT];
     float mins[MAX_LANES][TURNED_OUT];
@@ -50,8 +50,8 @@ MOE_INLINE __m256i broadcast_8(const int8_t *q)
     return _mm256_set1_epi64x(word);
 }
 
-/* The sums of a run of eight weight rows, in their order: `n` columns of each half from `first`
- * on. */
+/* The sums of a run of eight weight rows, in the order of the rows. The run is `n` columns of each
+ * half from `first` on. */
 MOE_INLINE __m256i turned_sums(moe_dtype type, vnni_dot dot, const turned_codes *codes,
                                const int8_t *q, int first, int n)
 {
@@ -130,7 +130,7 @@ MOE_INLINE void turn_scales(moe_dtype type, const uint8_t *const *groups, turned
     }
 }
 
-/* TURNED_OUT outputs from o on of all activation rows, MAX_TURNED_ROWS at most. */
+/* Computes TURNED_OUT outputs from o on, of all activation rows (at most MAX_TURNED_ROWS). */
 MOE_INLINE void turned_tile(moe_dtype type, vnni_dot dot, const moe_matmul_args *args, uint32_t o)
 {
     const uint32_t n_rows = args->n_rows;

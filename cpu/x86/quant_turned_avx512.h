@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* More than MAX_DIRECT_ROWS activation rows, up to MAX_TURNED_ROWS, with AVX-512 VNNI: sixteen
- * weight rows at a time. A chunk of 64 codes of eight of them is turned in registers, so that a
- * register has eight neighbouring codes of every row:
+/* Products of more than MAX_DIRECT_ROWS activation rows, up to MAX_TURNED_ROWS, with AVX-512 VNNI:
+ * sixteen weight rows at a time. A chunk of 64 codes of each of eight rows is transposed in
+ * registers ("turned"), so that a register has eight neighbouring codes of every row:
  *
  *   a0..a63         a0..a7   b0..b7   ..  h0..h7
  *   b0..b63         a8..a15  b8..b15  ..  h8..h15
  *   ...        ->   ...
  *   h0..h63         a56..    b56..    ..  h56..
  *
- * Eight activations are loaded into every eighth of a register, once for all sixteen weight rows:
- * with eight weight rows, loads were the limit. A run's products add up where they are, and one
- * fold makes the sums of two runs of eight weight rows: in quarter q, those of the rows
- * 2q and 2q + 1, first of the even run, then of the odd one. Scales, minima and the lanes of the
- * contract have the same order. Turning takes three shuffles for 64 codes, which all activation
+ * Eight activations are loaded into every eighth of a register, once for all sixteen weight rows.
+ * (With eight weight rows, the loads limited the speed.) A run's products are added up lane by
+ * lane. One fold then gives the sums of two runs of eight weight rows. Quarter q has the sums of
+ * rows 2q and 2q + 1, first for the even run, then for the odd one. Scales, minima and the lanes of
+ * the contract have the same order. Turning takes three shuffles for 64 codes, which all activation
  * rows share. The next tile is prefetched in the order of its addresses. */
 #ifndef MOE_X86_QUANT_TURNED_AVX512_H
 #define MOE_X86_QUANT_TURNED_AVX512_H
@@ -23,7 +23,7 @@
 
 enum { TURNED_OUT = 2 * TURNED_HALF, MAX_TURNED_ROWS = 12, MAX_LANES = 16, TURNED_PREFETCH = 4096 };
 
-/* The chunk's codes of eight rows: columns[i] has the i-th eight codes of each. */
+/* Transposes a chunk of eight rows: columns[i] has the i-th eight codes of each row. */
 MOE_INLINE void turn_8(const __m512i rows[TURNED_HALF], __m512i columns[8])
 {
     __m512i even[4], odd[4];
@@ -43,7 +43,7 @@ MOE_INLINE __m512i broadcast_8(const int8_t *q)
     return _mm512_set1_epi64(word);
 }
 
-/* Two neighbouring words in the order of the folded sums. */
+/* Puts the numbers of two neighbouring runs into the order of the folded sums. */
 MOE_INLINE __m512i by_run(const void *two)
 {
     int64_t word;
@@ -56,8 +56,8 @@ typedef struct turned_codes {
     __m512i half[2][8];
 } turned_codes;
 
-/* The sums of a run, whose codes are n columns from `first` on: two in each eighth, that add up to
- * the products and `start`. */
+/* The sums of a run, whose codes are n columns from `first` on. Each eighth of the result has two
+ * numbers, whose sum is the run's sum plus `start`. */
 MOE_INLINE void turned_sums(const turned_codes *codes, int first, int n, const int8_t *q,
                             int64_t start, __m512 sums[2])
 {
@@ -72,7 +72,7 @@ MOE_INLINE void turned_sums(const turned_codes *codes, int first, int n, const i
     sums[1] = _mm512_castsi512_ps(s[1]);
 }
 
-/* Adds chunk c of a group to the lanes of one activation row, by pair of runs. */
+/* Adds chunk c of a group to the lanes of one activation row, one pair of runs after the other. */
 MOE_INLINE void add_turned(quant_type t, const turned_codes *codes, const turned_scales w[2],
                            const x_row *x, const int64_t *starts, int c,
                            __m512 lanes[2][MAX_TURNED_PAIRS])
@@ -104,7 +104,7 @@ MOE_INLINE void add_turned(quant_type t, const turned_codes *codes, const turned
     }
 }
 
-/* The contract's tree for eight outputs. */
+/* Adds the lanes of eight outputs up by the contract's tree. */
 MOE_INLINE __m256 reduce_turned(const __m512 *lanes, uint32_t n_pairs)
 {
     __m512 sum[MAX_TURNED_PAIRS];
@@ -124,8 +124,8 @@ MOE_INLINE __m256 reduce_turned(const __m512 *lanes, uint32_t n_pairs)
     return _mm512_castps512_ps256(_mm512_permutexvar_ps(firsts, sum[0]));
 }
 
-/* What the integer sums of a group's runs start at: minus the excess of unsigned codes, in the low
- * half of each. */
+/* The starts of the integer sums of a group's runs: minus the excess due to unsigned codes, in the
+ * low half of each start. */
 MOE_INLINE void find_starts(quant_type t, const x_row *x, int64_t *starts)
 {
 #pragma GCC unroll 2
@@ -137,7 +137,7 @@ MOE_INLINE void find_starts(quant_type t, const x_row *x, int64_t *starts)
     }
 }
 
-/* TURNED_OUT outputs from o on of all activation rows, MAX_TURNED_ROWS at most. */
+/* Computes TURNED_OUT outputs from o on, of all activation rows (at most MAX_TURNED_ROWS). */
 MOE_INLINE void turned_tile(moe_dtype type, const moe_matmul_args *args, uint32_t o)
 {
     const quant_type t = quant_type_of(type);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Scales and minima of eight weight rows, turned for quant_turned_avx512.h: by pair of runs, in
- * quarter q those of the rows 2q and 2q + 1, first of the even run, then of the odd one. Types of
- * 256 elements have integers of one byte and one or two factors for a group: bytes are turned, and
- * then become floats, sixteen at a time. Other types have floats, which are turned. */
+/* Scales and minima of eight weight rows, transposed ("turned") for quant_turned_avx512.h. There is
+ * a register for each pair of runs. Its quarter q has rows 2q and 2q + 1, first for the even run,
+ * then for the odd one. Types with blocks of 256 elements have integers of one byte, and one or two
+ * factors for a group: the bytes are turned, then converted to floats, sixteen at a time. Other
+ * types have floats, which are turned. */
 #ifndef MOE_X86_QUANT_TURNED_SCALES_AVX512_H
 #define MOE_X86_QUANT_TURNED_SCALES_AVX512_H
 
@@ -13,13 +14,13 @@ enum {
     MAX_TURNED_PAIRS = 8 /* of runs of 16 elements in a group */
 };
 
-/* A group of eight weight rows: scales and minima by pair of runs. */
+/* The scales and minima of a group of eight weight rows, by pair of runs. */
 typedef struct turned_scales {
     __m512 scales[MAX_TURNED_PAIRS];
     __m512 mins[MAX_TURNED_PAIRS];
 } turned_scales;
 
-/* Sixteen quarters: to[i] has the i-th quarter of each of the four registers. */
+/* Transposes quarters: to[i * stride] gets quarter i of each of the four registers, for i < n. */
 MOE_INLINE void turn_quarters(const __m512i from[4], __m512i *to, int stride, int n)
 {
     const __m512i low_01 = _mm512_shuffle_i32x4(from[0], from[1], 0x44);
@@ -36,7 +37,7 @@ MOE_INLINE void turn_quarters(const __m512i from[4], __m512i *to, int stride, in
 
 /* ---- Floats ---- */
 
-/* n_runs floats (8 or 16) of each of eight rows, by pair of runs. */
+/* Turns n_runs floats (8 or 16) of each of eight rows, to a register for each pair of runs. */
 MOE_INLINE void turn_runs(const __m512 rows[TURNED_HALF], uint32_t n_runs, __m512 *pairs)
 {
     __m512i low[4], high[4], turned[8];
@@ -53,8 +54,8 @@ MOE_INLINE void turn_runs(const __m512 rows[TURNED_HALF], uint32_t n_runs, __m51
     }
 }
 
-/* A group of eight weight rows: its scales, and the points of types that have points. Rows of these
- * are long functions, and the loop over them stays one. */
+/* Finds the scales of a group of eight weight rows, and their points if the type has points. For
+ * such types the code for a row is long, so the loop over rows is not unrolled. */
 MOE_INLINE void turn_floats(moe_dtype type, const uint8_t *const *groups, group_points *points,
                             turned_scales *turned)
 {
@@ -99,8 +100,8 @@ MOE_INLINE int type_has_integers(moe_dtype type)
     }
 }
 
-/* Sixteen integers by run: scales, or eight scales; Q4_K and Q5_K have their minima behind them,
- * and Q2_K in *mins. */
+/* Integers by run: sixteen scales, or eight scales. In Q4_K and Q5_K eight minima follow the eight
+ * scales; Q2_K has its minima in *mins. */
 MOE_INLINE __m128i integers_of(moe_dtype type, const uint8_t *group, __m128i *mins)
 {
     switch (type_of_file(type)) {
@@ -117,7 +118,7 @@ MOE_INLINE __m128i integers_of(moe_dtype type, const uint8_t *group, __m128i *mi
     }
 }
 
-/* Where a group's factor of scales is, and of minima. */
+/* The offset of a group's factor for scales, or, with of_mins, for minima. */
 MOE_INLINE size_t factor_at(moe_dtype type, int of_mins)
 {
     switch (type_of_file(type)) {
@@ -139,7 +140,7 @@ MOE_INLINE short word_of(const uint8_t *bytes)
     return word;
 }
 
-/* The factors of eight rows times `unit`, each twice: the order of the turned scales. */
+/* The factors of eight rows times `unit`, each twice, in the order of the turned scales. */
 MOE_INLINE __m512 turned_factors(const uint8_t *const *groups, size_t at, float unit)
 {
     const __m128i halves =
@@ -152,7 +153,7 @@ MOE_INLINE __m512 turned_factors(const uint8_t *const *groups, size_t at, float 
     return _mm512_mul_ps(factors, _mm512_set1_ps(unit));
 }
 
-/* Rows 0, 2, 4, 6 or 1, 3, 5, 7, one in each quarter. */
+/* Joins every second row (0, 2, 4, 6 or 1, 3, 5, 7), one in each quarter. */
 MOE_INLINE __m512i four_rows(const __m128i *rows)
 {
     const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(rows[0]), rows[2], 1);
@@ -160,8 +161,9 @@ MOE_INLINE __m512i four_rows(const __m128i *rows)
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-/* Eight runs of two rows in each quarter, as bytes by run and then row, times the factors. A byte
- * becomes the highest of a word, so that it is 2^24 times as large, with its sign. */
+/* Multiplies scales with the factors. Each quarter of `bytes` has eight runs of two rows, ordered
+ * by run and then by row. A byte is made the highest byte of a word, so that the word is 2^24 times
+ * the byte, with its sign. */
 MOE_INLINE void scale_runs(__m512i bytes, __m512 factors, __m512 *pairs)
 {
 #pragma GCC unroll 4
@@ -174,8 +176,8 @@ MOE_INLINE void scale_runs(__m512i bytes, __m512 factors, __m512 *pairs)
     }
 }
 
-/* The factor of a word's highest byte. Multiplied by a power of two, a product of floats in this
- * range rounds as it does without. */
+/* The factor that makes up for a byte being the highest of a word. In this range, multiplying by a
+ * power of two does not change how a product of floats rounds. */
 #define TOP_BYTE 0x1p-24f
 
 MOE_INLINE void turn_integers(moe_dtype type, const uint8_t *const *groups, turned_scales *turned)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Facts of the quantised types as compile-time constants: once quant_type_of() is inlined with a
- * constant type, the loops written for all types become loops for one. */
+/* Facts about the quantised types as compile-time constants: once quant_type_of() is inlined with a
+ * constant type, a loop that is written for all types becomes a loop for this type. */
 #ifndef MOE_X86_QUANT_TYPES_H
 #define MOE_X86_QUANT_TYPES_H
 
@@ -9,9 +9,9 @@
 #include "runtime/base/dtype.h"
 
 /* Whether `type` is one of MOE_FILE_TYPES(X, with), the list of types for which the including file
- * has products (such as MOE_QUANT_TYPES_256 of matmul_x86.h). Switches over types begin with it. So
- * compilers drop the code of other types before they inline it everywhere, and not only at the end,
- * and take half as long. */
+ * has products (such as MOE_QUANT_TYPES_256 of matmul_x86.h). Switches over types begin with this
+ * check, so that compilers drop the code of other types before they inline it everywhere, and not
+ * only at the end. Compiling takes half as long. */
 #ifdef MOE_FILE_TYPES
 #define MOE_ONE_OF_FILE(name, TYPE, type)                                                          \
     if (type == MOE_DTYPE_##TYPE) {                                                                \
@@ -26,13 +26,13 @@ MOE_INLINE moe_dtype type_of_file(moe_dtype type)
 #define type_of_file(type) (type)
 #endif
 
-/* Every power of two above 12 makes the codes of MXFP4 and NVFP4 unsigned. */
+/* The least code of MXFP4 and NVFP4 is -12, so any power of two above 12 makes codes unsigned. */
 enum { MXFP4_OFFSET = 16 };
 
 typedef struct quant_type {
     uint32_t block_elems;
     uint32_t block_bytes;
-    int offset_shift; /* unsigned codes are 1 << offset_shift above their value; -1: equal to it */
+    int offset_shift; /* an unsigned code is its value + (1 << offset_shift); -1: just its value */
     uint32_t run;     /* elements that share a scale */
     int has_mins;     /* runs also have a minimum */
 } quant_type;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Takes groups of 256 elements apart with AVX2: their scales and minima by run, and 32 codes at a
- * time.
+/* Unpacks groups of 256 elements with AVX2: their scales and minima by run, and 32 codes at a time.
  *
- * Codes are unsigned: the value plus the type's offset. Without VNNI, no product of all 256
- * unsigned values with signed ones is safe from saturation, so types with offset 128 then give the
- * signed values themselves ("is_signed"). */
+ * Codes are unsigned: the value plus the type's offset. Without VNNI, products of unsigned codes
+ * that use all 256 values may saturate. So without VNNI, types with offset 128 give the signed
+ * values themselves ("is_signed"). */
 #ifndef MOE_X86_QUANT_UNPACK_AVX2_H
 #define MOE_X86_QUANT_UNPACK_AVX2_H
 
@@ -17,8 +16,8 @@
 
 #include <immintrin.h>
 
-/* Scales and minima of runs 0..7 and 8..15 of a group. Types with runs of 32 have no second half,
- * types without minima no mins. */
+/* Scales and minima of runs 0..7 and 8..15 of a group. For types with runs of 32 the second half is
+ * not set; for types without minima mins is not set. */
 typedef struct group_scales {
     __m256 scales[2];
     __m256 mins[2];
@@ -31,7 +30,7 @@ MOE_INLINE float one_half(const uint16_t *half)
     return _cvtsh_ss(*half);
 }
 
-/* d * (float)integers, eight of them. */
+/* d * (float)integer, for eight integers. */
 MOE_INLINE __m256 scaled(float d, __m256i integers)
 {
     return _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(integers));
@@ -73,7 +72,7 @@ MOE_INLINE short half_at(const uint8_t *first, size_t stride, uint32_t b)
     return (short)*(const uint16_t *)(first + b * stride);
 }
 
-/* The half-floats at `first` in eight blocks. */
+/* Loads a half-precision float from each of eight blocks, `stride` apart. */
 MOE_INLINE __m256 eight_halves(const uint16_t *half, size_t stride)
 {
     const uint8_t *first = (const uint8_t *)half;
@@ -145,7 +144,7 @@ MOE_INLINE group_scales scales_of_points(moe_dtype type, const uint8_t *block)
     return group;
 }
 
-/* Blocks of 32: eight of them. */
+/* The scales and minima of a group: eight blocks of 32, or one block of 256. */
 MOE_INLINE group_scales scales_of_group(moe_dtype type, const uint8_t *blocks)
 {
     const moe_block_q4_1 *q4_1 = (const moe_block_q4_1 *)blocks; /* all but MXFP4 begin so */
@@ -237,7 +236,7 @@ MOE_INLINE __m256i codes_of_256(moe_dtype type, const uint8_t *group, int e, int
     const moe_block_q5_k *q5 = (const moe_block_q5_k *)group;
     const moe_block_q6_k *q6 = (const moe_block_q6_k *)group;
     const moe_block_iq4_xs *iq4 = (const moe_block_iq4_xs *)group;
-    const int pair = 2 * (e % 4); /* where these elements' bit pair is in a byte */
+    const int pair = 2 * (e % 4); /* the bit at which these elements' bit pairs begin in a byte */
     __m256i low;
     switch (type_of_file(type)) {
     case MOE_DTYPE_Q2_K:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Takes blocks apart with AVX-512, a group of 256 elements at a time: begin_group() gives the scale
- * and the minimum of each run, codes_of_chunk() 64 unsigned codes. */
+/* Unpacks blocks with AVX-512, a group of 256 elements at a time: begin_group() gives the scale and
+ * the minimum of each run, and codes_of_chunk() gives 64 unsigned codes. */
 #ifndef MOE_X86_QUANT_UNPACK_AVX512_H
 #define MOE_X86_QUANT_UNPACK_AVX512_H
 
@@ -37,9 +37,9 @@ MOE_INLINE short word_at(size_t b, size_t stride, size_t word, size_t base)
     return (short)((b * stride + 2 * word - base) / 2);
 }
 
-/* Of eight blocks: the word that begins the block, then the eight following words. (With an odd
- * stride: the aligned word that the block begins in.) Two words of four blocks lie within 128
- * bytes, which one permutation can reach. */
+/* Loads the first 16-bit word of each of eight blocks, then the second word of each. (With an odd
+ * stride, the first word is the aligned word in which the block begins.) The first two words of
+ * four blocks lie within 128 bytes, which one permutation can reach. */
 MOE_INLINE __m256i first_words(const uint8_t *group, size_t stride)
 {
     const size_t s = stride;
@@ -50,7 +50,7 @@ MOE_INLINE __m256i first_words(const uint8_t *group, size_t stride)
         0);
     const __m512i words = _mm512_permutex2var_epi16(
         _mm512_loadu_si512(group), _mm512_castsi256_si512(low), _mm512_loadu_si512(group + 64));
-    if (s <= 18) { /* as far as the first words go, that was all */
+    if (s <= 18) { /* for such strides one permutation reaches all words that are used */
         return _mm512_castsi512_si256(words);
     }
     const size_t base = s < 32 ? 8 * s - 128 : 4 * s;
@@ -113,7 +113,7 @@ MOE_INLINE group_state begin_q2_k(const moe_block_q2_k *block)
     return state;
 }
 
-/* Sixteen, signed. */
+/* Sixteen signed scales. */
 MOE_INLINE __m128i scales_q3_k(const moe_block_q3_k *block)
 {
     __m128i pairs;
@@ -174,7 +174,7 @@ MOE_INLINE int type_has_points(moe_dtype type)
     }
 }
 
-/* group: the first of its blocks. */
+/* Finds the scales and minima of the group whose first block is at `group`. */
 MOE_INLINE group_state begin_group(moe_dtype type, const uint8_t *group)
 {
     const moe_block_q6_k *q6 = (const moe_block_q6_k *)group;
@@ -247,7 +247,7 @@ MOE_INLINE __m512i codes_q6_k(const moe_block_q6_k *block, int c)
     return _mm512_ternarylogic_epi64(low, high, _mm512_set1_epi8(0x30), 0xf8);
 }
 
-/* Chunk c of a block of 256. */
+/* The codes of chunk c of a block of 256. */
 MOE_INLINE __m512i codes_of_256(moe_dtype type, const uint8_t *group, const group_points *points,
                                 int c)
 {
@@ -256,7 +256,7 @@ MOE_INLINE __m512i codes_of_256(moe_dtype type, const uint8_t *group, const grou
     const moe_block_q4_k *q4 = (const moe_block_q4_k *)group;
     const moe_block_q5_k *q5 = (const moe_block_q5_k *)group;
     const moe_block_iq4_xs *iq4 = (const moe_block_iq4_xs *)group;
-    const int pair = 4 * (c % 2); /* bits before this chunk's in a byte of bit pairs */
+    const int pair = 4 * (c % 2); /* the bit at which this chunk's bit pairs begin in a byte */
     switch (type_of_file(type)) {
     case MOE_DTYPE_Q2_K:
         return fields_of_32(q2->qs + 32 * (c / 2), pair, pair + 2, 3);
@@ -292,7 +292,7 @@ MOE_INLINE __m512i codes_of_256(moe_dtype type, const uint8_t *group, const grou
     }
 }
 
-/* Two blocks of 32. */
+/* The codes of two blocks of 32. */
 MOE_INLINE __m512i codes_of_pair(moe_dtype type, const uint8_t *block0, const uint8_t *block1)
 {
     const moe_block_q4_0 *a0 = (const moe_block_q4_0 *)block0;
@@ -323,7 +323,7 @@ MOE_INLINE __m512i codes_of_pair(moe_dtype type, const uint8_t *block0, const ui
     }
 }
 
-/* Chunk c of a group; points: what begin_group() gave for it. */
+/* The codes of chunk c of a group; points: from begin_group() for this group. */
 MOE_INLINE __m512i codes_of_chunk(moe_dtype type, const uint8_t *group, const group_points *points,
                                   int c)
 {

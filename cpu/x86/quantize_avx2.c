@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Quantises activations to 8 bits with AVX2, a block of 32 at a time, by the contract of
- * quant_rows.h. A row is a few thousand elements and has millions of products, so wider vectors
- * gain nothing here.
+ * quant_rows.h. A row has a few thousand elements but takes part in millions of products, so wider
+ * vectors gain nothing here.
  */
 #include "cpu/x86/matmul_x86.h"
 

@@ -19,7 +19,7 @@ MOE_INLINE __m128 reduce_4_of_8(__m256 a, __m256 b, __m256 c, __m256 d)
         _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
     const __m256 cd =
         _mm256_add_ps(_mm256_permute2f128_ps(c, d, 0x20), _mm256_permute2f128_ps(c, d, 0x31));
-    /* Pairs of a and c in the low half, of b and d in the high one. */
+    /* The low half has pairs of a and c, the high half pairs of b and d. */
     const __m256 pairs =
         _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
     const __m256 acac_bdbd =
@@ -35,7 +35,7 @@ MOE_INLINE __m128 reduce_4(const lanes_avx2 sums[4])
                          _mm256_add_ps(sums[3].half[0], sums[3].half[1]));
 }
 
-/* The first n of four floats. */
+/* Stores the first n of four floats. */
 static inline void store_first(float *out, __m128 sums, uint32_t n)
 {
     const __m128i wanted = _mm_cmpgt_epi32(_mm_set1_epi32((int)n), _mm_setr_epi32(0, 1, 2, 3));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The reduction trees of matmul.h on the lanes of four sums at once. Lanes past a tree's edge
- * compute the same sums with operands swapped, which changes no bit. */
+/* The reduction trees of matmul.h on the lanes of four sums at once. Lanes that the tree does not
+ * use compute the same sums with swapped operands, which changes no bit. */
 #ifndef MOE_X86_REDUCE_AVX512_H
 #define MOE_X86_REDUCE_AVX512_H
 
@@ -37,9 +37,9 @@ MOE_INLINE __m128 reduce_4x8(__m512 ab, __m512 cd)
         _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd)));
 }
 
-/* The first n of four floats. The store masks sixteen lanes: from one of four lanes gcc makes a
- * VEXTRACTF32X4, which faults at an inaccessible page even if the mask leaves out what lies there.
- */
+/* Stores the first n of four floats. The store has a mask of sixteen lanes: from a store with a
+ * mask of four lanes gcc makes a VEXTRACTF32X4, which faults at an inaccessible page even if the
+ * mask leaves out the lanes there. */
 MOE_INLINE void store_first(float *out, __m128 sums, uint32_t n)
 {
     _mm512_mask_storeu_ps(out, (__mmask16)((1u << n) - 1), _mm512_castps128_ps512(sums));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The instructions of the processor's matrix unit (AMX) that the kernels use. Tests compile the
- * kernels with other definitions in front of these, which do the same on any processor. */
+/* The instructions of the processor's matrix unit (AMX) that the kernels use. Tests define the
+ * macros differently before they include the kernels, so that these run on any processor. */
 #ifndef MOE_X86_TILE_INSTRUCTIONS_H
 #define MOE_X86_TILE_INSTRUCTIONS_H
 
@@ -18,8 +18,8 @@ typedef struct tile_config {
 _Static_assert(sizeof(tile_config) == 64, "LDTILECFG reads 64 bytes");
 
 #ifndef TILE_CONFIGURE
-/* tile: the number of a tile register, a constant. Compilers' own forms of these instructions (gcc
- * 12) do not say that they read and write memory. */
+/* tile: the number of a tile register, a constant. These are assembly, because the compiler's own
+ * forms (gcc 12) do not tell it that the instructions read and write memory. */
 #define TILE_CONFIGURE(config) __asm__ volatile("ldtilecfg %0" ::"m"(*(config)))
 #define TILE_RELEASE()         __asm__ volatile("tilerelease")
 #define TILE_ZERO(tile)        __asm__ volatile("tilezero %%tmm%c0" ::"i"(tile))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What the products of the matrix unit (tile_products_amx.c) share with the files that take each
- * type's blocks apart: a panel of weights as codes of 8 bits, which need no transposition.
+/* A panel of weights as codes of 8 bits. The files for each type unpack blocks into it, and the
+ * products of the matrix unit (tile_products_amx.c) read it, without transposing it.
  *
- *     codes   16 weight rows, each 64 elements in a line: with runs of 32 two tiles side by side
- *     scales  of each group and row, by run; minima likewise
+ *     codes   16 weight rows with 64 elements each: with runs of 32, two tiles side by side
+ *     scales  of each group and row, by run; minima in the same order
  */
 #ifndef MOE_X86_TILE_PRODUCTS_H
 #define MOE_X86_TILE_PRODUCTS_H
@@ -21,15 +21,15 @@ enum {
 };
 
 struct moe_weight_tiles {
-    /* Of each quarter of a group, the groups: what a lane needs lies together. Offsets are
+    /* [quarter of a group][group]: all codes that a lane needs lie together. Offsets are already
      * subtracted. */
     _Alignas(64) int8_t codes[4][TILE_GROUPS][TILE][64];
     float scales[TILE_GROUPS][TILE][16];
     float mins[TILE_GROUPS][TILE][16];
 };
 
-/* moe_tile_products_fn. Each thread sets up the tile registers when it begins and releases them
- * when it is done, so that the operating system has none to save for threads that rest. */
+/* moe_tile_products_fn. Each call sets up the tile registers at its begin and releases them at its
+ * end, so that the operating system has no tile registers to save for idle threads. */
 void moe_tile_products_amx(const moe_matmul_args *args, moe_unpack_tiles_fn unpack, void *scratch);
 
 #endif

@@ -2,9 +2,9 @@
 /* Products of quantised weights with many activation rows on the matrix unit (AMX).
  *
  * One instruction multiplies a tile of 16 weight rows with a tile of 16 activation rows over a run
- * of elements: 256 exact integer sums. The contract wants a multiplication and an fmaf for each of
- * them, which take longer than the tiles: AVX-512 does them, a weight row at a time, for 16
- * activation rows in the lanes of a register.
+ * of elements. That gives 256 exact integer sums. The contract demands a multiplication and an fmaf
+ * for each sum; these take longer than the tile's product. AVX-512 computes them, a weight row at a
+ * time, for 16 activation rows in the lanes of a register.
  *
  *    for each block of activation rows            packed: by run, then as the unit wants them
  *       for each 16 weight rows, panel (k)        unpacked to codes of 8 bits, in rows
@@ -12,8 +12,8 @@
  *             for each tile of 16 activation rows, each of the lane's runs:
  *                tile product -> store -> 16 x (convert, scale, fmaf), two runs behind the unit
  *
- * A lane's 16 registers of float sums stay in registers over a panel; sums in memory have them
- * between panels, and lanes meet there. */
+ * The float sums of a lane are 16 registers and stay there for a whole panel. Between panels they
+ * are kept in memory, where the lanes are added up in the end. */
 #include "cpu/x86/quant_lanes_avx512.h"
 #include "cpu/x86/quant_rows_x86.h"
 #include "cpu/x86/tile_instructions.h"
@@ -33,8 +33,8 @@ enum {
     SUMS = 0, /* tile registers */
     WEIGHTS = 1,
     ROWS = 2,
-    AHEAD = 2,   /* runs that the unit is ahead */
-    BUFFERS = 4, /* of its sums */
+    AHEAD = 2,   /* runs by which the unit is ahead of the float operations */
+    BUFFERS = 4, /* for the unit's sums */
     MAX_TILES = 16,
     MAX_LANES = 16
 };
@@ -44,8 +44,8 @@ typedef struct tile_shape {
     bool has_mins;
 } tile_shape;
 
-/* 16 activation rows. A word of codes has four neighbouring elements of a row; 16 words side by
- * side belong to the 16 rows. */
+/* 16 activation rows. A word has the codes of four neighbouring elements of a row. The same word of
+ * all 16 rows lies side by side. */
 typedef struct x_tile {
     const int8_t *codes; /* [panel][lane][group][run / 4][16][4] */
     const float *d;      /* [n_in / 32][16] */
@@ -80,7 +80,7 @@ static x_tile x_tile_at(tile_shape shape, const tile_scratch *scratch, uint32_t 
 
 /* ---- Packing activation rows ---- */
 
-/* n words of 16 rows to [word][row]. */
+/* Writes n words of each of 16 rows to [word][row]. */
 static void pack_words(const void *const *rows, size_t n, const void *to)
 {
     uint8_t *columns = (uint8_t *)(uintptr_t)to;
@@ -100,7 +100,7 @@ static uint32_t groups_of(uint32_t n)
     return (n + MOE_GROUP - 1) / MOE_GROUP;
 }
 
-/* Codes of a panel of n elements from q on. */
+/* Packs the codes of a panel of n elements from q on. */
 static void pack_codes(tile_shape shape, const void *const *q, uint32_t n, int8_t *to)
 {
     const uint32_t groups = groups_of(n);
@@ -154,10 +154,10 @@ typedef struct tile_sums {
 /* A panel's product with all tiles of a block of rows. */
 typedef struct panel_product {
     const moe_weight_tiles *weights;
-    x_tile x;       /* of the first tile, from the panel's first element on */
+    x_tile x;       /* the first tile, from the panel's first element on */
     size_t x_bytes; /* from tile to tile */
     uint32_t n_tiles;
-    uint32_t n; /* elements */
+    uint32_t n; /* elements of each row */
     bool is_first;
     const char *next; /* weights to prefetch: next_bytes of each of n_next rows */
     size_t row_bytes, next_bytes;
@@ -176,13 +176,13 @@ MOE_INLINE uint32_t runs_of_lane(tile_shape shape, const panel_product *p, uint3
     return k >= MOE_GROUP || k >= p->n ? 0 : groups_of(p->n - k);
 }
 
-/* The tiles of the run that the unit multiplies next. Lanes follow each other, in a lane the tiles
- * of rows, in a tile the lane's runs: a lane's weights stay in the first-level cache for all tiles.
- */
+/* Where the unit reads the run that it multiplies next. The order is: lane by lane, in a lane tile
+ * by tile of activation rows, in a tile the lane's runs. So a lane's weights stay in the
+ * first-level cache for all tiles. */
 typedef struct run_place {
     const int8_t *weights, *rows;
     uint32_t lane, tile;
-    uint32_t n_left; /* runs of this tile; 0: no more at all */
+    uint32_t n_left; /* runs left of this tile; 0: no run of any tile is left */
 } run_place;
 
 MOE_INLINE run_place place_of(tile_shape shape, const panel_product *p, uint32_t lane,
@@ -215,7 +215,7 @@ MOE_INLINE void multiply_run(tile_shape shape, const panel_product *p, run_place
     }
 }
 
-/* Group g of the lane: d and dsum are the tile's, from the lane's first run on. */
+/* Adds the lane's run of group g. d and dsum are the tile's, from the lane's first run on. */
 MOE_INLINE void add_run(tile_shape shape, const panel_product *p, uint32_t lane, uint32_t g,
                         const float *d, const float *dsum, const tile_sums *sums, __m512 *acc)
 {
@@ -246,7 +246,7 @@ MOE_INLINE void prefetch_next(const panel_product *p, uint32_t part, uint32_t pa
     }
 }
 
-/* Adds the products to sums (sets them, if it is the first panel). */
+/* Adds the products to sums; the first panel sets the sums. */
 MOE_INLINE void multiply_panel(tile_shape shape, const panel_product *p,
                                __m512 (*sums)[MAX_LANES][TILE])
 {
@@ -317,7 +317,8 @@ static void configure(tile_shape shape)
     TILE_CONFIGURE(&config);
 }
 
-/* What follows elements k .. k + n - 1 of the weight rows from o on: the same rows, or the next. */
+/* Finds the weights that are needed after elements k .. k + n - 1 of the weight rows from o on: in
+ * the same rows, or in the next ones. */
 MOE_INLINE void find_next(const moe_matmul_args *args, uint32_t o, uint32_t k, panel_product *p)
 {
     const quant_type t = quant_type_of(args->type);
@@ -331,7 +332,7 @@ MOE_INLINE void find_next(const moe_matmul_args *args, uint32_t o, uint32_t k, p
     p->next_bytes = (left < TILE_PANEL ? left : TILE_PANEL) / t.block_elems * t.block_bytes;
 }
 
-/* All weight rows with n_tiles tiles of activation rows, from row r on. */
+/* Multiplies all weight rows with n_tiles tiles of activation rows, from row r on. */
 MOE_INLINE void multiply_rows(tile_shape shape, const moe_matmul_args *args,
                               moe_unpack_tiles_fn *unpack, uint32_t r, uint32_t n_tiles,
                               tile_scratch *scratch)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* A square of 16 by 16 words, transposed. */
+/* Transposes a square of 16 by 16 words. */
 #ifndef MOE_X86_TRANSPOSE_AVX512_H
 #define MOE_X86_TRANSPOSE_AVX512_H
 
 #include <immintrin.h>
 
-/* Stores the first n (8 or 16) columns of 16 rows of 16 words. One function for all types: it is
- * long. */
+/* Stores the first n (8 or 16) columns of 16 rows of 16 words. It is not inlined, because it is
+ * long: all types share it. */
 static __attribute__((noinline)) void store_columns(void *to, const __m512i *rows, int n)
 {
     __m512i fours[16]; /* [4i + j]: in quarter q, column 4q + j of rows 4i .. 4i + 3 */

@@ -99,7 +99,7 @@ static void sigmoid_mul_lanes(const float *g, const float *x, float *y, uint32_t
     pairs_lanes(g, x, y, n, sigmoid_mul_of, NULL);
 }
 
-/* p: alpha, limit, -limit */
+/* p has alpha, limit and -limit. */
 static inline l16 swiglu_clamped_of(l16 g, l16 u, const l16 *p)
 {
     l16 a = l16_min(p[1], g);
@@ -181,7 +181,7 @@ static void clamp_lanes(float limit, float *x, uint32_t n)
         l16_store_part(x + whole, clamp_of(l16_load_part(x + whole, rest), high, low), rest);
 }
 
-/* Four running maxima, since a single one would wait for its own result. */
+/* Keeps four running maxima, because with a single one each step would wait for the last. */
 static float max_lanes(const float *x, uint32_t n)
 {
     l16 max[4];
