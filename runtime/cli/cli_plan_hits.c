@@ -35,7 +35,7 @@ int cli_plan_trace(moe_trace **trace, const cli_options *options, const moe_memo
         options->trace);
 }
 
-/* Hits and accesses after so many passes. */
+/* Simulates and counts hits and accesses after this many passes. */
 static int count(const moe_trace *trace, const cli_options *options, uint64_t slots,
                  uint64_t warm_up, moe_simulation_result *result)
 {

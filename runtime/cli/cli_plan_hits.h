@@ -28,7 +28,8 @@ typedef struct cli_what_if {
     double disk, link;                   /* bytes/s */
 } cli_what_if;
 
-/* "host-memory=64G,device-memory=24G,disk=7GB/s,link=25GB/s". Returns an exit code. */
+/* Reads --what-if, such as "host-memory=64G,device-memory=24G,disk=7GB/s,link=25GB/s". Returns an
+ * exit code. */
 int cli_what_if_read(cli_what_if *change, const char *text);
 
 #endif

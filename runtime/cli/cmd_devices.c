@@ -58,7 +58,7 @@ static void print_element(struct json_object *element, int indent)
     putchar('\n');
 }
 
-/* The depth is that of the library's own description: three levels. */
+/* Prints an object with its members. The library's description has three levels. */
 static void print_object(struct json_object *object, int indent)
 {
     json_object_object_foreach(object, key, value)

@@ -56,7 +56,7 @@ static void print_session_rows(const moe_memory_plan *plan)
     }
 }
 
-/* This memory is always in RAM. */
+/* Prints the memory of sessions' states, which is always in RAM. */
 static void print_session_state(const moe_memory_plan *plan)
 {
     print_row("session", plan->session_state, "its logits, sampler and tokens");
@@ -105,7 +105,7 @@ static void print_table(const moe_memory_plan *plan, bool fits)
     print_row("floor", plan->floor, "the least that works");
 }
 
-/* Both tiers together: an expert needs one slot, on the device or in RAM. */
+/* Prints the experts in both tiers together: an expert needs one slot, on the device or in RAM. */
 static void print_in_memory(const moe_memory_plan *plan)
 {
     printf("experts in memory       %" PRIu64 " of %" PRIu64 ", on the device or in RAM\n",
@@ -121,7 +121,7 @@ static void print_cards(const moe_memory_plan *plan)
     }
 }
 
-/* For a device with its own memory: a table for each tier. */
+/* For a device with its own memory: prints a table for each tier. */
 static void print_tiers(const moe_memory_plan *plan, bool fits)
 {
     print_row("device budget", plan->device_budget, "");
@@ -391,8 +391,8 @@ static double speed_of(const expectation *e, const moe_speed_rates *rates,
     return estimate(&then, options, plan) == CLI_EXIT_OK ? then.estimate.tokens_per_s : 0;
 }
 
-/* Finds the least of 8, 16, 32... GiB more with which all experts are in memory; or what four times
- * the memory would give. */
+/* Tries 8, 16, 32... GiB more memory, until all experts are in memory, or up to four times the
+ * memory. */
 static void advise_memory(advice *a, moe_engine_options *engine_options, const cli_options *options,
                           const moe_memory_plan *plan, const expectation *e)
 {

@@ -56,7 +56,7 @@ static bool begins(const char *line, const char *word)
     return strncmp(line, word, strlen(word)) == 0;
 }
 
-/* Reads the notes; returns what follows them. */
+/* Reads the notes. Returns the text behind them. */
 static const char *read_notes(const char *at)
 {
     while (begins(at, ABOUT_LINE) && n_notes < CLI_MOST_OPTION_ROWS) {

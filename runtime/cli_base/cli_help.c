@@ -42,7 +42,7 @@ typedef struct choice {
 
 #define LEAST_CLAUSE 12
 
-/* How long the first clause of a help text is. */
+/* Returns the length of the first clause of a help text. */
 static int first_clause(const char *help)
 {
     size_t size = strlen(help);

@@ -14,8 +14,8 @@ static const char *const types[] = {[MOE_METADATA_INT] = "int:",
                                     [MOE_METADATA_TEXT] = "str:"};
 #define N_TYPES (sizeof types / sizeof types[0])
 
-/* For an override that begins at text: finds where its type begins, and which type it is. NULL if
- * no override begins there. */
+/* Finds the type of the override that begins at text. Returns where the type begins; NULL if no
+ * override begins at text. */
 static char *find_type(char *text, moe_metadata_type *type)
 {
     char *equals = text + strcspn(text, ",=");

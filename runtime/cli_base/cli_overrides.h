@@ -7,7 +7,8 @@
 
 #include "cli_options.h"
 
-/* As many as fit the option's text: an override has at least 6 characters and a comma. */
+/* The most overrides that fit into the option's text: each has at least 6 characters and a
+ * comma. */
 #define CLI_MOST_OVERRIDES (sizeof(cli_text_list) / 7 + 1)
 
 /* Must not move: keys and texts of the list point into `text`. */

@@ -300,8 +300,8 @@ void moe_draft_cut(const moe_speculation *s, moe_session_draft *d, const double 
     cut_one(s, d, fetch_cost, 0);
 }
 
-/* Each session's row costs more the fewer sessions draft. So if a round drops some session's
- * draft, another round follows. */
+/* The fewer sessions draft, the more each session's row costs. So if a round drops the draft of a
+ * session, another round follows. */
 void moe_draft_cut_together(const moe_speculation *s, moe_session_draft *const *drafts, size_t n)
 {
     uint32_t before = 0, now = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A drafting layer ("nextn", multi-token prediction): a layer that was trained with the model. It
  * joins the model's last hidden state at a position with the next token, and predicts the token
- * after that. From its own hidden state it goes on, one token at a time.
+ * after the next. Then it continues from its own hidden state, one token at a time.
  *
  *   hidden state of p (after the output norm) -> norm -+
  *                                                      +- join -> layer -> norm -> the model's head

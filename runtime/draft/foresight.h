@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a draft learns from the routers: the experts that its rows would have chosen without the
- * restriction. Verification of the same tokens will need most of them, so their reads begin while
+/* Foresight: a draft records the experts that its rows would have chosen without the restriction to
+ * resident ones. Verification of the same tokens will need most of them, so their reads begin while
  * the draft still runs. An expert is remembered with the depth at which it was first chosen. When a
  * draft is cut short, requests that only later tokens wanted are cancelled. */
 #ifndef MOE_DRAFT_FORESIGHT_H
@@ -39,11 +39,11 @@ void moe_foresight_add(moe_foresight *foresight, uint32_t layer, uint32_t depth,
                        const uint32_t *experts, uint32_t n);
 bool moe_foresight_has(const moe_foresight *foresight, uint32_t layer, uint32_t expert,
                        uint32_t max_depth);
-/* Compares what was foreseen with the n distinct experts that verification requests in a layer. */
+/* Compares the foreseen experts with the n distinct experts that verification requests in a
+ * layer. */
 void moe_foresight_score(moe_foresight *foresight, uint32_t layer, const uint32_t *experts,
                          uint32_t n);
-/* Compares what was foreseen for this depth with the experts that a row of the verification
- * chose. */
+/* Compares the experts foreseen for this depth with those that a row of the verification chose. */
 void moe_foresight_score_row(moe_foresight *foresight, uint32_t layer, uint32_t depth,
                              const uint32_t *experts, uint32_t n);
 /* Sets the recall (the share of used experts that were foreseen) in *stats; leaves its other

@@ -35,7 +35,7 @@ typedef struct moe_length_options {
     /* survival: the cost of a draft pass, as a share of a plain pass's computing, that is assumed
      * until one was measured. 0: drafts need no passes. */
     double draft_pass;
-    /* survival: what earlier runs learnt about this drafter, or NULL. Only read at creation. */
+    /* survival: the results of earlier runs with this drafter, or NULL. Only read at creation. */
     const moe_draft_habit *habit;
     moe_draft_tier tier;
     /* survival: the account of losses, shared by the controllers of all drafters; it must outlive

@@ -116,8 +116,8 @@ static int move_accepted(const moe_speculation *s, const moe_session_draft *d, m
     return moe_kv_table_move(s->runner->kv, d->kv, from, to, n + 1, err);
 }
 
-/* For layers with a recurrent state: the pass left the state behind the whole chain. If fewer
- * tokens were accepted, takes the state before the pass and advances it over the accepted rows. */
+/* For recurrent layers: the pass left their state at the end of the whole chain. If fewer tokens
+ * were accepted, takes the state before the pass and advances it over the accepted rows. */
 static int commit_states(const moe_speculation *s, moe_session_draft *d, uint32_t n_accepted,
                          moe_error *err)
 {

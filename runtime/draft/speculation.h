@@ -71,7 +71,7 @@ typedef struct moe_silent_draft {
     uint32_t n, n_right, at; /* of n tokens n_right have proved right so far */
 } moe_silent_draft;
 
-/* What speculation keeps for each session. */
+/* A session's part of speculation. */
 typedef struct moe_session_draft {
     /* These members point into the session. The engine sets `line` before moe_speculation_draft()
      * in each step. */
@@ -208,8 +208,8 @@ void moe_speculation_close(moe_speculation **speculation);
 /* Fills in *stats. Leaves it unchanged if speculation is NULL. */
 void moe_speculation_get_stats(const moe_speculation *speculation,
                                const moe_expert_store_stats *experts, moe_speculation_stats *stats);
-/* Returns what is known about how well each drafter does: from this run if it drafted in this
- * run, else from earlier runs. False: nothing is known, or speculation is NULL. */
+/* Gets each drafter's results: those of this run if it drafted in this run, otherwise those of
+ * earlier runs. False: nothing is known, or speculation is NULL. */
 bool moe_speculation_get_habits(const moe_speculation *speculation, moe_draft_habits *habits);
 /* Checks the options of speculation: their names and combinations. */
 int moe_speculation_check(const moe_engine_options *options, moe_error *err);

@@ -171,8 +171,9 @@ static void drop_drafts(moe_session_draft *const *drafts, size_t n)
     }
 }
 
-/* Of the drafters that need passes, uses the one that promises most, if it promises more than the
- * drafts from the text. If nothing is drafted, a drafter may draft silently. */
+/* Uses, of the drafters that need passes, the one with the greatest expected gain, if that is
+ * greater than the gain of the drafts from the text. If nothing is drafted, a drafter may draft
+ * silently. */
 static int draft_by_passes(moe_speculation *s, moe_session_draft *const *drafts, size_t n,
                            moe_error *err)
 {

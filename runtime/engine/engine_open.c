@@ -292,8 +292,8 @@ static double share_of_hottest(const float *hotness, uint64_t n_all, uint64_t n)
     return all > 0.0 ? kept / all : 0.0;
 }
 
-/* Estimates the hit rate. The host tier gives up experts that the device holds, and takes those
- * that leave the device, so no expert needs two slots (expert_store.h). */
+/* Estimates the hit rate. The host tier drops experts that the device holds, and takes experts that
+ * leave the device, so no expert needs two slots (expert_store.h). */
 static int expect_hits(moe_engine *engine, moe_error *err)
 {
     moe_memory_plan *plan = &engine->plan;

@@ -105,8 +105,8 @@ void moe_engine_hold(const moe_engine *engine);
 void moe_engine_release(const moe_engine *engine);
 /* text_api.c: fails with MOE_ERR_UNSUPPORTED if the model's file has no tokenizer. */
 int moe_engine_need_tokenizer(const moe_engine *engine, moe_error *err);
-/* text_api.c: fails with MOE_ERR_UNSUPPORTED, naming what needs a model, if only the vocabulary
- * was opened. */
+/* text_api.c: fails with MOE_ERR_UNSUPPORTED if only the vocabulary was opened. what: names, in the
+ * message, the function that needs a model. */
 int moe_engine_need_model(const moe_engine *engine, const char *what, moe_error *err);
 
 #endif

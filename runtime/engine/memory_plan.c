@@ -67,7 +67,7 @@ static uint64_t n_slots(const moe_memory_plan *plan, uint64_t bytes, uint64_t fu
                                                               * slot */
 }
 
-/* Returns a text that says what fills the budget, and what would need less. */
+/* Returns a text for the error: which part fills the budget, and which option would reduce it. */
 static const char *remedy(const moe_memory_plan *plan, uint64_t scratch, const char *raise)
 {
     bool kv = plan->kv_cache > plan->floor / 4;
@@ -267,9 +267,10 @@ static uint64_t set_aside(const moe_plan_input *in, const moe_memory_plan *plan)
     return min_u64(asked > more ? asked : more, plan->budget - plan->floor);
 }
 
-/* With all experts on the device, host slots only hold experts on their way there: as many as reads
- * and copies keep busy. If there may be further sessions, they can displace experts, which then
- * come back from the host, so the host tier keeps its full size. */
+/* Returns the most bytes that host slots may have. With all experts on the device, host slots only
+ * hold experts on their way there, so as many are enough as reads and copies keep busy. But further
+ * sessions can displace experts from the device, which then come back from the host; so if there
+ * may be further sessions, the host tier keeps its full size. */
 static uint64_t most_host_slots_bytes(const moe_plan_input *in, const moe_memory_plan *plan)
 {
     uint64_t full = in->slots.host_full_bytes;
@@ -314,8 +315,8 @@ static int plan_one_memory(const moe_plan_input *in, moe_memory_plan *plan, moe_
 }
 
 /* Returns the default budget: the memory that the process has now plus the free memory, less an
- * eighth. Pages of the process may be charged to others (those of libraries), and must not count
- * as room within a control group's limit. */
+ * eighth. Some pages of the process, such as those of libraries, may be charged to another control
+ * group; they must not count as room within this group's limit. */
 static uint64_t default_budget(const moe_plan_input *in)
 {
     uint64_t budget =

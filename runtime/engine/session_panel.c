@@ -133,7 +133,8 @@ static void drop_block(moe_engine *engine)
     }
 }
 
-/* Memory that costs no reads: that of empty slots, and of slots with experts of earlier layers. */
+/* Returns the memory that can be taken without further reads: that of empty slots, and of slots
+ * with experts of earlier layers. */
 static uint64_t memory_behind(const moe_engine *engine)
 {
     const moe_panel_slots slots = moe_panel_count_slots(&engine->runner, engine->panel.layer);

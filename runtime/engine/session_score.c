@@ -22,9 +22,7 @@ static bool visit_logits(uint32_t row, const float *hidden, const float *logits,
     return !scores->stopped;
 }
 
-/* Evaluates the next rows: those of one pass, or of one chunk of a panel. Lossy modes act on
- * passes.
- */
+/* Evaluates the next rows: one pass, or one chunk of a panel. Lossy modes act only on passes. */
 static int score_rows(moe_session *session, scoring *scores, moe_error *err)
 {
     moe_engine *engine = session->engine;

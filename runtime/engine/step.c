@@ -170,8 +170,8 @@ static bool is_beginning(const moe_step_work *s)
     return false;
 }
 
-/* Notes which rows are not those of an exact run. Called after a pass and before its rows count as
- * evaluated. */
+/* Marks rows whose results may differ from an exact run's. Called after a pass and before its rows
+ * count as evaluated. */
 static void mark_rows(const moe_step_work *s, bool lossy)
 {
     uint32_t marks = (s->engine->marks & ~MOE_SESSION_LOSSY) | (lossy ? MOE_SESSION_LOSSY : 0);

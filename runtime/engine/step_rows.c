@@ -16,7 +16,7 @@ static uint32_t n_due(const moe_session *session)
                                          : moe_session_n_unevaluated(session) > 0;
 }
 
-/* Where the step's rows of a session begin. */
+/* Returns the position of the step's first row of a session. */
 static uint32_t first_position(const moe_step_work *s, const moe_session *session)
 {
     const moe_panel_chunk *panel = s->panel;
@@ -70,15 +70,16 @@ static int share_rows(moe_step_work *s, moe_error *err)
     return MOE_OK;
 }
 
-/* How many stored positions, from n_evaluated on, the step writes. A lossy pass that is compared
- * with the exact one stores both side by side. */
+/* Returns how many stored positions, from n_evaluated on, the step writes. A lossy pass that is
+ * compared with the exact one stores both side by side. */
 static uint32_t n_places(const moe_step_work *s, size_t i)
 {
     return s->engine->lossy != NULL ? 2 * s->n_rows_of[i] : s->n_rows_of[i];
 }
 
 /* Grants memory for everything that the step will write, and for the token that each session will
- * sample. Prompt tokens that later steps evaluate keep what feeding them was granted. */
+ * sample. Prompt tokens that only later steps evaluate keep the memory that was granted when they
+ * were fed. */
 static int grant_memory(moe_step_work *s, moe_error *err)
 {
     int status = MOE_OK;

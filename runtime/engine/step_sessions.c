@@ -82,7 +82,7 @@ static int run_chunk(moe_engine *engine, moe_session *const *sessions, size_t n,
     return status;
 }
 
-/* Carries out chunks for as long as it is the panel's turn. */
+/* Carries out chunks until the panel has used its turn. */
 static int run_chunks(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
 {
     int status = MOE_OK;

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Bytes that this process may still allocate without swapping: the least of the machine's available
- * memory (/proc/meminfo) and what the memory cgroups (v1 or v2) leave. */
+/* Returns the bytes that this process may still allocate without swapping: the lesser of the
+ * machine's available memory (/proc/meminfo) and the memory that cgroups (v1 or v2) leave. */
 uint64_t moe_memory_available(void);
 
 /* The most memory that this process can ever have: the least of the machine's memory and the limits

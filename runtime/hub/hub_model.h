@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From -hf OWNER/REPO[:QUANT] to a file that a command can open. */
+/* Turns -hf OWNER/REPO[:QUANT] into a file that a command can open. */
 #ifndef HUB_MODEL_H
 #define HUB_MODEL_H
 

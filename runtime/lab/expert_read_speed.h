@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How fast the disk reads a model's experts. */
+/* Measures how fast the disk reads a model's experts. */
 #ifndef MOE_LAB_EXPERT_READ_SPEED_H
 #define MOE_LAB_EXPERT_READ_SPEED_H
 

@@ -17,8 +17,8 @@ typedef struct read_job {
     _Atomic uint64_t sink; /* so that the compiler keeps the sums */
 } read_job;
 
-/* In versions by instruction set, like the kernels: one load per cache line reads a quarter faster
- * than four loads. */
+/* Sums a part of the buffer. Compiled for several instruction sets, like the kernels: one load per
+ * cache line (AVX-512) reads a quarter faster than four loads. */
 __attribute__((target_clones("avx512f", "avx2", "default"))) static uint64_t
 read_vectors(const vector *v, size_t n)
 {

@@ -18,9 +18,9 @@ typedef struct moe_low_bit_stats {
 
 typedef struct moe_low_bit moe_low_bit;
 
-/* A copy stands in for a missing expert if the expert's share of the mixing weights is less than
- * `below` in every row of the pass that chose it; from 1 on, for every missing expert. `copies`
- * must outlive it. */
+/* Creates the mode. A copy replaces a missing expert if the expert's share of the mixing weights is
+ * less than `below` in every row of the pass that chose it; with `below` of 1 or more, for every
+ * missing expert. `copies` must outlive it. */
 int moe_low_bit_create(moe_low_bit **out, moe_runner *runner, moe_expert_store *copies, float below,
                        moe_error *err);
 /* Adds the hook to the runner, which must be complete. */

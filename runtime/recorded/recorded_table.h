@@ -76,7 +76,7 @@ int moe_recorded_table_open(moe_recorded_table *table, moe_device *device,
                             const moe_recorded_table_options *options, moe_error *err);
 void moe_recorded_table_close(moe_recorded_table *table, moe_device *device);
 
-/* What a refresh depends on. */
+/* The settings of a refresh. */
 typedef struct moe_recorded_reach {
     const moe_speculation *confined; /* the speculation whose drafts use the table
                                       * (moe_draft_residents()); or NULL */
@@ -101,7 +101,7 @@ const uint8_t *moe_recorded_table_reach(const moe_recorded_table *table, uint32_
 const moe_kept_expert *moe_recorded_table_take_kept(moe_recorded_table *table, moe_runner *runner,
                                                     uint32_t layer, uint32_t *n);
 void moe_recorded_table_settle(moe_recorded_table *table);
-/* Call after a pass that has failed: it is unknown what the pass kept. */
+/* Call after a failed pass: it is unknown which experts the pass has kept in slots. */
 void moe_recorded_table_forget(moe_recorded_table *table, moe_runner *runner);
 /* Returns which experts of the layer were resident at the last refresh: [n_expert], in host
  * memory. */

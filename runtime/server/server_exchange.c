@@ -32,8 +32,8 @@ void server_add_headers(server_exchange *exchange, struct MHD_Response *response
     }
 }
 
-/* Charges the text to the request's memory, unless it fits in what every connection has anyway.
- * False: there is no memory for it. */
+/* Charges the text to the request's memory, unless it fits into the connection's own share. False:
+ * there is no memory for it. */
 static bool charge_text(server_exchange *exchange, cli_buffer *text)
 {
     char *fitting = text->data == NULL ? NULL : realloc(text->data, text->size + 1);

@@ -114,7 +114,7 @@ void server_queue_read(server_queue *queue, server_job *job, size_t n_read);
 moe_session *server_queue_finish(server_queue *queue, server_job *job, server_finish finish,
                                  int status, const moe_error *message);
 void server_queue_drop(server_queue *queue, server_job *job);
-/* Advances the clock of the job's client by so many tokens. The caller holds the lock. */
+/* Advances the clock of the job's client by this many tokens. The caller holds the lock. */
 void server_queue_charge(server_queue *queue, const server_job *job, uint64_t n_tokens);
 bool server_queue_is_cancelled(server_queue *queue, const server_job *job);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Writes answers as JSON: as one object, or as server-sent events. A server_dialect holds what
- * differs between the interfaces of OpenAI, Anthropic and others. Functions that append to a
- * buffer return false if memory is short. */
+/* Writes answers as JSON: as one object, or as server-sent events. A server_dialect has the
+ * functions that differ between the interfaces of OpenAI, Anthropic and others. Functions that
+ * append to a buffer return false if memory is short. */
 #ifndef SERVER_REPLY_H
 #define SERVER_REPLY_H
 

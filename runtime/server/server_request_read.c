@@ -457,7 +457,7 @@ bool server_request_prepare(server_request *request, server_tools *tools, const 
 
 void server_request_free(server_request *request, server_queue *queue)
 {
-    /* Followers are freed before their leader, because they point to what it owns. */
+    /* Followers are freed before their leader, because they point to the leader's data. */
     for (uint32_t i = SERVER_MOST_CHOICES; i-- > 0;) {
         server_job_release(queue, &request->jobs[i]);
     }

@@ -24,9 +24,9 @@ static bool read_request(server_exchange *exchange, server_endpoint endpoint)
     const cli_buffer *body = &exchange->body;
     bool is_text = (endpoint & (SERVER_TOKENIZE | SERVER_DETOKENIZE)) != 0;
     request->endpoint = endpoint;
-    /* Counts what the request needs while it is prepared. Messages and tools may exist twice, in
-     * the client's form and in the template's; their strings exist as JSON strings, converted,
-     * and rendered in a buffer that grows. */
+    /* Counts the memory that the request needs while it is prepared. Messages and tools may exist
+     * twice, in the client's form and in the template's; their strings exist as JSON strings,
+     * converted, and rendered in a buffer that grows. */
     uint64_t objects = (is_text ? 1 : 2) * server_json_bytes(body->data, body->size);
     uint64_t texts = (is_text ? 1 : SERVER_TEXT_COPIES) * (uint64_t)body->size;
     if (endpoint == SERVER_RESPONSES) {
@@ -57,7 +57,8 @@ static uint64_t report_bytes(const server_exchange *exchange)
                : 0;
 }
 
-/* Reduces the request's charge to what the job still needs: prompt, tokens, grammar and tools. */
+/* Reduces the request's charge to the memory that the job still needs: prompt, tokens, grammar and
+ * tools. */
 static bool keep(server_exchange *exchange)
 {
     server_request *request = &exchange->request;

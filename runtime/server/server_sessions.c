@@ -4,10 +4,10 @@
 #include <moe/embedding.h>
 #include <moe/grammar.h>
 
-/* A prompt reuses a session only if they have at least so many tokens in common. */
+/* A prompt reuses a session only if the two have at least this many tokens in common. */
 enum { LEAST_SHARED_TOKENS = 16 };
-/* A file is read only if it has at least so many more tokens in common with the prompt than any
- * session has. */
+/* A file is read only if it has at least this many more tokens in common with the prompt than any
+ * session. */
 enum { LEAST_GAIN = 48 };
 
 void server_sessions_keep(server_sessions *s, moe_session *session)

@@ -23,7 +23,7 @@ typedef struct server_sessions {
     server_disk *disk; /* NULL: finished prompts are not kept on disk */
 } server_sessions;
 
-/* What a job needs of a session. */
+/* The session that a job needs. */
 typedef struct server_wanted {
     const int32_t *tokens; /* [n_tokens] the prompt */
     size_t n_tokens;

@@ -12,8 +12,8 @@
 
 /* Reads the arguments behind after_name up to what closes them, and appends them as a JSON
  * object. Returns the position behind them, SERVER_TEXT_DIFFERS if this is not possible (or
- * memory is short), or SERVER_TEXT_SHORT if the text ends too early. In that case, what was
- * appended is the beginning of the object, whatever text follows. */
+ * memory is short), or SERVER_TEXT_SHORT if the text ends too early. In the last case the appended
+ * text is the beginning of the object, whatever text follows. */
 size_t server_literal_arguments(const server_tool_format *format, server_span text, size_t at,
                                 cli_buffer *json);
 /* Appends the calls as the model writes them, for a template that leaves out the calls of earlier

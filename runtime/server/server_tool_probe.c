@@ -75,7 +75,7 @@ static bool has_name(const moe_chat_prompt *prompt)
            server_span_find(text_of(prompt), 0, SERVER_PROBE_NAME_A) != SERVER_TEXT_DIFFERS;
 }
 
-/* Adds what the table of built-in formats knows about this template. */
+/* Adds the facts that the table of built-in formats has about this template. */
 static void add_named(server_tool_format *format, const probe *p)
 {
     moe_chat_prompt *prompt = render(p, "[" USER "]", true);

@@ -242,8 +242,8 @@ static bool end_call(server_tool_reader *r, server_tool_call *call)
 
 /* ---- Calls ---- */
 
-/* Matches what closes the section of calls, and returns the position behind it. Sets *last if
- * nothing may follow in this section. */
+/* Matches the literal that closes the section of calls, and returns the position behind it. Sets
+ * *last if nothing may follow in this section. */
 static size_t match_closing(const server_tool_reader *r, server_span held, bool *last)
 {
     const server_tool_format *f = r->source.format;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Tool calls, and what the parser needs to recognize them. */
+/* Tool calls, and the data that the parser needs to recognize them. */
 #ifndef SERVER_TOOL_SOURCE_H
 #define SERVER_TOOL_SOURCE_H
 
@@ -12,7 +12,7 @@
 
 enum { SERVER_DEEPEST_ARGUMENTS = 64 };
 
-/* What the parser of calls needs to know. */
+/* The input of the parser of calls. */
 typedef struct server_tool_source {
     const server_tool_format *format; /* NULL: the text has no calls */
     struct json_object *tools;        /* as in /v1/chat/completions; the request's */

@@ -76,8 +76,9 @@ static size_t read_value(const server_tool_format *f, server_span text, size_t a
     return next;
 }
 
-/* Returns where the literal that opens a value begins. Only its beginning is searched for: a tag,
- * or what is before white space, of which the model may write more or less, or before the word. */
+/* Returns where the literal that opens a value begins. Searches only for the literal's beginning: a
+ * tag, or the part before white space (of which the model may write more or less), or the part
+ * before the word. */
 static size_t find_opening(const server_tool_format *f, server_span text, size_t at)
 {
     server_span opening = server_span_trim(f->value_open);

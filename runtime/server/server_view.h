@@ -38,8 +38,8 @@ void server_view_free(server_view *view);
 void server_view_take(server_view *view, server_job *const *active, uint32_t n_active);
 /* Takes a snapshot of the sessions only. It may be called within a step. */
 void server_view_take_slots(server_view *view, server_job *const *active, uint32_t n_active);
-/* Called by a connection's thread when somebody looks. Returns true if the snapshot is so old that
- * the engine's thread should take a new one. */
+/* Called by a connection's thread when the page asks for data. Returns true if the snapshot is so
+ * old that the engine's thread should take a new one. */
 bool server_view_ask(server_view *view);
 /* Returns counters, the values from which rates are computed, the queue, and for each layer a
  * text with one digit for each expert: where it is (moe_tier). */

@@ -20,7 +20,7 @@ struct server_exchange;
 
 typedef bool (*server_work)(struct server_exchange *exchange);
 
-/* A task, and what the connection's thread waits for. */
+/* A task, for which a connection's thread waits. */
 typedef struct server_task {
     server_work work;
     struct server_exchange *exchange; /* passed to work */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What calibration learnt of a model, in memory and as the sidecar file beside it: a small GGUF
+/* The results of a calibration, in memory and as the sidecar file beside the model: a small GGUF
  * file of these keys and tensors (N experts, L layers; a layer without experts has zeros, and
  * neighbours in the order of their numbers).
  *

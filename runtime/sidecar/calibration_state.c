@@ -254,7 +254,8 @@ void moe_calibration_count(moe_calibration_state *s, uint32_t layer, const uint3
 
 /* ---- Finishing ---- */
 
-/* By nearest rank: percentile p is the upper edge of the bin that holds token ceil(p/100 n). */
+/* Computes percentiles by nearest rank: percentile p is the upper edge of the bin that holds token
+ * ceil(p/100 n). */
 static void fill_percentiles(const uint32_t *histogram, float *out)
 {
     uint64_t n = 0;

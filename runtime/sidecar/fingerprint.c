@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* XXH3 over what distinguishes models without reading all of their weights: every metadata entry,
- * every row of the tensor table, the sizes of the files, and a sample of the weights, because two
- * trainings of one shape have everything else in common.
+/* Distinguishes models without reading all of their weights. The fingerprint is XXH3 over every
+ * metadata entry, every row of the tensor table, the sizes of the files, and a sample of the
+ * weights, because two trainings of one shape have everything else in common.
  *
  * The sample is the first and the last 4 KiB of 32 tensors: 256 KiB at most, however large the
  * model. The tensors are those at the multiples of the golden ratio, modulo 1, of the tensor table.
@@ -14,7 +14,7 @@
 
 #include "runtime/base/error.h"
 
-/* The version of what the fingerprint covers. Changing it gives every model a new fingerprint.
+/* The version of the fingerprint's definition. Changing it gives every model a new fingerprint.
  * Version 1 did not cover weights. */
 #define FINGERPRINT_VERSION 2u
 #define N_SAMPLED_TENSORS   MOE_IDENTITY_SAMPLES

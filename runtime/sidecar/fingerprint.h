@@ -15,7 +15,7 @@ typedef struct moe_model_identity {
     uint32_t tensors[MOE_IDENTITY_SAMPLES]; /* which */
 } moe_model_identity;
 
-/* Computes the fingerprint and what it is made of. Reads at most 256 KiB of weights. */
+/* Computes the fingerprint and its parts. Reads at most 256 KiB of weights. */
 int moe_model_identify(const moe_model_reader_options *reading, moe_model_identity *identity,
                        moe_error *err);
 /* Computes only the fingerprint. */

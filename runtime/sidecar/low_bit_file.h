@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* A second sidecar: a copy of every routed expert in fewer bits. It stands in for experts that are
- * not in memory, which is lossy (runtime/lossy/low_bit.h). A GGUF file:
+/* A second sidecar: a copy of every routed expert in fewer bits. The copies replace experts that
+ * are not in memory, which is lossy (runtime/lossy/low_bit.h). A GGUF file:
  *
  *   moe-lowbit.version u32, .n_layer, .n_expert u32
  *   moe-lowbit.model.weights, .model.files u64   the moe_weights_identity that they were made from
  *   blk.L.ffn_gate_exps.weight, ffn_up_exps, ffn_down_exps   as in model files; a part that would
  *                    take no fewer bytes is copied as it is, and one that the model lacks is absent
  *   checksums        I64 [L][N][3]  XXH3 of each expert's gate, up and down bytes; 0 of absent ones
- *   checksum         I64 [1]        XXH3 of `checksums`, seeded with that of the identity
- */
+ *   checksum         I64 [1]        XXH3 of `checksums`, seeded with that of the identity */
 #ifndef MOE_SIDECAR_LOW_BIT_FILE_H
 #define MOE_SIDECAR_LOW_BIT_FILE_H
 

@@ -47,7 +47,7 @@ typedef struct low_bit_writer {
     size_t most_in;
 } low_bit_writer;
 
-/* What the worker threads share. */
+/* The task of the worker threads. */
 typedef struct quantize_rows {
     const low_bit_writer *w;
     const moe_tensor_ref *ref;

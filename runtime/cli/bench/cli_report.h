@@ -85,7 +85,7 @@ typedef struct cli_report_data {
 
 extern const char *const cli_report_policies[CLI_REPORT_POLICIES];
 
-/* Each returns an exit code; errors have been printed. */
+/* These functions return exit codes, after printing errors. */
 
 /* Chooses the text, decodes it with several parts of the experts in memory, records its routing,
  * and measures drive and memory. */

@@ -19,7 +19,7 @@ const char *const cli_report_policies[CLI_REPORT_POLICIES] = {"lfru", "lru", "s3
 /* A machine, as the simulator models it. */
 typedef struct machine {
     uint64_t slots;
-    double bytes_per_s, latency_s, compute_s; /* compute_s: compute_s: time of a token */
+    double bytes_per_s, latency_s, compute_s; /* compute_s: time of a token */
 } machine;
 
 static double expert_bytes(const cli_report_data *r)

@@ -13,8 +13,8 @@ int cli_speculate_open(cli_speculate_matrix *matrix, const cli_options *options)
 int cli_speculate_run(cli_speculate_matrix *matrix);
 const cli_speculate_outcome *cli_speculate_outcome_of(const cli_speculate_matrix *matrix,
                                                       size_t cache, size_t batch, size_t config);
-/* The first configuration's modelled cost of a token over this one's; NaN: costs are not modelled.
- */
+/* Returns the first configuration's modelled cost of a token divided by this one's; NaN: costs are
+ * not modelled. */
 double cli_speculate_gain(const cli_speculate_outcome *first, const cli_speculate_outcome *outcome);
 void cli_speculate_close(cli_speculate_matrix *matrix);
 

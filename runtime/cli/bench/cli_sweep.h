@@ -72,7 +72,8 @@ struct cli_sweep {
 
 /* Adds an axis with the values of the list, or of `standard` if the list is NULL. An exit code. */
 int cli_sweep_add_axis(cli_sweep *s, const cli_axis *axis, const char *list, const char *standard);
-/* Adds what is known of the machine, the library and, if not NULL, the model to the identity. */
+/* Adds facts about the machine and the library to the identity, and about the model if path is not
+ * NULL. */
 int cli_sweep_identify(cli_sweep *s, const char *path, bool is_model);
 /* Opens the log, runs the missing measurements and prints. An exit code. */
 int cli_sweep_run(cli_sweep *s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A sweep that runs a model: its prompt, and what its rows have in common. */
+/* A sweep that runs a model: its prompt, and the settings that its rows share. */
 #ifndef CLI_SWEEP_MODEL_H
 #define CLI_SWEEP_MODEL_H
 

@@ -5,7 +5,8 @@
 
 #include <stdbool.h>
 
-/* For is_valid: "25%" above 0 and at most 100, counts of at least 1, "256K" of whole 4 KiB. */
+/* Functions for cli_axis.is_valid: "25%" above 0 and at most 100; counts of at least 1; sizes such
+ * as "256K", multiples of 4 KiB. */
 bool cli_is_share(const char *value);
 bool cli_is_count(const char *value);
 bool cli_is_block(const char *value);

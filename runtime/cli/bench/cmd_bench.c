@@ -90,7 +90,7 @@ static int step(bench *b, moe_session *const *sessions, size_t n)
     return status == MOE_OK ? CLI_EXIT_OK : cli_report(status, &err);
 }
 
-/* Takes what the sessions sampled in the last step; keeps the first session's. */
+/* Takes the tokens that the sessions sampled in the last step; keeps those of the first session. */
 static void take_chosen(bench *b)
 {
     for (size_t i = 0; i < b->n_sequences; i++) {
@@ -193,8 +193,8 @@ static int run_repetition(bench *b, size_t repetition)
     return code;
 }
 
-/* Bytes of keys and values that a decoded token reads, on average: those of every position up to
- * its own. */
+/* Returns the bytes of keys and values that a decoded token reads on average: those of all
+ * positions up to its own. */
 static double kv_bytes_read(const bench *b)
 {
     double depth = (double)b->n_prompt + ((double)b->n_decode + 1) / 2;

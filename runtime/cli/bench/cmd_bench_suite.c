@@ -58,8 +58,8 @@ static double moved(const cli_speculate_outcome *o)
     return o->n_all > 0 ? bytes / (double)o->n_all : NAN;
 }
 
-/* The first configuration's cost over this one's. For lookahead, which verifies nothing, costs are
- * the bytes moved. */
+/* Returns the first configuration's cost divided by this one's. For lookahead, which verifies
+ * nothing, costs are the bytes moved. */
 static double gain_of(const cli_speculate_config *c, const cli_speculate_outcome *o,
                       const cli_speculate_outcome *first)
 {

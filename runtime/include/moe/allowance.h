@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reads texts that may be hostile within bounds: conversations, grammars, schemas and texts to be
- * tokenized, which others send to a program such as a server. The functions do what those without
- * _within do, and take no more memory and no more steps than they are allowed.
+ * tokenized, which others send to a program such as a server. The functions do the same as those
+ * without _within, within a limit of memory and steps.
  *
  * A step is about the work for one byte of text, one instruction of a template or one rule: some
  * nanoseconds. The number is a function of the input, not of the machine.
@@ -29,8 +29,8 @@
 extern "C" {
 #endif
 
-/* For one call, or for several one after the other; fill it with 0 first. The functions take NULL
- * for no bounds. */
+/* The bounds of one call, or of several calls one after the other. Fill the struct with 0 first.
+ * With a NULL allowance a function has no bounds. */
 typedef struct moe_allowance {
     uint64_t bytes; /* the most memory at a time, with results that were handed out. 0: no limit */
     uint64_t steps; /* the most steps of all calls. 0: no limit */
@@ -58,15 +58,15 @@ MOE_API int moe_grammar_create_within(moe_grammar **out, const char *text, size_
                                       moe_allowance *allowance, moe_error *err);
 MOE_API int moe_json_schema_grammar_within(char **grammar, const char *schema, size_t size,
                                            moe_allowance *allowance, moe_error *err);
-/* As above, but leaves out keywords that a grammar cannot express, if `dropped` is not NULL.
- * *dropped (moe_free()) names them with their places ("pattern of /city"), or is NULL if there are
- * none. */
+/* Does the same as moe_json_schema_grammar_within(). If `dropped` is not NULL, leaves out keywords
+ * that a grammar cannot express. *dropped (moe_free()) names them with their places ("pattern of
+ * /city"), or is NULL if there are none. */
 MOE_API int moe_json_schema_grammar_loose(char **grammar, char **dropped, const char *schema,
                                           size_t size, moe_allowance *allowance, moe_error *err);
 MOE_API int moe_chat_grammar_create_within(moe_grammar **out, const moe_engine *engine,
                                            const moe_chat_prompt *prompt, moe_grammar *answer,
                                            moe_allowance *allowance, moe_error *err);
-/* Bytes that the grammar takes for as long as it is open. */
+/* Returns the bytes that the grammar takes while it is open. */
 MOE_API size_t moe_grammar_bytes(const moe_grammar *grammar);
 
 #ifdef __cplusplus

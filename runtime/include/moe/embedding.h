@@ -59,8 +59,9 @@ MOE_API void moe_pool_finish(moe_pool *pool, bool normalize, float *embedding);
 /* Computes the embeddings of n texts. embeddings: [n][n_embd], the caller's. tokens: those of all
  * texts, one text after the other; lengths: [n], each at least 1 and at most the context.
  * normalize: scales each embedding to length 1. Evaluates up to 64 texts in one pass if they fit
- * it. Each takes a session's memory meanwhile; if memory is short, evaluates them one by one. After
- * an error (of feeding or of a step) only some of the embeddings are set. */
+ * into it. Each text takes a session's memory meanwhile; if memory is short, the texts are
+ * evaluated one by one. After an error (of feeding or of a step) only some of the embeddings are
+ * set. */
 MOE_API int moe_embed(moe_engine *engine, const int32_t *tokens, const size_t *lengths, size_t n,
                       moe_pooling pooling, bool normalize, float *embeddings, moe_error *err);
 

@@ -27,10 +27,11 @@ extern "C" {
  *      |--- write, write to the stream ---> commit: synced, renamed over the path, folder synced
  *      '----------------------------------> abandon, or any error: removed
  *
- * Until the rename the old file stays as it is, and so it does after every error but one: where the
- * folder cannot be synced, the new file is in place, and the error says that it may not outlive a
- * power cut. A link at the path is replaced, not followed. A killed process leaves its temporary
- * file, which the next writer in that folder removes. Of two writers the last to commit wins. */
+ * Until the rename, and after every error except one, the old file stays as it is. The exception:
+ * if the folder cannot be synced, the new file is in place, and the error says that it may be lost
+ * in a power cut. A link at the path is replaced, not followed. A killed process leaves its
+ * temporary file, which the next writer in that folder removes. Of two writers the last to commit
+ * wins. */
 typedef struct moe_atomic_file moe_atomic_file;
 
 typedef enum moe_atomic_file_flags {
@@ -50,15 +51,15 @@ MOE_API FILE *moe_atomic_file_stream(moe_atomic_file *file);
 /* Brings everything so far to the disk, still under the temporary name, so that commit only has to
  * rename. Optional; use it to replace two files together. */
 MOE_API int moe_atomic_file_sync(moe_atomic_file *file, moe_error *err);
-/* Both end the writing, also on failure, and set *file to NULL. */
+/* Both functions end the writing, also on failure, and set *file to NULL. */
 MOE_API int moe_atomic_file_commit(moe_atomic_file **file, moe_error *err);
 MOE_API void moe_atomic_file_abandon(moe_atomic_file **file);
 
 /* ---- Reading ------------------------------------------------------------------------------- */
 
 typedef enum moe_input_flags {
-    /* Also accepts inputs that the caller has open already, as <(COMMAND) and /dev/stdin name them:
-     * a pipe without a name, or the same file as standard input, of any kind. */
+    /* Also accepts inputs that the caller has already opened, such as <(COMMAND) and /dev/stdin: a
+     * pipe without a name, or the same file as standard input, of any kind. */
     MOE_INPUT_PIPES = 1
 } moe_input_flags;
 
@@ -66,7 +67,7 @@ typedef enum moe_input_flags {
  * and "is not a regular file": in particular a named pipe, which would keep the caller waiting for
  * a writer, perhaps for ever. */
 MOE_API int moe_input_open(int *fd, const char *path, unsigned flags, moe_error *err);
-/* The same as a stream; NULL after an error, with its status in *status. */
+/* Opens the file as a stream. After an error returns NULL, with the error's status in *status. */
 MOE_API FILE *moe_input_stream(const char *path, unsigned flags, int *status, moe_error *err);
 
 #ifdef __cplusplus

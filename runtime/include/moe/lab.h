@@ -31,7 +31,8 @@ typedef enum moe_offload_mode {
     MOE_OFFLOAD_AUTO = 0,      /* cache, prefetch, host computing */
     MOE_OFFLOAD_ON_DEMAND = 1, /* fetched when used, and not kept on the device */
     /* As on demand, but an oracle names the next layer's experts, which move while this layer is
-     * computed. Every pass runs twice: moe_engine_stats.oracle_ns. */
+     * computed. For the oracle every pass runs twice; moe_engine_stats.oracle_ns is the time of the
+     * first runs. */
     MOE_OFFLOAD_OVERLAP = 2,
     /* Keeps the tenth of each layer's experts that calibration found hottest, at least one, and no
      * others. */
@@ -81,7 +82,7 @@ typedef struct moe_lab_options {
     moe_kernels kernels;
 
     /* Routing of every evaluated row, written to this file (which moe_trace_open() reads); NULL:
-     * none. After a line that tells the geometry, one JSON object a line:
+     * none. The first line holds the geometry, each further line a JSON object:
      *     {"tok": 7, "pass": 3, "seq": 0, "layers": [[3, 9], [], ...], "gates": [[0.6, 0.4], ...]}
      * tok: the position; pass: rows of one pass share it; seq: number of the session; layers: ids
      * of the experts chosen, ascending, an empty list for a layer without experts; gates (with
@@ -92,8 +93,8 @@ typedef struct moe_lab_options {
     const char *route_trace;
     bool trace_gates;
     bool per_layer_cache; /* an equal share of the slots for every layer, instead of one pool */
-    /* For the expert budget of lossy modes. Both also compute each layer exactly, and are slower
-     * than no budget. */
+    /* For the expert budget of lossy modes. With either of these, each layer is also computed
+     * exactly, which is slower than no budget. */
     bool budget_oracle; /* ranks experts by their true contributions */
     bool budget_error;  /* fills moe_lossy_stats.output_error */
     /* Models costs by bytes and rows instead of measuring time, so that drafts are equally long in

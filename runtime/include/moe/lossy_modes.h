@@ -70,8 +70,8 @@ typedef struct moe_lossy_options {
     uint64_t buddies_transfer;
     float buddies_eta; /* weight of novelty in the choice of a buddy, 0..10; default 0 */
     /* On a device with its own memory: the score of a buddy that is in host memory is multiplied by
-     * 1 minus this, 0..1; default 1: only buddies in the device's memory. Only experts that are on
-     * the disk get a buddy of host memory. */
+     * 1 minus this, 0..1; default 1: only buddies in the device's memory. Only experts that are in
+     * no memory are replaced by buddies in host memory. */
     float buddies_kappa;
     float buddies_epsilon; /* is added to each co-activation, 0..10^6; default 1 */
     /* TAE: the probabilities' temperature, 0.1..10; default 1. The percentiles stay those of
@@ -81,7 +81,7 @@ typedef struct moe_lossy_options {
      * a buddy is excluded. If it is taken, it computes once, with the sum of both weights. */
     float buddies_reuse;
 
-    /* Low-bit copies stand in for experts that are not in memory. They need the file that
+    /* Low-bit copies replace experts that are not in memory. They need the file that
      * moe_calibrate() makes with low_bit_type, and the CPU as the device. */
     bool low_bit; /* default false, and then the other fields of low_bit are not used */
     /* A copy is used only if the expert's share of a token's router weight is below this, (0, 1];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Where an engine's memory goes: filled by moe_plan_memory() and moe_engine_get_info() of moe.h,
- * which includes this. It declares no functions. */
+ * which includes this header. It declares no functions. */
 #ifndef MOE_PLAN_H
 #define MOE_PLAN_H
 

@@ -30,8 +30,8 @@ extern "C" {
 #define MOE_POLICY_ABI 2 /* ABI 1, without lookahead(), is accepted, too */
 #define MOE_KEY_NONE   UINT32_MAX
 
-/* What a policy needs, or-ed into moe_policy.needs. A cache that cannot supply it refuses the
- * policy rather than let it guess. */
+/* Data that a policy needs, or-ed into moe_policy.needs. A cache that cannot supply the data
+ * refuses the policy. */
 enum {
     MOE_POLICY_NEEDS_HOTNESS = 1, /* moe_policy_config.hotness */
     MOE_POLICY_NEEDS_GATES = 2,   /* moe_policy_access.gate */
@@ -85,10 +85,10 @@ typedef struct moe_policy {
     void (*insert)(void *state, uint32_t key, const moe_policy_access *access);
     /* An expert lost its slot. */
     void (*evict)(void *state, uint32_t key);
-    /* Returns the resident key that will be missed least among those for which evictable() is true;
-     * MOE_KEY_NONE when there is none. for_key is the key that needs the slot; if the cache gives
-     * memory away, it is an expert of the layer that the next pass begins with, resident or not.
-     * Must not change what is resident. */
+    /* Returns the victim: of the resident keys for which evictable() is true, the one that will be
+     * missed least; MOE_KEY_NONE if there is none. for_key is the key that needs the slot; if the
+     * cache gives memory away, it is an expert of the layer that the next pass begins with,
+     * resident or not. Must not change what is resident. */
     uint32_t (*victim)(void *state, uint32_t for_key, moe_policy_evictable evictable,
                        void *context);
     /* The pass is over. */

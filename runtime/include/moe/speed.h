@@ -40,11 +40,11 @@ typedef struct moe_speed_estimate {
 MOE_API int moe_plan_speed(const moe_memory_plan *plan, const moe_speed_rates *rates,
                            moe_speed_estimate *estimate);
 
-/* Measures the rates for these options. Opens the model and decodes a few tokens, counting the time
- * that was not spent waiting. Reads up to 256 MiB of the file at random, for at most a second, past
- * the page cache where the disk can. The link's speed is what a GPU showed when it was opened, or
- * the set speed of a simulated device. Takes the memory of the plan and some MiB of buffers. Calls
- * options->progress while opening, then again from 0 on while it decodes. */
+/* Measures the rates for these options. Opens the model and decodes a few tokens; the time that
+ * they wait for experts is not counted. Reads up to 256 MiB of the file at random, for at most a
+ * second, past the page cache where the disk can. The link's speed is what a GPU showed when it was
+ * opened, or the set speed of a simulated device. Takes the memory of the plan and some MiB of
+ * buffers. Calls options->progress while opening, then again from 0 on while it decodes. */
 MOE_API int moe_speed_measure(const moe_engine_options *options, moe_speed_rates *rates,
                               moe_error *err);
 

@@ -28,12 +28,12 @@ typedef struct moe_speculation_stats {
     uint64_t drafted_at[MOE_DRAFT_POSITIONS], accepted_at[MOE_DRAFT_POSITIONS];
     uint64_t draft_ns, verify_ns; /* time of steps with a draft */
     uint64_t cut_by_budget;       /* drafted tokens not verified because of verify_bytes */
-    /* Foresight: distinct experts that verification requested, those of them that were foreseen,
-     * all that were foreseen. */
+    /* Foresight: distinct experts that verification requested; how many of these had been foreseen;
+     * all experts that were foreseen. */
     uint64_t foresight_asked, foresight_right, foresight_all;
-    /* Recall by layer: experts requested, and those of them that were foreseen. */
+    /* Recall by layer: experts requested, and how many of these had been foreseen. */
     uint64_t foresight_asked_of[MOE_FORESIGHT_LAYERS], foresight_right_of[MOE_FORESIGHT_LAYERS];
-    /* Recall by position in the draft: choices of verification's rows, and those of them that any
+    /* Recall by position in the draft: choices of verification's rows, and how many of these some
      * row of the draft had foreseen. Position 0 is the token that the draft began from. The draft's
      * passes evaluate all positions except the last. */
     uint64_t foresight_picks_at[MOE_DRAFT_POSITIONS], foresight_right_at[MOE_DRAFT_POSITIONS];
@@ -54,9 +54,9 @@ typedef struct moe_speculation_stats {
     double utility_worst;  /* the lowest of those runs */
     uint32_t draft_length; /* K now */
     uint32_t reserved32;   /* 0 */
-    /* Lookahead: draft passes, their time; drafted tokens whose place in the text was reached, and
-     * those of them that were right; experts named for the current token, and those of them that it
-     * used. */
+    /* Lookahead: draft passes, and their time; drafted tokens whose place in the text was reached,
+     * and how many of these were right; experts named for the current token, and how many of these
+     * it used. */
     uint64_t lookahead_passes, lookahead_ns;
     uint64_t lookahead_tokens, lookahead_stood;
     uint64_t lookahead_named, lookahead_used;
@@ -155,9 +155,9 @@ typedef struct moe_engine_stats {
     uint64_t passes_resumed;
     uint64_t read_in_place;  /* of host_hits: read by kernels of the GPU, and kept there or not */
     uint64_t bytes_in_place; /* expert bytes so read; bytes_moved_link has none of them */
-    /* How long opening took until the plan was made (header, vocabulary, sidecar, device), then
-     * until memory was there, then until the resident weights were read and checked; and their
-     * bytes. */
+    /* The time of opening until the plan was made (header, vocabulary, sidecar, device); then until
+     * memory was allocated; then until the resident weights were read and checked.
+     * open_weights_bytes: the bytes of these weights. */
     uint64_t open_plan_ns;
     uint64_t open_memory_ns;
     uint64_t open_weights_ns;

@@ -130,10 +130,10 @@ typedef struct moe_simulation {
     double cache_share; /* (0, 1] of all experts of layers that have any; used when n_slots is 0 */
     uint32_t n_slots;   /* default 0 */
     bool per_layer;     /* the slots split evenly between layers; default: one pool */
-    /* Each access is made alone: nothing holds the other experts of its layer meanwhile. That is
-     * the order of other simulators, in which Belady's bound is MIN and next_use is the number of
-     * the next access. Without prefetch and lookahead (MOE_ERR_ARGUMENT). Default: as in the
-     * engine, all experts of a layer at once, none of which evicts another. */
+    /* Simulates accesses one by one, as other simulators do: an access may evict another expert of
+     * its layer. Belady's bound is then MIN, and next_use is the number of the next access. Not
+     * together with prefetch or lookahead (MOE_ERR_ARGUMENT). Default: as in the engine, all
+     * experts of a layer at once, none of which evicts another. */
     bool is_sequential;
     uint64_t seed;
     double calibration; /* [0, 1): this share of the passes only measures hotness for the policies,
@@ -189,7 +189,8 @@ static inline void moe_simulation_init(moe_simulation *simulation)
 {
     moe_simulation_init_sized(simulation, sizeof *simulation);
 }
-/* The first simulation lists the trace's accesses, which the trace keeps: 36 bytes each. */
+/* Runs a simulation. The first one makes a list of the trace's accesses, which the trace keeps: 36
+ * bytes for each access. */
 MOE_API int moe_simulate(const moe_trace *trace, const moe_simulation *simulation,
                          moe_simulation_result *result, moe_error *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What several headers name: the two handles, callbacks, and the kinds of things that options
- * choose between. moe.h brings it. */
+/* Types that several headers use: the two handles, callbacks, and the enumerations of options.
+ * moe.h includes this header. */
 #ifndef MOE_TYPES_H
 #define MOE_TYPES_H
 
@@ -36,10 +36,10 @@ typedef enum moe_float_gemm {
     MOE_FLOAT_GEMM_BLAS = 1
 } moe_float_gemm;
 
-/* fraction in [0, 1] of what opening has to read. Return false to cancel. Called on the opening
- * thread. */
+/* Reports progress. fraction: the share, in [0, 1], of the bytes that opening has to read. Return
+ * false to cancel. Called on the opening thread. */
 typedef bool (*moe_progress_fn)(double fraction, void *user);
-/* How far the pass is that a step runs. New fields come at the end. */
+/* The progress of the pass that a step runs. New fields are added at the end. */
 typedef struct moe_pass_progress {
     uint32_t layer, n_layer; /* layers done, and layers in all */
     /* n_rows: tokens that the pass evaluates; all go through each layer. rows_done: n_rows times
@@ -59,7 +59,7 @@ typedef void (*moe_log_fn)(const char *line, void *user);
 
 typedef enum moe_switch { MOE_SWITCH_AUTO = 0, MOE_SWITCH_ON = 1, MOE_SWITCH_OFF = 2 } moe_switch;
 
-/* How files are read: io_uring if the kernel has it, else threads; or one of the two; or one piece
+/* How files are read. AUTO: by io_uring if the kernel has it, otherwise by threads. SYNC: one piece
  * at a time. */
 typedef enum moe_io_kind {
     MOE_IO_AUTO = 0,
@@ -79,7 +79,7 @@ typedef enum moe_speculate {
     MOE_SPECULATE_MODEL = 4, /* the smaller model of draft_model */
     /* The model's own drafting layer (keys "nextn", multi-token prediction), or that of the file
      * draft_model, which may be an EAGLE-3 head (architecture "eagle3"). The layer stays in memory.
-     * On the CPU alone so far. */
+     * So far only on the CPU. */
     MOE_SPECULATE_MTP = 5
 } moe_speculate;
 

@@ -31,8 +31,8 @@ typedef struct moe_worker_options {
     const char *listen;
     const uint8_t *key; /* [key_bytes] coordinators have the same; NULL: none */
     size_t key_bytes;
-    /* This worker computes the share-th of n_shares parts of the experts, 1..n_shares; each part
-     * has experts of every layer. 0 and 0: all experts. */
+    /* The experts are divided into n_shares parts, each with experts of every layer. This worker
+     * computes part number `share`, 1..n_shares. 0 and 0: all experts. */
     uint32_t share, n_shares;
     /* Called once the worker listens. May be NULL. */
     void (*started)(uint16_t port, uint64_t n_experts, void *user);
