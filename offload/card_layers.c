@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Bytes of a device's slots for all experts of a layer. */
+/* Bytes of device slots for all experts of a layer. */
 static uint64_t layer_bytes(const moe_tensor_map *map, const moe_expert_ref *expert)
 {
     uint64_t bytes = 0;
@@ -13,7 +13,7 @@ static uint64_t layer_bytes(const moe_tensor_map *map, const moe_expert_ref *exp
     return bytes * map->n_expert;
 }
 
-/* The card that gets a layer of this size. */
+/* The card for a layer of this size. */
 static uint32_t card_for(const uint64_t *card_bytes, const uint64_t *held, uint32_t n_cards,
                          uint64_t bytes)
 {

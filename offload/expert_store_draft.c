@@ -2,11 +2,11 @@
 /* What drafts need from the store: which experts are resident, and prefetches of what verification
  * will need.
  *
- * Protection (the hold FORESEEN) ends when the layer's wave has taken its own holds, or when a wave
- * finds every slot pinned. */
+ * A foreseen expert is protected by the hold FORESEEN. The hold ends when the wave of the expert's
+ * layer has taken its own holds, or when a wave finds every slot pinned. */
 #include "offload/expert_store_state.h"
 
-/* At most this part of the slots is held for foreseen experts. */
+/* At most one slot in this many is held for foreseen experts. */
 #define FORESIGHT_SLOT_DIVISOR 2
 
 void moe_expert_store_residents(moe_expert_store *store, uint32_t layer, bool *resident)
@@ -18,8 +18,9 @@ void moe_expert_store_residents(moe_expert_store *store, uint32_t layer, bool *r
     }
 }
 
-/* The mover counts a finished request after its slot is READY. So a caller that reads the number
- * first and then the residents may see a newer set than the number says, and will look again. */
+/* The mover counts a finished request after the slot has become READY. So a caller that reads this
+ * number first, and then the residents, may see a newer set than the number says; it will then look
+ * again. */
 uint64_t moe_expert_store_version(const moe_expert_store *store)
 {
     return store->n_changes + moe_expert_cache_n_changes(store->cache) +

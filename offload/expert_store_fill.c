@@ -3,16 +3,18 @@
  * for empty slots.
  *
  * Empty slots are filled by prefetches that no layer waits for. The store hands all of them to the
- * mover at once and needs no further thread. They delay a demand only by the reads that are already
- * under way: they never evict, and the first layer cancels those that have not begun. (A slot in
- * the queue is pinned, so leaving it there would take slots from the layer.) If each expert has a
- * slot, nothing is cancelled: the reads go on between demands until all experts are there. */
+ * mover at once; it needs no further thread. They never evict. They delay a demand only by the
+ * reads that are already under way, because the first layer cancels the reads that have not begun.
+ * (A slot whose read is queued is pinned, so leaving it queued would take slots from the layer.) If
+ * each expert has a slot, nothing is cancelled: the reads go on between demands until all experts
+ * are there. */
 #include "offload/expert_store_state.h"
 #include "runtime/base/error.h"
 
 /* ---- Experts that stay for good ---- */
 
-/* Refuses kept experts that would fill all slots of a domain: its other experts would have none. */
+/* Refuses kept experts that would fill all slots of a domain: its other experts would have no
+ * slot. */
 static int check_kept_fit(const moe_expert_store *store, moe_error *err)
 {
     const moe_expert_store_options *o = &store->options;
@@ -62,7 +64,7 @@ static int await_kept(moe_expert_store *store, uint32_t n, moe_error *err)
     return MOE_OK;
 }
 
-/* Reads the experts as demands, because failed prefetches are not reported. Leaves them pinned. */
+/* Reads kept experts as demands, because failed prefetches are not reported. Leaves them pinned. */
 int moe_store_load_kept(moe_expert_store *store, moe_error *err)
 {
     const moe_expert_store_options *o = &store->options;
@@ -75,11 +77,12 @@ int moe_store_load_kept(moe_expert_store *store, moe_error *err)
         moe_policy_access access = {.layer = key / o->map->n_expert};
         uint32_t evicted;
         uint32_t slot = moe_expert_cache_prefetch(store->cache, key, &access, &evicted);
-        MOE_ASSERT(slot != MOE_SLOT_NONE && evicted == MOE_KEY_NONE); /* check_kept_fit() */
+        /* check_kept_fit() has made sure. */
+        MOE_ASSERT(slot != MOE_SLOT_NONE && evicted == MOE_KEY_NONE);
         (void)moe_store_give(store, slot, evicted);
         moe_store_hold(store, slot, MOE_HOLD_KEPT);
         if (!moe_store_submit(store, slot, MOE_KEY_NONE, &access, MOE_CAUSE_DEMAND)) {
-            /* The host tier is smaller; requests under way free its slots. */
+            /* The host tier is smaller; requests that end free its slots. */
             status = await_kept(store, i, err);
             (void)moe_store_submit(store, slot, MOE_KEY_NONE, &access, MOE_CAUSE_DEMAND);
         }
@@ -91,14 +94,14 @@ int moe_store_load_kept(moe_expert_store *store, moe_error *err)
 
 /* ---- Empty slots ---- */
 
-/* True when the key is not in the cache and finds an empty slot. */
+/* True when the key is not in the cache and an empty slot is there for it. */
 static bool has_place(const moe_expert_store *store, uint32_t key)
 {
     return moe_expert_cache_find(store->cache, key) == MOE_SLOT_NONE &&
            moe_expert_cache_has_room(store->cache, key);
 }
 
-/* False when reads under way use all slots of the host tier. */
+/* Requests a key. False when reads under way use all slots of the host tier. */
 static bool ask_for(moe_expert_store *store, uint32_t key)
 {
     moe_policy_access access = {.layer = key / store->options.map->n_expert};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Experts of a layer that the host computes instead of moving them to the device. The store says
- * where a layer's experts are, and holds in the host tier those that the request wants computed
- * there. */
+/* Experts of a layer that the host computes in its own memory, so that they need not be moved to
+ * the device. The store says where a layer's experts are, and holds in the host tier the experts
+ * that the request wants computed there. */
 #include "offload/expert_store_state.h"
 
-/* The host may hold 1 / HELD_DIVISOR of a size class's slots at once; moves need the rest. */
+/* The host may hold one in HELD_DIVISOR of a size class's slots at once; moves need the others. */
 #define HELD_DIVISOR 2
 
 static uint32_t most_on_host(const moe_expert_store *store, uint32_t layer)

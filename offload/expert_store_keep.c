@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Slots of the device that a pass fills by itself. Before the pass the store offers the slots that
- * its policy would free next. While the pass runs, the device copies experts from host memory into
- * them, and reports which afterwards. The store then records each as if it had moved the expert
- * itself (expert_store_place.c): it evicts the expert that was in the slot and gives the slot to
- * the new one. The evicted expert must also be in host memory, because nothing saves its bytes. */
+/* Device slots that a pass fills by itself. Before the pass the store offers the slots that its
+ * policy would free next. While the pass runs, the device copies experts from host memory into
+ * these slots, and afterwards reports which. The store then records each of them as if it had moved
+ * the expert itself (expert_store_place.c): it evicts the expert that was in the slot and gives the
+ * slot to the new one. The evicted expert must also be in host memory, because nothing saves its
+ * bytes. */
 #include <string.h>
 
 #include "offload/expert_store_state.h"

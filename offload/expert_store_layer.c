@@ -34,8 +34,8 @@ bool moe_expert_store_is_idle(const moe_expert_store *store)
 
 /* ---- A layer ---- */
 
-/* The moe_store_wanted_fn of a request: it does not want prefetches of its own layer that it does
- * not name. */
+/* The moe_store_wanted_fn of a layer's request. A prefetch for the request's own layer is wanted
+ * only if the request names its expert. */
 static bool is_wanted(const moe_expert_store *store, uint32_t key, void *user)
 {
     const moe_layer_request *request = user;
@@ -73,7 +73,7 @@ static void keep_nothing(moe_expert_store *store, uint32_t slot)
     }
 }
 
-/* Only experts that are resident are kept; one that failed to arrive has no bytes to keep. */
+/* Keeps only experts that are resident: one that failed to arrive has no bytes to keep. */
 static void update_kept(moe_expert_store *store)
 {
     const moe_layer_request *request = &store->request;
@@ -129,7 +129,7 @@ static uint64_t expert_bytes(const moe_expert_store *store, uint32_t key)
     return moe_expert_ref_bytes(&map->layers[key / map->n_expert].experts[key % map->n_expert]);
 }
 
-/* How far the expert's read was when the verification asked for it. */
+/* How far the expert's read had come when the verification asked for the expert. */
 static moe_verify_state state_of(const moe_expert_store *store, const moe_layer_access *access)
 {
     if (!access->hit) {
@@ -149,14 +149,14 @@ static void count_verified(moe_expert_store *store)
     for (uint32_t i = 0; i < store->n_wave && store->request.verifies; i++) {
         const moe_layer_access *access = &store->wave[i];
         uint32_t key = store->keys[access->position];
-        /* Experts that an earlier pass brought in were resident before the draft. */
+        /* An expert that an earlier pass brought in was resident before the draft. */
         if (!access->hit || store->slots[access->slot].brought_pass == store->request.pass + 1) {
             store->bytes_verify[state_of(store, access)] += expert_bytes(store, key);
         }
     }
 }
 
-/* Requests the next wave's missing experts from the mover; 0 when the layer is done. */
+/* Requests the missing experts of the next wave. Returns 0 when the layer is done. */
 static int begin_wave(moe_expert_store *store, moe_error *err)
 {
     end_wave(store);
@@ -198,8 +198,8 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
                 moe_slot_pages_hurry(store->pages, access->slot);
             }
         } else {
-            (void)submit_demand(store, access); /* or submit_postponed() does, once a host slot is
-                                                 * free */
+            /* If no host slot is free, submit_postponed() does it later. */
+            (void)submit_demand(store, access);
         }
     }
     return moe_store_check(store, err);
@@ -208,7 +208,7 @@ static int begin_wave(moe_expert_store *store, moe_error *err)
 int moe_expert_store_begin(moe_expert_store *store, const moe_layer_request *request,
                            moe_error *err)
 {
-    MOE_ASSERT(store->request.n == 0 && store->n_wave == 0); /* the last layer has ended */
+    MOE_ASSERT(store->request.n == 0 && store->n_wave == 0); /* the previous layer has ended */
     MOE_ASSERT(request->n <= store->options.map->n_expert);
     moe_store_stop_warming(store);
     moe_store_settle_ahead(store);
@@ -244,7 +244,7 @@ static int tell_failed(moe_expert_store *store, uint32_t failed, moe_error *err)
     moe_error reason;
     uint32_t slot;
     int status = moe_mover_last_error(store->mover, &slot, &reason);
-    /* Several may have failed; the message must name the one that the reason is about. */
+    /* Several experts may have failed; the message must name the one that the reason is about. */
     for (uint32_t i = 0; i < store->n_wave; i++) {
         failed = store->wave[i].slot == slot ? i : failed;
     }
@@ -289,8 +289,8 @@ void moe_expert_store_end_layer(moe_expert_store *store)
     moe_store_release_on_host(store);
 }
 
-/* Collects the wave's experts that are ready and not delivered. failed: the position of one that
- * failed; waiting: the slots of those under way. */
+/* Collects the wave's experts that are ready and have not been handed over. failed: out, the
+ * position of an expert that failed; waiting: out, the slots under way. */
 static uint32_t collect_ready(moe_expert_store *store, uint32_t *positions, moe_expert_view *views,
                               uint32_t *n_waiting, uint32_t *failed)
 {
@@ -303,7 +303,7 @@ static uint32_t collect_ready(moe_expert_store *store, uint32_t *positions, moe_
         }
         if (moe_store_settle(store, access->slot) == MOE_OUTCOME_FAILED) {
             *failed = access->hit ? *failed : i;
-            access->hit = false; /* its prefetch failed; now the expert is needed */
+            access->hit = false; /* its prefetch failed; now it is a demand */
         }
         if (moe_store_use(store, access->slot) == MOE_USE_RESIDENT) {
             MOE_ASSERT(moe_expert_cache_key_of(store->cache, access->slot) ==
@@ -320,8 +320,8 @@ static uint32_t collect_ready(moe_expert_store *store, uint32_t *positions, moe_
     return n;
 }
 
-/* Requests the wave's experts that have no request, because no host slot was free when the wave
- * began or a prefetch failed. Adds their number to *n_waiting. */
+/* Requests the wave's experts that have no request: no host slot was free when the wave began, or a
+ * prefetch failed. Adds their number to *n_waiting. */
 static void submit_postponed(moe_expert_store *store, uint32_t *n_waiting)
 {
     bool room = true;

@@ -15,7 +15,7 @@ static size_t buffer_bytes(const void *reader, uint64_t part_bytes)
     return (moe_range_buffer_bytes(reader, part_bytes) + 63) & ~(size_t)63;
 }
 
-/* The largest buffer that O_DIRECT needs on any common disk: an aligned superset on 4 KiB
+/* The largest buffer that O_DIRECT needs on common disks: the aligned superset of a part, on 4 KiB
  * boundaries. */
 static size_t assumed_buffer_bytes(const void *context, uint64_t part_bytes)
 {
@@ -23,8 +23,8 @@ static size_t assumed_buffer_bytes(const void *context, uint64_t part_bytes)
     return (size_t)((part_bytes + 2 * 4096 - 1) & ~(uint64_t)4095);
 }
 
-/* Copies fill the slots of a device behind a link, so the slots need no room for aligned supersets.
- */
+/* The slots of a device behind a link are filled by copies, not by direct reads. So they need no
+ * room for aligned supersets. */
 static size_t device_buffer_bytes(const void *context, uint64_t part_bytes)
 {
     (void)context;
@@ -59,8 +59,8 @@ int moe_expert_store_sizes(const moe_tensor_map *map, bool has_link, moe_expert_
                          &sizes->host_slot_bytes, &sizes->n_classes, err);
 }
 
-/* As long as a wait may take, but at most MOST_CLOSE_MS, because a user is waiting for the program
- * to end. */
+/* How long closing may wait: as long as other waits, but at most MOST_CLOSE_MS, because a user is
+ * waiting for the program to end. */
 static uint32_t close_timeout_ms(const moe_expert_store_options *options)
 {
     uint64_t ms = options->io_timeout_ns / 1000000u + 1;
@@ -144,9 +144,9 @@ static int allocate_scratch(moe_expert_store *store, moe_error *err)
     return moe_store_init_slots(store, err);
 }
 
-/* Registers the arena with the reader, except in two cases. If every expert has a slot, each is
- * read at most once, and registration would cost as much as pinning its pages for that one read. If
- * a link page-locks the memory piece by piece, registration would take all of it at once. */
+/* Registers the arena with the reader, except in two cases. If every expert has a slot, each expert
+ * is read at most once, and registering would cost as much as pinning pages for that one read. If a
+ * link page-locks the memory piece by piece, registering would page-lock all of it at once. */
 static void use_arena(const moe_expert_store *store, moe_range_reader *reader)
 {
     const moe_slot_arena *arena = store->ram.arena;

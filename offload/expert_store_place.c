@@ -4,10 +4,10 @@
  * and waits for the pass.
  *
  * Reading in place takes as many bytes over the link as a move. If the store has offered slots
- * (expert_store_keep.c), the pass keeps the experts that it reads; otherwise it leaves no copy on
- * the device. The store then moves experts that are soon read again, during the passes that follow,
- * as long as that adds little to the link's bytes. It counts readings and measures no time, so that
- * runs are repeatable. */
+ * (expert_store_keep.c), the pass keeps the experts that it reads; otherwise it leaves no copy of
+ * them on the device. The store then moves experts that are soon read again, during the following
+ * passes, as long as this adds little to the link's bytes. It counts readings and measures no time,
+ * so that runs are repeatable. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,11 +17,11 @@
 
 /* An expert is moved when it was read in place twice within this many passes. */
 #define PROMOTED_WITHIN 32u
-/* At most one expert is moved for this many that are read in place, because a move takes as many
+/* For this many experts that are read in place, at most one is moved, because a move takes as many
  * bytes over the link as a reading. */
 #define READS_A_MOVE 4u
 /* Kernels read words of up to this many bytes. In a host slot a part is aligned as in its file,
- * which may be to 8 bytes only; in a device's slot it begins on a line of its own. */
+ * perhaps only to 8 bytes; in a device slot it begins on a cache line of its own. */
 #define READ_ALIGNMENT 16u
 
 enum { READABLE = 1, NOT_READABLE = 2 };
@@ -127,7 +127,7 @@ void moe_expert_store_reach(moe_expert_store *store, uint32_t layer, bool in_pla
     }
 }
 
-/* Whether to move a key to the device, beside the passes that follow. */
+/* Whether to move a key to the device during the following passes. */
 static bool is_worth_moving(moe_expert_store *store, uint32_t key, uint64_t pass)
 {
     uint64_t last = store->place_pass[key];
@@ -146,7 +146,7 @@ static bool is_worth_moving(moe_expert_store *store, uint32_t key, uint64_t pass
     return true;
 }
 
-/* The offer of the slot that a pass has put the expert in, or NULL. */
+/* The offered slot into which a pass has put the expert, or NULL. */
 static const moe_slot_offer *find_kept(const moe_played_layer *played, uint32_t expert)
 {
     for (uint32_t i = 0; i < played->n_kept; i++) {
@@ -157,15 +157,15 @@ static const moe_slot_offer *find_kept(const moe_played_layer *played, uint32_t 
     return NULL;
 }
 
-/* Notes that the pass put the request's expert at this position into an offered slot. */
+/* Notes that the pass has put the expert at this position of the request into an offered slot. */
 static void note_kept(moe_expert_store *store, uint32_t position, const moe_slot_offer *offer)
 {
     uint32_t key = store->keys[position];
     MOE_ASSERT(moe_expert_cache_key_of(store->cache, offer->slot) == offer->key);
     MOE_ASSERT(store->slots[offer->slot].holds == 0);
     if (moe_expert_cache_find(store->cache, key) != MOE_SLOT_NONE) {
-        /* A move of the expert to another slot has begun since the pass got its addresses. The
-         * expert stays in that slot, and the copy that the pass made is dropped. */
+        /* Since the pass got its addresses, a move of the expert to another slot has begun. The
+         * expert gets that slot, and the copy that the pass made is dropped. */
         if (offer->key != MOE_KEY_NONE) {
             moe_store_drop(store, offer->slot);
         }

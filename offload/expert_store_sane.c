@@ -4,7 +4,8 @@
 #include "cache/expert_cache_state.h"
 #include "offload/expert_store_state.h"
 
-/* Each expert of the current wave is in the slot that the wave names, and is in the wave once. */
+/* Each expert of the current wave is in the slot that the wave names, and occurs once in the
+ * wave. */
 static bool wave_is_sane(const moe_expert_store *store)
 {
     if (store->n_wave > store->request.n || store->n_delivered > store->n_wave ||
@@ -25,7 +26,7 @@ static bool wave_is_sane(const moe_expert_store *store)
     return n_delivered == store->n_delivered;
 }
 
-/* A list has exactly the slots with its hold, and their count is right. */
+/* A list has exactly the slots with its hold, and its count is right. */
 static bool list_is_sane(const moe_expert_store *store, const moe_key_list *list,
                          moe_slot_hold hold, uint32_t n)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Changes the records of the device's slots (slot_record.h lists the changes) and their holds. Each
- * change keeps the record, the cache, the mover and the host tier in step, so that no other file
- * has to. The last functions wait for slots and describe what is in one. */
+ * change keeps the record, the cache, the mover and the host tier consistent, so that no other file
+ * has to. The last functions wait for slots, and describe what is in a slot. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,7 +10,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
-/* Saves may fill 1 / SAVING_DIVISOR of a size class's host slots at once; reads need the rest. */
+/* Saves may fill one in SAVING_DIVISOR of a size class's host slots at once; reads need the
+ * others. */
 #define SAVING_DIVISOR 4
 
 int moe_store_init_slots(moe_expert_store *store, moe_error *err)
@@ -43,7 +44,7 @@ static const char *name_of(moe_slot_use use)
     return names[use];
 }
 
-/* Removes a hold from the slot and the slot from the hold's list. The pin stays. */
+/* Removes the slot from the hold's list, and the hold from the slot. The pin stays. */
 static void leave_list(moe_expert_store *store, uint32_t slot, moe_slot_hold hold)
 {
     store->slots[slot].holds &= (uint8_t)~hold;
@@ -187,11 +188,11 @@ uint32_t moe_store_give(moe_expert_store *store, uint32_t slot, uint32_t evicted
 }
 
 /* Makes the move save the slot's old expert to host memory first, if there is a place for it. So
- * the two tiers tend to hold one copy of each expert: host slots go to experts that the device has
- * lost, and those of experts that the device still holds are freed first
- * (moe_expert_cache_stack()). A save costs nothing while its request reads from the disk. If the
- * new expert's bytes are in host memory already, the request waits for the save's copy over the
- * link, so the save must be worth it. */
+ * memory tends to hold each expert once: host slots go to experts that the device has lost, and the
+ * host slot of an expert that the device still holds is freed first (moe_expert_cache_stack()). A
+ * save costs nothing while its request is read from the disk. But if the new expert's bytes are in
+ * host memory already, the request waits for the save's copy over the link, so the save must be
+ * worth it. */
 static void save_evicted(moe_expert_store *store, uint32_t slot, uint32_t evicted,
                          const moe_policy_access *access, moe_move *move)
 {
@@ -240,7 +241,7 @@ bool moe_store_submit(moe_expert_store *store, uint32_t slot, uint32_t evicted,
     }
     if (!moe_store_reads_all(store)) {
         moe_slot_pages_taken(store->pages, slot);
-    } else if (cause == MOE_CAUSE_DEMAND) { /* of the others, the mover tells when they begin */
+    } else if (cause == MOE_CAUSE_DEMAND) { /* for other causes, the mover tells when they begin */
         moe_slot_pages_hurry(store->pages, slot);
     }
     move.sums = store->options.sums;
@@ -277,7 +278,8 @@ moe_slot_outcome moe_store_settle(moe_expert_store *store, uint32_t slot)
     if (moe_store_use(store, slot) != MOE_USE_MOVING) {
         return MOE_OUTCOME_NONE;
     }
-    moe_slot_state state = moe_mover_state(store->mover, slot); /* the only look: it may change */
+    /* The only look at the state, which may change. */
+    moe_slot_state state = moe_mover_state(store->mover, slot);
     if (!moe_mover_is_end(state)) {
         return MOE_OUTCOME_MOVING;
     }

@@ -13,7 +13,7 @@ void moe_file_watch_init(moe_file_watch *watch, const moe_gguf *gguf, moe_log_fn
     *watch = (moe_file_watch){.gguf = gguf, .log = log, .user = user, .last_look_ns = moe_now_ns()};
 }
 
-/* A file that cannot be examined counts as unchanged; reading it will report the error. */
+/* A file that cannot be examined counts as unchanged: reading it will report the error. */
 static int look_at_content(const moe_byte_source *file, moe_error *err)
 {
     moe_byte_identity now;
@@ -72,7 +72,7 @@ int moe_file_watch_look(moe_file_watch *watch, bool now, moe_error *err)
             tell_replaced(watch, file);
         }
     }
-    /* Once a change was seen, every further step looks again and fails. */
+    /* Once a change has been seen, every further step looks again, and fails. */
     watch->last_look_ns = status == MOE_OK ? time_ns : 0;
     return status;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Checks whether the model's files are still those that were opened. If a file was written to or
- * truncated, that is an error: bytes read before and after belong to two models. If another file
- * has replaced it under its name, that is no error: the opened file still exists and is read. The
- * log says so once. */
+ * truncated, that is an error: bytes read before and bytes read afterwards belong to two models. If
+ * another file has taken over its name, that is no error: the opened file still exists and is still
+ * read. The log says so once. */
 #ifndef MOE_OFFLOAD_FILE_WATCH_H
 #define MOE_OFFLOAD_FILE_WATCH_H
 
@@ -23,7 +23,7 @@ typedef struct moe_file_watch {
 } moe_file_watch;
 
 void moe_file_watch_init(moe_file_watch *watch, const moe_gguf *gguf, moe_log_fn log, void *user);
-/* Looks at most once a second, unless `now`. Returns MOE_ERR_IO, with what has changed. */
+/* Looks at most once a second, or at once if `now`. MOE_ERR_IO, with what has changed. */
 int moe_file_watch_look(moe_file_watch *watch, bool now, moe_error *err);
 
 #endif

@@ -9,16 +9,16 @@
 
 /* A read from the disk takes at least as long as this many copies over the link. */
 #define COPIES_PER_READ 4u
-/* Fewer saves than this are not judged yet; from twice as many on, older ones count less. */
+/* Fewer saves than this are not judged yet. From twice as many on, older saves count less. */
 #define FIRST_SAVES 64u
-/* While saves do not pay, one in this many is made all the same, to see whether that changes. */
+/* While saves do not pay, one in this many is still made, to see whether that changes. */
 #define TRY_EVERY 16u
 
 /* What a slot is used for:
  *
- *    EMPTY, COMPLETE --take(), take_saved()--> FILLING   its expert's bytes are on their way
- *    FILLING --settle()--> COMPLETE or EMPTY             they came, or not
- *    EMPTY, COMPLETE --note_closed()--> CLOSED --> EMPTY its memory is used for something else
+ *    EMPTY, COMPLETE --take(), take_saved()--> FILLING   the expert's bytes are on their way
+ *    FILLING --settle()--> COMPLETE or EMPTY             the bytes have come, or not
+ *    EMPTY, COMPLETE --note_closed()--> CLOSED --> EMPTY the memory is used for something else
  *
  * While FILLING the expert is pinned, so the slot cannot be given to another one. */
 typedef enum host_use { HOST_EMPTY, HOST_FILLING, HOST_COMPLETE, HOST_CLOSED } host_use;
@@ -31,13 +31,14 @@ typedef struct host_slot {
 
 struct moe_host_tier {
     moe_slot_arena arena;
-    bool fault; /* a slot has made a change that is not allowed, and it is not reported yet */
+    /* A slot has made a change that is not allowed, and this has not been reported yet. */
+    bool fault;
     moe_expert_cache *cache;
     host_slot *slots;
-    uint64_t hits_saved; /* hits on slots that were saved */
-    /* What saves have been worth: their number and the hits on them. Older ones count less. */
+    uint64_t hits_saved; /* hits on experts that were saved from the device */
+    /* What saves have been worth: their number and the hits on them. Older saves count less. */
     uint32_t n_recent_saves, n_recent_hits;
-    uint32_t n_doubted; /* saves asked for while they did not pay */
+    uint32_t n_doubted; /* saves that were asked for while they did not pay */
 };
 
 int moe_host_tier_open(moe_host_tier **out, const moe_host_tier_options *o, moe_error *err)
@@ -102,13 +103,14 @@ static void set_use(moe_host_tier *tier, uint32_t index, host_use use)
     MOE_ASSERT(lawful);
     uint32_t key = moe_expert_cache_key_of(tier->cache, index);
     if (!lawful && key != MOE_KEY_NONE) {
-        moe_expert_cache_pin(tier->cache, key); /* for good: something may still use its memory */
+        /* Pinned for good: something may still use the slot's memory. */
+        moe_expert_cache_pin(tier->cache, key);
     }
     tier->fault |= !lawful;
     slot->use = use;
 }
 
-/* Finds the key's slot, or takes one for it; MOE_SLOT_NONE when all are pinned. */
+/* Finds the key's slot, or takes one for it; MOE_SLOT_NONE when all slots are pinned. */
 static uint32_t find_slot(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
                           bool prefetch, bool *present)
 {
@@ -196,8 +198,8 @@ bool moe_host_tier_take_saved(moe_host_tier *tier, uint32_t key, const moe_polic
     return true;
 }
 
-/* Each hit on a saved expert spares a read. The tier counts hits and measures no time, so that runs
- * are repeatable. */
+/* Each hit on a saved expert spares a read from the disk. The tier counts hits and measures no
+ * time, so that runs are repeatable. */
 bool moe_host_tier_save_pays(moe_host_tier *tier)
 {
     return tier->n_recent_saves < FIRST_SAVES ||

@@ -19,14 +19,16 @@ typedef struct moe_host_tier_options {
     const moe_policy *policy;
     const float *hotness; /* or NULL */
     uint64_t seed;
-    /* Bytes of a part's buffer, as in slot_arena.h. */
+    /* Gives the size of a part's buffer, as in slot_arena.h. */
     size_t (*buffer_bytes)(const void *context, uint64_t part_bytes);
     const void *context;
 } moe_host_tier_options;
 
 typedef struct moe_host_tier_stats {
-    uint64_t hits, misses; /* experts that the device requested: in host memory; read from disk */
-    uint64_t hits_saved;   /* of the hits: saved from the device since they were last read */
+    /* Experts that the device requested: those in host memory; those read from disk. */
+    uint64_t hits, misses;
+    /* Hits on experts that were saved from the device since they were last read. */
+    uint64_t hits_saved;
     uint64_t n_slots, slot_bytes_total, n_resident;
     uint64_t policy_faults;
 } moe_host_tier_stats;
@@ -37,21 +39,21 @@ void moe_host_tier_close(moe_host_tier **tier);
 void moe_host_tier_leave(moe_host_tier *tier);
 
 /* Pins the expert and says in *move where its bytes are, or where to read them to. False when every
- * slot is pinned, or while the expert's bytes are being saved. A prefetch counts as an access for
- * the policy only if it inserts the expert. */
+ * slot is pinned, or while the expert's bytes are being saved. For the policy a prefetch is an
+ * access only if it inserts the expert. */
 bool moe_host_tier_take(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
                         bool prefetch, moe_move *move);
-/* Ends the use that take() began, completed or cancelled. data: where the parts are; the entries
- * are NULL if they were not read. */
+/* Ends the use that take() began, whether completed or cancelled. data: where the parts are;
+ * entries are NULL if the parts were not read. */
 void moe_host_tier_settle(moe_host_tier *tier, uint32_t key,
                           const uint8_t *const data[MOE_EXPERT_PARTS]);
 
-/* Pins a slot for an expert that is about to leave the device, and says in buffers where its bytes
- * go. False when the expert is in host memory already or no slot is free. settle_saved() ends it;
- * complete: the bytes have arrived. */
+/* Pins a slot for an expert that is about to leave the device, and says in `buffers` where to save
+ * its bytes. False when the expert is in host memory already, or no slot is free. End it by
+ * settle_saved(); complete: the bytes have arrived. */
 bool moe_host_tier_take_saved(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
                               uint8_t *buffers[MOE_EXPERT_PARTS]);
-/* Whether a save is worth the time of one copy over the link. */
+/* Whether saves are worth the time of their copies over the link. */
 bool moe_host_tier_save_pays(moe_host_tier *tier);
 void moe_host_tier_settle_saved(moe_host_tier *tier, uint32_t key, bool complete);
 
@@ -69,12 +71,12 @@ moe_expert_cache *moe_host_tier_cache(const moe_host_tier *tier);
 /* How many slots the experts of a layer can use. */
 uint32_t moe_host_tier_slots_of(const moe_host_tier *tier, uint32_t layer);
 
-/* Notes that the tier's cache has closed a slot, so its memory serves another use, or opened it
- * again. */
+/* Notes that the tier's cache has closed a slot, because its memory serves another use, or has
+ * opened it again. */
 void moe_host_tier_note_closed(moe_host_tier *tier, uint32_t slot, bool closed);
 bool moe_host_tier_is_closed(const moe_host_tier *tier, uint32_t slot);
-/* True once after a slot has made a change that is not allowed, which is a fault of this library.
- * The slot is out of use. */
+/* True once after a slot has made a change that is not allowed. That is a fault of this library;
+ * the slot is out of use from then on. */
 bool moe_host_tier_take_fault(moe_host_tier *tier);
 
 void moe_host_tier_end_pass(moe_host_tier *tier, uint64_t pass);

@@ -35,7 +35,7 @@ void moe_layer_plan_free(moe_layer_plan *plan)
     *plan = (moe_layer_plan){0};
 }
 
-/* A counting sort of the (row, rank) pairs by expert. */
+/* Sorts the (row, rank) pairs by expert: a counting sort. */
 void moe_layer_plan_build(moe_layer_plan *plan, const uint32_t *chosen, uint32_t n_rows,
                           uint32_t n_used)
 {
@@ -47,7 +47,7 @@ void moe_layer_plan_build(moe_layer_plan *plan, const uint32_t *chosen, uint32_t
         if (chosen[s] != MOE_PLAN_NO_EXPERT) {
             MOE_ASSERT(chosen[s] < plan->n_expert_all);
             count[chosen[s]]++;
-            MOE_ASSERT(count[chosen[s]] <= n_rows); /* distinct within a row */
+            MOE_ASSERT(count[chosen[s]] <= n_rows); /* experts are distinct within a row */
         }
     }
     plan->n_experts = 0;

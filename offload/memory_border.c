@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* The first part of the file closes and opens slots; the second keeps the border's accounts, which
- * decide when. Slots are closed between passes, in one of two ways:
+/* The first part of the file closes and opens slots. The second part keeps the border's accounts,
+ * which decide when to do so. Slots are closed between passes, in one of two ways:
  *
- *  RAM          slots are closed one by one and their pages go back to the system. The kernel
+ *  RAM          slots are closed one by one, and their pages go back to the system. The kernel
  *               first releases pages that it had registered for reading. Page-locked memory
  *               cannot be freed in parts, so slots of such a tier stay open.
- *  a device     a run of neighbouring slots is closed and its memory is reused in place, cut
- *               into parts, because a device frees memory only as a whole. A run and its parts are
- *               a loan.
+ *  a device     a run of neighbouring slots is closed, and its memory is reused in place, cut
+ *               into parts, because a device frees memory only as a whole. A run and its parts
+ *               are a loan.
  *
- * The policy nominates the coldest expert each time, and size classes shrink in proportion. Of each
- * size, as many slots stay open as a token uses experts in a layer. */
+ * The policy names the coldest expert each time; size classes shrink in proportion. Of each size
+ * class, as many slots stay open as a token uses experts in a layer. */
 #include "offload/memory_border.h"
 
 #include <stdlib.h>
@@ -31,14 +31,14 @@ static uint32_t n_closable(const moe_expert_store *store, const moe_cache_domain
     return d->n_open > least ? d->n_open - least : 0;
 }
 
-/* Whether the domain's slots are on the card that has the sessions, the first. */
+/* Whether the domain's slots are on the first card, which has the sessions. */
 static bool is_near(const moe_slot_tier *tier, const moe_cache_domain_size *d)
 {
     return tier->arena->classes[d->class_id].card == 0;
 }
 
-/* Finds the fullest domain of which a run may be closed; false if there is none. n_run: by size
- * class. */
+/* Finds the fullest domain in which a run may be closed; false if there is none. n_run: slots in a
+ * run, by size class. */
 static bool fullest_domain(const moe_expert_store *store, const moe_slot_tier *tier,
                            const uint32_t *n_run, uint32_t *fullest)
 {
@@ -69,8 +69,7 @@ static uint64_t spare_bytes(const moe_expert_store *store, const moe_slot_tier *
     return bytes;
 }
 
-/* Waits until no move is under way. Then drops pins that only serve speed, if they prevent closing.
- */
+/* Waits until no move is under way. If pins that only serve speed prevent closing, drops them. */
 static int make_closable(moe_expert_store *store, const moe_slot_tier *tier, uint64_t bytes,
                          moe_error *err)
 {
@@ -95,7 +94,7 @@ static void note_closed(moe_expert_store *store, uint32_t slot, bool closed)
     }
 }
 
-/* Slots that are out of use for good are not opened again. */
+/* Whether the slot may be opened again: not if it is out of use for good. */
 static bool may_open(const moe_expert_store *store, uint32_t slot)
 {
     return store->host != NULL ? moe_host_tier_is_closed(store->host, slot)
@@ -142,7 +141,8 @@ static uint64_t close_slot(moe_expert_store *store)
     return bytes;
 }
 
-/* Finds a closed slot of the emptiest domain that has one; MOE_SLOT_NONE when all are open. */
+/* Finds a closed slot, in the domain with the smallest share of open slots that has one;
+ * MOE_SLOT_NONE when all are open. */
 static uint32_t find_closed(const moe_expert_store *store)
 {
     uint32_t found = MOE_SLOT_NONE;
@@ -164,8 +164,8 @@ static uint32_t find_closed(const moe_expert_store *store)
     return found;
 }
 
-/* Opens closed slots again, with pages of at most `bytes` in all; returns the bytes of those pages.
- */
+/* Opens closed slots again, with pages of at most `bytes` in all. Returns the bytes of the pages of
+ * those it opened. */
 static uint64_t open_slots(moe_expert_store *store, uint64_t bytes)
 {
     uint64_t taken = 0;
@@ -183,8 +183,8 @@ static uint64_t open_slots(moe_expert_store *store, uint64_t bytes)
 }
 
 /* Closes slots in RAM (the device's if it has no link, else the host tier's) until *freed is at
- * least `bytes`. MOE_ERR_BUDGET, without a message, when that is impossible: it opens the slots
- * again, and *freed is what stays closed because slots of other sizes had been closed before. */
+ * least `bytes`. If that is impossible: MOE_ERR_BUDGET, without a message. It then opens the slots
+ * again; *freed is what stays closed, because slots of other sizes had been closed before. */
 static int close_slots(moe_expert_store *store, uint64_t bytes, uint64_t *freed, moe_error *err)
 {
     *freed = 0;
@@ -324,8 +324,8 @@ void moe_store_end_loan(moe_expert_store *store, void *memory)
 {
     for (uint32_t i = 0; i < store->n_loans; i++) {
         moe_slot_loan *loan = &store->loans[i];
-        size_t at = (uintptr_t)memory - (uintptr_t)loan->memory; /* beyond the loan's end if memory
-                                                                  * is below it */
+        /* A huge number if memory is below the loan. */
+        size_t at = (uintptr_t)memory - (uintptr_t)loan->memory;
         if (at >= loan->n_parts * loan->part_bytes) {
             continue;
         }
@@ -362,8 +362,8 @@ uint64_t moe_memory_border_page_cost(const moe_device *device, uint64_t bytes)
     return device->link == NULL ? moe_memory_border_cost(bytes) : bytes;
 }
 
-/* A simulated device lies in RAM. Memory that it takes beyond the plan's total is subtracted from
- * the rest of RAM. */
+/* A simulated device lies in RAM. What it takes beyond the plan's total is subtracted from the RAM
+ * that is left. */
 static uint64_t device_rest(const moe_memory_plan *plan)
 {
     uint64_t rest = plan->device_budget - plan->device_total;
@@ -513,8 +513,8 @@ int moe_memory_border_take_page(moe_memory_border *b, size_t bytes, void **memor
 void moe_memory_border_give_page(moe_memory_border *b, size_t bytes, void *memory, bool lent)
 {
     if (lent) {
-        /* Queued operations may still use the page, and the mover fills slots independently of the
-         * queue. */
+        /* Queued operations may still use the page, and the mover would fill the slots without
+         * waiting for them. */
         (void)b->device->ops->sync(b->device, NULL);
         moe_store_end_loan(*b->experts, memory);
         MOE_ASSERT(b->device_lent >= bytes);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Divides the memory that weights and scratch leave between sessions and expert slots. Sessions
- * take free memory first, then the coldest slots, down to the floor. Nothing is allocated before it
- * is granted.
+ * take free memory first, then that of the coldest slots, until only the fewest slots that must
+ * stay are open. Nothing is allocated before it is granted.
  *
  *    RAM      | process, weights, scratch | granted to sessions | free | open expert slots |
  *                                         |<------- granted + free ---->
  *                                          = what was free at open + pages of closed slots
  *
- * On a device with its own memory, KV pages are granted there in the same way, and RAM is granted
- * for the rest of a session: its logits, its sampler, its tokens. */
+ * On a device with its own memory, KV pages are granted there in the same way. RAM is then granted
+ * only for the rest of a session: its logits, its sampler, its tokens. */
 #ifndef MOE_OFFLOAD_MEMORY_BORDER_H
 #define MOE_OFFLOAD_MEMORY_BORDER_H
 
@@ -24,20 +24,21 @@ typedef struct moe_memory_border {
     moe_expert_store *const *experts; /* the engine's */
     moe_device *device;
     uint64_t ram_at_open;    /* free when the engine opened */
-    uint64_t device_at_open; /* likewise, on a device with its own memory; else 0 */
+    uint64_t device_at_open; /* the same on a device with its own memory; otherwise 0 */
     /* Bytes. */
     uint64_t ram_free, ram_granted;
-    uint64_t ram_taken;   /* pages of closed slots, which are now free or granted */
-    uint64_t ram_yielded; /* pages of further closed slots, which other programs may have */
+    /* Pages of slots that were closed for sessions; they are free or granted now. */
+    uint64_t ram_taken;
+    uint64_t ram_yielded; /* pages of slots that were closed for other programs */
     uint64_t device_free, device_granted;
-    uint64_t device_lent; /* pages of the KV cache that are in closed slots */
+    uint64_t device_lent; /* of the pages of the KV cache, those in closed slots */
 } moe_memory_border;
 
 void moe_memory_border_open(moe_memory_border *border, moe_expert_store *const *experts,
                             moe_device *device, const moe_memory_plan *plan);
-/* Limits the use of the budget to the plan's total. */
+/* Limits what may be granted to the plan's total. */
 void moe_memory_border_seal(moe_memory_border *border, const moe_memory_plan *plan);
-/* The RAM that the plan leaves to sessions before slots are closed. */
+/* The RAM that sessions may get, by the plan, before slots are closed. */
 uint64_t moe_memory_border_ram_left(const moe_memory_plan *plan);
 uint64_t moe_memory_border_device_left(const moe_memory_plan *plan);
 
@@ -49,15 +50,16 @@ uint64_t moe_memory_border_page_cost(const moe_device *device, uint64_t bytes);
 /* Grants RAM to a session, or returns MOE_ERR_BUDGET and grants nothing. */
 int moe_memory_border_take(moe_memory_border *border, uint64_t bytes, moe_error *err);
 void moe_memory_border_give(moe_memory_border *border, uint64_t bytes);
-/* Grants and allocates device memory for a page of the KV cache. *lent: the page lies in closed
- * expert slots. */
+/* Grants and allocates device memory for a page of the KV cache. *lent: out, the page lies in
+ * closed expert slots. */
 int moe_memory_border_take_page(moe_memory_border *border, size_t bytes, void **memory, bool *lent,
                                 moe_error *err);
 void moe_memory_border_give_page(moe_memory_border *border, size_t bytes, void *memory, bool lent);
-/* Gives free memory back to expert slots. */
+/* Gives free memory back to expert slots: opens closed slots. */
 void moe_memory_border_give_back(moe_memory_border *border);
-/* Closes slots for other programs, with pages of `bytes` or a little more, or all that may be
- * closed. Returns their bytes. Call between layers or passes. *status: an error of a wait. */
+/* Closes slots for other programs: slots with pages of `bytes` or a little more, or all slots that
+ * may be closed. Returns the bytes of their pages. Call between layers or passes. *status: out, the
+ * error of a wait. */
 uint64_t moe_memory_border_yield(moe_memory_border *border, uint64_t bytes, int *status,
                                  moe_error *err);
 /* Opens slots again that were closed for other programs, with pages of at most `bytes`. Returns

@@ -8,7 +8,7 @@
 #define SECOND_NS     1000000000u
 #define INTERVAL_NS   (SECOND_NS / 10)
 #define CALM_NS       (5 * (uint64_t)SECOND_NS)
-#define STALLED_SHARE 10 /* a tenth of the time */
+#define STALLED_SHARE 10 /* of the time: a tenth */
 #define MIB           1048576.0
 
 void moe_memory_follow_open(moe_memory_follow *follow, moe_memory_border *border,
@@ -40,8 +40,8 @@ int64_t moe_memory_follow_decide(moe_memory_follow *f, const moe_memory_room *ro
     const int64_t reserve = (int64_t)f->reserve;
     const int64_t over = claim_of(f) - ((int64_t)room->process + room->available - reserve);
     const uint64_t stalled_ns = 1000 * (room->stall_us - f->stall_us);
-    /* Tasks of groups with a limit of their own may wait while the machine has plenty. Memory that
-     * is given back would not help them. */
+    /* Tasks in control groups with a limit of their own may wait while the machine has plenty of
+     * memory. Giving memory back would not help them. */
     const bool tight = room->available < 2 * reserve;
     const bool stalls = f->looked_ns > 0 && room->stall_us > f->stall_us &&
                         stalled_ns > (now_ns - f->looked_ns) / STALLED_SHARE;
@@ -54,7 +54,7 @@ int64_t moe_memory_follow_decide(moe_memory_follow *f, const moe_memory_room *ro
     return over < 0 && f->border->ram_yielded > 0 && now_ns - f->pressed_ns >= CALM_NS ? over : 0;
 }
 
-/* Tells the log of the first change, and of each that makes a sixteenth of the slots. */
+/* Logs the first change, and each further change of a sixteenth of the slots. */
 static void tell(moe_memory_follow *f, const moe_memory_room *room)
 {
     const uint64_t yielded = f->border->ram_yielded;

@@ -3,12 +3,12 @@
 #include "runtime/base/error.h"
 
 /* A thread reads into memory of its own. If the thread hangs, it is left behind with that memory,
- * and the header's memory can still be freed. */
+ * and the memory of the header can still be freed. */
 static int read_header(const moe_gguf_file *file, uint64_t offset, void *dst, size_t size,
                        void *user, moe_error *err)
 {
     const moe_model_reader_options *reading = user;
-    /* The name in messages; moe_gguf_open_by() puts the file's before it. */
+    /* The name for messages; moe_gguf_open_by() puts the file's name before them. */
     moe_byte_source *header;
     MOE_TRY(moe_file_source_of(&header, "the header", file->source->fd, err));
     moe_model_reader_options options = {.files = &header,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The pieces form a ring: submitted at its tail, used in the same order at its head. */
+/* The pieces form a ring: they are submitted at its tail and used in the same order at its head. */
 #include "offload/model_reader.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ typedef struct piece {
     moe_model_range range;
     uint8_t *buffer;
     const uint8_t *data;
-    size_t used; /* bytes of the piece that were handed over */
+    size_t used; /* bytes of the piece that the caller has got */
     int status;
     bool done;
     moe_error error;
@@ -31,17 +31,17 @@ typedef struct piece {
 
 struct moe_model_reader {
     moe_model_reader_options options;
-    moe_byte_source **files; /* held */
+    moe_byte_source **files; /* the reader holds them */
     size_t n_files;
     moe_range_reader *ranges_reader; /* NULL until the first ranges are known */
     uint8_t *memory;
     size_t memory_bytes;
     const moe_model_range *ranges;
     size_t n_ranges;
-    size_t at_range; /* the next range to submit, from at_offset on */
+    size_t at_range; /* the next range to submit; its bytes from at_offset on */
     uint64_t at_offset;
     piece pieces[N_PIECES];
-    uint32_t head, n; /* pieces in the ring: submitted, not used up */
+    uint32_t head, n; /* pieces in the ring: submitted, and not used up */
     uint64_t n_bytes_seen;
     uint64_t last_progress_ns;
     bool given_up;
@@ -106,7 +106,7 @@ static uint64_t total_bytes(const moe_model_range *ranges, size_t n)
     return bytes;
 }
 
-/* True when the byte can be read without waiting, for instance from the page cache. */
+/* True when a read of the byte would not wait, for instance because it is in the page cache. */
 static bool is_cached(const moe_model_reader *r, uint32_t file, uint64_t offset)
 {
     uint8_t byte;
@@ -118,7 +118,7 @@ static bool is_cached(const moe_model_reader *r, uint32_t file, uint64_t offset)
 static bool are_cached(const moe_model_reader *r, const moe_model_range *ranges, size_t n)
 {
     uint64_t step = total_bytes(ranges, n) / N_PROBES + 1;
-    uint64_t next = step / 2; /* among the ranges' bytes */
+    uint64_t next = step / 2; /* a position in the ranges' bytes, counted through all ranges */
     uint64_t begin = 0;
     uint32_t n_probes = 0;
     uint32_t n_cached = 0;
@@ -135,7 +135,8 @@ static int open_ranges(moe_model_reader *r, const moe_model_range *ranges, size_
 {
     const moe_model_reader_options *o = &r->options;
     bool cached = !o->buffered && are_cached(r, ranges, n);
-    /* Threads suit cached bytes: the kernel copies them while the caller uses the piece before. */
+    /* Threads suit cached bytes: the kernel copies a piece while the caller uses the piece before
+     * it. */
     bool threads = o->io == MOE_IO_SYNC || (o->io == MOE_IO_AUTO && (cached || o->buffered));
     moe_range_reader_options options = {.kind = threads ? MOE_IO_THREADS : o->io,
                                         .engine = o->io_engine,
@@ -206,7 +207,7 @@ static void submit_pieces(moe_model_reader *r)
     }
 }
 
-/* Waits a moment, and records what has arrived. */
+/* Waits a moment, and notes which reads have arrived. */
 static void collect(moe_model_reader *r)
 {
     moe_range_done done[N_PIECES];
@@ -231,7 +232,7 @@ static bool is_cancelled(const moe_model_reader *r)
     return r->options.is_cancelled != NULL && r->options.is_cancelled(r->options.cancel_user);
 }
 
-/* Waits for the piece. A wait that ends early leaves reads under way. */
+/* Waits for the piece. A wait that ends early leaves the read under way. */
 static int await_piece(moe_model_reader *r, const piece *p, moe_error *err)
 {
     int status = MOE_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The mover: one thread that brings experts from the files into slots. All other code sends
- * requests and sees a slot's state:
+/* The mover: one thread that brings experts from the files into slots. Other code sends requests
+ * and sees the state of each slot:
  *
  *            submit           mover takes it         all parts read
  *   ABSENT ----------> QUEUED ---------------> LOADING --------------> READY
@@ -12,24 +12,24 @@
  *    |                         mover takes it     +------> COPYING ------+ |
  *    +<------------------------- reset of READY or FAILED -----------------+
  *
- * An ABSENT slot is READY at once where a kernel has filled it (adopt).
+ * READY comes from ABSENT at once if a kernel has filled the slot (adopt).
  *
  * No wait is endless. A wait gives up when neither disk nor link has moved a byte for the I/O
- * time-out, or when the waiting step is cancelled. A request under way stays LOADING or COPYING,
- * since its memory may still be written to. If its bytes arrive after all, it becomes READY and the
- * mover goes on.
+ * time-out, or when the waiting step is cancelled. Its request stays LOADING or COPYING, because
+ * its memory may still be written to. If the bytes arrive after all, the request becomes READY and
+ * the mover goes on.
  *
- * A mover without a device ends with the bytes in host memory. With a device there is a second
- * stage, which copies the bytes from host memory over the device's link. Both stages run at the
- * same time. A request may name an expert that still lies in the device's slot: its bytes are first
- * saved to host memory, over the link's other direction, while the request waits and is read. Only
- * then is the slot overwritten. A save that fails is a lost copy and nothing else.
+ * A mover without a device is done when the bytes are in host memory. With a device, a second stage
+ * copies them from host memory over the device's link. Both stages run at the same time. A request
+ * may name an expert that still lies in the device's slot. That expert is first saved to host
+ * memory, over the link's other direction; meanwhile the request waits in its queue, or is read.
+ * Only then is the slot overwritten. If a save fails, only that copy is lost.
  *
  * Each stage has a queue for each cause: demand before verification before prefetch. A queued
- * request can be cancelled, or raised to a more urgent cause (duplicates merge that way). The mover
- * hands only a few prefetches to the disk, and copies to the link, at a time, so that a demand
- * never waits behind more than those. A slot has at most one request, so the slots bound the queue
- * and nothing is allocated. */
+ * request can be cancelled, or raised to a more urgent cause (this is how duplicates merge). The
+ * mover hands only a few prefetches to the disk at a time, and a few copies to the link, so a
+ * demand never waits behind more than those. A slot has at most one request. So the number of slots
+ * bounds the queues, and nothing is allocated. */
 #ifndef MOE_OFFLOAD_MOVER_H
 #define MOE_OFFLOAD_MOVER_H
 
@@ -58,24 +58,26 @@ typedef enum moe_slot_state {
     MOE_SLOT_FAILED
 } moe_slot_state;
 
-/* An expert that lies in the device_buffers of a move and must first be copied to host memory. */
+/* An expert that lies in the device_buffers of a move and must be copied to host memory first. */
 typedef struct moe_save {
-    const moe_expert_ref *expert;       /* NULL: none */
-    uint8_t *buffers[MOE_EXPERT_PARTS]; /* host memory; its own until the request has settled */
+    const moe_expert_ref *expert; /* NULL: none */
+    /* Host memory, for this save alone until the request has settled. */
+    uint8_t *buffers[MOE_EXPERT_PARTS];
 } moe_save;
 
 typedef struct moe_move {
     const moe_expert_ref *expert;
-    /* Host memory to read into, each buffer long enough for its part's aligned superset. If
-     * in_memory, the parts are there already. The memory must stay until the request has settled.
-     */
+    /* Host memory to read into; each buffer has room for the aligned superset of its part.
+     * in_memory: the parts are in it already. The memory must stay until the request has
+     * settled. */
     bool in_memory;
     uint8_t *buffers[MOE_EXPERT_PARTS];
-    uint8_t *device_buffers[MOE_EXPERT_PARTS]; /* of a mover with a device */
-    moe_save save;                             /* of a mover with a device */
-    moe_weight_sums *sums; /* checksums, made where there is none yet; NULL: none */
-    size_t first_sum;      /* that of the first part. Without one, bytes come from the files alone,
-                              since nothing tells whether a copy has the same. */
+    uint8_t *device_buffers[MOE_EXPERT_PARTS]; /* only for a mover with a device */
+    moe_save save;                             /* only for a mover with a device */
+    moe_weight_sums *sums; /* known checksums, and room for new ones; NULL: none */
+    /* Index in `sums` of the first part's checksum. A part without a checksum is read from the
+     * model's own files only, since nothing could show that a copy has the same bytes. */
+    size_t first_sum;
     moe_move_cause cause;
 } moe_move;
 
@@ -88,30 +90,32 @@ typedef struct moe_mover_options {
 } moe_mover_options;
 
 typedef struct moe_mover_stats {
-    uint64_t n_moves[MOE_CAUSE_COUNT]; /* completed, by the cause they had when they were taken */
-    uint64_t bytes[MOE_CAUSE_COUNT];   /* expert bytes of those */
+    /* Completed moves, by the cause that they had when they were taken. */
+    uint64_t n_moves[MOE_CAUSE_COUNT];
+    uint64_t bytes[MOE_CAUSE_COUNT];      /* expert bytes of these */
     uint64_t bytes_disk[MOE_CAUSE_COUNT]; /* expert bytes read from the files */
     uint64_t bytes_link;                  /* expert bytes copied to the device */
     uint64_t n_saves, bytes_saved;        /* experts copied back to host memory */
-    uint64_t n_saves_lost;                /* asked for, and failed or given up */
-    uint64_t bytes_read;  /* from the disk, aligned supersets and retries included */
-    uint64_t n_cancelled; /* demands count only if their pass was given up */
+    uint64_t n_saves_lost;                /* saves that failed or were given up */
+    uint64_t bytes_read; /* from the disk, aligned supersets and retries included */
+    /* Cancelled requests; a demand is cancelled only if its pass was given up. */
+    uint64_t n_cancelled;
     uint64_t n_failed;
     uint64_t n_checksum_retries;
     uint64_t n_retries;      /* repeated reads, whole or for the rest */
-    uint64_t n_timeouts;     /* waits that ended because disk or link gave no sign of life */
+    uint64_t n_timeouts;     /* waits that ended because neither disk nor link moved a byte */
     double link_ns_per_byte; /* of copies, moving average; 0 before the first */
 } moe_mover_stats;
 
 /* Takes over options->reader, also on failure. */
 int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error *err);
-/* Cancels queued requests and waits for reads and copies under way: at most twice the I/O time-out,
- * a quarter of it if a wait has timed out and nothing has arrived since, a second if a wait was
- * cancelled. False when a read or copy hangs: the device may write into buffers given to the mover
- * at any time later, so they must be neither used nor freed. */
+/* Cancels queued requests and waits for reads and copies under way: at most twice the I/O time-out;
+ * a quarter of it if a wait has timed out and nothing has arrived since; a second if a wait was
+ * cancelled. False when a read or copy hangs: then the device may write into buffers given to the
+ * mover at any later time, so they must be neither used nor freed. */
 bool moe_mover_close(moe_mover **mover);
 
-/* The slot must be ABSENT. */
+/* Sends a request for a slot, which must be ABSENT. */
 void moe_mover_submit(moe_mover *mover, uint32_t slot, const moe_move *move);
 /* Makes an ABSENT slot READY, because a kernel has copied the expert to buffers of the device. */
 void moe_mover_adopt(moe_mover *mover, uint32_t slot,
@@ -119,12 +123,12 @@ void moe_mover_adopt(moe_mover *mover, uint32_t slot,
 /* Makes a QUEUED or STAGED request as urgent as cause; does nothing in other states. Returns
  * whether it has become more urgent. */
 bool moe_mover_raise(moe_mover *mover, uint32_t slot, moe_move_cause cause);
-/* If `yield`, a prefetch begins only while nothing more urgent is queued or under way, and one at a
- * time: for prefetches that nobody foresees a use of, which must delay demands as little as they
- * can. pages: learn of each that begins, until the next call; or NULL. */
+/* yield: prefetches wait while anything more urgent is queued or under way, and one is made at a
+ * time. This is for prefetches without a known use, which must delay demands as little as possible.
+ * pages: is told of each prefetch that begins, until the next call; or NULL. */
 void moe_mover_yield_prefetches(moe_mover *mover, bool yield, moe_slot_pages *pages);
-/* Cancels a QUEUED or STAGED request, whose slot becomes ABSENT, and returns true; otherwise false.
- * Also false while the request's save is being copied. */
+/* Cancels a QUEUED or STAGED request, whose slot becomes ABSENT, and returns true; otherwise
+ * returns false, also while the request's save is being copied. */
 bool moe_mover_cancel(moe_mover *mover, uint32_t slot);
 moe_slot_state moe_mover_state(const moe_mover *mover, uint32_t slot);
 static inline bool moe_mover_is_end(moe_slot_state state)
@@ -132,7 +136,7 @@ static inline bool moe_mover_is_end(moe_slot_state state)
     return state == MOE_SLOT_READY || state == MOE_SLOT_FAILED;
 }
 bool moe_mover_has_ended(const moe_mover *mover, uint32_t slot);
-/* For a request that has ended: whether it made a change of state that is not in the drawing above,
+/* For a request that has ended: whether its state made a change that is not in the drawing above,
  * which is a fault of this library. The request has then FAILED, and its memory may still be
  * written to. */
 bool moe_mover_is_broken(const moe_mover *mover, uint32_t slot);
@@ -144,9 +148,9 @@ const uint8_t *moe_mover_data(const moe_mover *mover, uint32_t slot, int part);
 const uint8_t *moe_mover_host_data(const moe_mover *mover, uint32_t slot, int part);
 /* Whether the request's save is complete, for a request that has settled or was cancelled. */
 bool moe_mover_has_saved(const moe_mover *mover, uint32_t slot);
-/* If `away`, gives the pages of [memory, memory + bytes), which lie in the reader's arena, back to
- * the system; no request may be queued or under way. If not, prepares them for use again. Returns
- * false if the kernel still holds them. */
+/* away: gives the pages of [memory, memory + bytes), which lie in the reader's arena, back to the
+ * system; no request may be queued or under way. Not away: prepares them for use again. Returns
+ * false if the kernel still holds the pages. */
 bool moe_mover_set_away(moe_mover *mover, void *memory, size_t bytes, bool away);
 /* Makes a READY or FAILED slot ABSENT. */
 void moe_mover_reset(moe_mover *mover, uint32_t slot);
@@ -158,10 +162,10 @@ typedef struct moe_wait_cancel {
     void *user;
 } moe_wait_cancel;
 
-/* Returns when at least one of the slots is READY or FAILED. Returns MOE_ERR_IO when the disk or
- * the link hangs, sooner if it is known to hang; *hung is the slot that err names. Returns
- * MOE_ERR_CANCELLED within a fiftieth of a second of cancelling. Both errors leave the requests
- * under way. */
+/* Returns when at least one of the slots is READY or FAILED. MOE_ERR_IO: the disk or the link
+ * hangs; comes sooner if that is known already; *hung: the slot that err names. MOE_ERR_CANCELLED
+ * comes within a fiftieth of a second of cancelling. After both errors the requests are still under
+ * way. */
 int moe_mover_wait(moe_mover *mover, const uint32_t *slots, uint32_t n,
                    const moe_wait_cancel *cancel, uint32_t *hung, moe_error *err);
 /* The average time between two experts that are read together; 0: not known. */
@@ -169,8 +173,8 @@ uint64_t moe_mover_read_ns(const moe_mover *mover);
 /* How long it will probably take until all of n requests that were submitted at begin_ns are READY;
  * 0: not known. */
 uint64_t moe_mover_expected_ns(const moe_mover *mover, uint32_t n, uint64_t begin_ns);
-/* Notes that the step which waits was cancelled. If the mover is closed before anything more
- * arrives, closing it waits half a second at most. */
+/* Notes that the waiting step was cancelled. If the mover is closed before anything more arrives,
+ * closing waits half a second at most. */
 void moe_mover_abandon(moe_mover *mover);
 /* The last failure of a request other than a prefetch: status, slot, and message. */
 int moe_mover_last_error(moe_mover *mover, uint32_t *slot, moe_error *err);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The mover's second stage: copies from host memory over the link into the device's memory; and the
- * way back, by which experts that lose their device slots are saved.
+/* The mover's second stage: copies from host memory over the link to the device. Also the way back,
+ * by which experts that lose their device slots are saved:
  *
  *    WAITING --take_save()--> UNDER_WAY --take_done_save()--> DONE or LOST
  *
- * The directions of the link do not disturb each other. So a save delays its request only if the
- * request's bytes are in host memory before the save is complete. Saves that delay a request go
+ * The two directions of the link do not slow each other down. So a save delays its request only if
+ * the request's bytes are in host memory before the save is complete. Saves that delay a request go
  * first. */
 #include "offload/mover_state.h"
 #include "runtime/base/clock.h"

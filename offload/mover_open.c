@@ -11,8 +11,8 @@
 #define DEFAULT_IO_TIMEOUT_NS  30000000000u
 #define JOIN_SLACK_NS          1000000000u
 
-/* Wakes the mover when the link has news. Takes the lock, so that the mover is either asleep or has
- * not yet looked. */
+/* Wakes the mover when the link has news. Takes the lock first, so that the mover either sleeps or
+ * has not looked yet. */
 static void copy_notice(void *user)
 {
     moe_mover *mover = user;
@@ -28,7 +28,7 @@ static void listen_to_link(moe_mover *mover)
     }
 }
 
-/* Makes time-outs use the clock of moe_now_ns(). */
+/* Makes time-outs of the condition use the clock of moe_now_ns(). */
 static void init_condition(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;
@@ -80,8 +80,8 @@ int moe_mover_open(moe_mover **out, const moe_mover_options *options, moe_error 
     return MOE_OK;
 }
 
-/* Waits for the thread to end. If the thread hangs in a read of its own (the engine named "sync"),
- * leaves it behind with all memory that it may still use. */
+/* Waits for the thread to end. If the thread hangs in a read that it does itself (the engine named
+ * "sync"), leaves it behind with all memory that it may still use. */
 static bool join(moe_mover *mover)
 {
     pthread_mutex_lock(&mover->lock);

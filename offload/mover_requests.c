@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The mover's requests. First their queues and how they end, for all of the mover's files; then the
- * functions for other threads; last the waits, which detect a disk or link that hangs. */
+/* The mover's requests. First, for all of the mover's files: their queues and how they end. Then
+ * the functions for other threads. Last the waits, which detect a disk or link that hangs. */
 #include "offload/mover_state.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
 #define NONE MOE_MOVER_NONE
-/* How long closing waits for progress after a cancellation, since the user wants the program to
- * end.
- */
+/* How long closing waits for progress after a cancellation: the user wants the program to end. */
 #define ABANDONED_NS 500000000u
-/* A cancellation may come from a signal handler, which cannot wake a thread, so waits look for it
- * this often. */
+/* How often waits look for a cancellation. It may come from a signal handler, which cannot wake a
+ * thread. */
 #define CANCEL_LOOK_NS 20000000u
 
 /* ---- Queues and ends ---- */
@@ -318,7 +316,7 @@ void moe_mover_reset(moe_mover *mover, uint32_t slot)
     MOE_ASSERT(slot < mover->n_slots);
     MOE_ASSERT(moe_mover_get_state(&mover->slots[slot]) != MOE_SLOT_QUEUED &&
                moe_mover_get_state(&mover->slots[slot]) !=
-                   MOE_SLOT_STAGED); /* see moe_mover_cancel() */
+                   MOE_SLOT_STAGED); /* moe_mover_cancel() says why */
     moe_mover_set_state(&mover->slots[slot], MOE_SLOT_ABSENT);
 }
 
@@ -380,7 +378,7 @@ static bool is_under_way(const moe_mover *mover, uint32_t slot)
 }
 
 /* Finds one of these slots that the disk or link is working on. If there is none, finds any such
- * slot of the mover, because the given slots queue behind it. */
+ * slot of the mover, because the given slots queue behind that one. */
 static uint32_t find_hung(const moe_mover *mover, const uint32_t *slots, uint32_t n)
 {
     MOE_ASSERT(moe_mover_is_locked(mover));
@@ -431,8 +429,8 @@ static bool any_settled(const moe_mover *mover, const uint32_t *slots, uint32_t 
     return false;
 }
 
-/* How long a wait lasts without progress. Once a wait has timed out, later ones are shorter, but
- * long enough for the disk or link that still works. */
+/* How long a wait lasts without progress. After a wait has timed out, later ones are shorter, but
+ * still long enough for a disk or link that works. */
 static uint64_t patience(const moe_mover *mover)
 {
     MOE_ASSERT(moe_mover_is_locked(mover));
@@ -444,7 +442,7 @@ static bool is_cancelled(const moe_wait_cancel *cancel)
     return cancel->is_cancelled != NULL && cancel->is_cancelled(cancel->user);
 }
 
-/* Waits until something finishes, or it is time to look again. */
+/* Waits until something finishes, or until it is time to look again. */
 static void wait_a_while(moe_mover *mover, const moe_wait_cancel *cancel, uint64_t deadline)
 {
     uint64_t look = moe_now_ns() + CANCEL_LOOK_NS;

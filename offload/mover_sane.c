@@ -3,8 +3,8 @@
  * state each time its thread has nothing left to begin. */
 #include "offload/mover_state.h"
 
-/* Checks that a queue holds the slots that wait for its stage with its cause, linked both ways.
- * Counts them. */
+/* Checks that a queue holds exactly the slots that wait for its stage with its cause, linked both
+ * ways. Counts them. */
 static bool queue_is_sane(const moe_mover *mover, moe_mover_stage stage, int cause, uint32_t *n)
 {
     const moe_mover_queue *q = &mover->queues[stage][cause];
@@ -47,8 +47,8 @@ static bool slot_is_sane(const moe_mover *mover, const moe_mover_slot *slot)
     return false;
 }
 
-/* Checks that the list holds the saves that wait, and that a save which has not ended belongs to a
- * request that has not overwritten its slot. */
+/* Checks that the list holds exactly the saves that wait, and that the request of a save which has
+ * not ended has not overwritten its slot. */
 static bool saves_are_sane(const moe_mover *mover)
 {
     uint32_t n_listed = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by the mover's own files. Each calls only those before it: mover_requests.c (requests,
- * queues, ends, waits), mover_link.c (copies to a device and from it), mover_thread.c (the
- * thread, and the stage that reads), mover_open.c. */
+/* Shared by the mover's own files. Each file calls only those before it in this list:
+ * mover_requests.c (requests, queues, ends, waits), mover_link.c (copies to and from a device),
+ * mover_thread.c (the thread, and the stage that reads), mover_open.c. */
 #ifndef MOE_OFFLOAD_MOVER_STATE_H
 #define MOE_OFFLOAD_MOVER_STATE_H
 
@@ -39,12 +39,14 @@ typedef struct moe_mover_slot {
     uint32_t next_save;        /* link of the list of saves, under the lock */
     /* Only the mover touches these from LOADING on; anyone may read data once READY. */
     uint8_t n_parts_left;
-    uint8_t retried[MOE_EXPERT_PARTS]; /* reads after one with a wrong checksum */
-    uint8_t doubted[MOE_EXPERT_PARTS]; /* the sources of those reads, bits of moe_range_done */
+    /* How often the part was read again after a wrong checksum. */
+    uint8_t retried[MOE_EXPERT_PARTS];
+    /* The sources that delivered wrong checksums, bits as in moe_range_done. */
+    uint8_t doubted[MOE_EXPERT_PARTS];
     int status;
-    uint64_t begin_ns; /* of reading */
-    bool in_memory;    /* data is complete */
-    bool awaits_save;  /* reading has failed, and the request ends with its save */
+    uint64_t begin_ns; /* when reading began */
+    bool in_memory;    /* `data` is complete */
+    bool awaits_save;  /* reading has failed, and the request ends when its save ends */
     bool broken;       /* see moe_mover_is_broken(); stays so */
     const uint8_t *data[MOE_EXPERT_PARTS];
 } moe_mover_slot;
@@ -59,7 +61,7 @@ typedef struct moe_mover_copy {
     uint32_t slot;
 } moe_mover_copy;
 
-/* The owner's request to the thread to call the reader's set_away(). */
+/* A request of the owner that the thread shall call the reader's set_away(). */
 typedef struct moe_mover_away {
     void *memory; /* NULL: no request */
     size_t bytes;
@@ -79,27 +81,26 @@ struct moe_mover {
     /* Under the lock. */
     pthread_mutex_t lock;
     pthread_cond_t requested; /* the mover waits here when nothing is in flight */
-    pthread_cond_t finished;  /* everybody else waits here */
+    pthread_cond_t finished;  /* all other threads wait here */
     moe_mover_queue queues[MOE_STAGE_COUNT][MOE_CAUSE_COUNT];
-    moe_mover_queue saves; /* WAITING */
+    moe_mover_queue saves; /* saves that are WAITING */
     bool stop;
     bool prefetches_yield;
-    moe_slot_pages *pages; /* learn of those prefetches; or NULL */
+    moe_slot_pages *pages; /* is told of prefetches that begin; or NULL */
     moe_mover_away away;
     uint64_t last_progress_ns; /* when bytes last arrived */
-    bool stalled;              /* a wait has given up since */
-    bool abandoned;            /* a wait was cancelled since */
-    bool ended;                /* the thread has ended; hangs: with something in flight */
+    bool stalled;              /* a wait has given up, and nothing has arrived since */
+    bool abandoned;            /* a wait was cancelled, and nothing has arrived since */
+    bool ended;                /* the thread has ended; hangs: while something was in flight */
     bool hangs;
     moe_mover_stats stats;
     int last_status;
-    uint32_t last_failed; /* its slot */
+    uint32_t last_failed; /* the slot of the last failure */
     moe_error last_error;
 
     _Atomic uint32_t n_urgent; /* demands and verifications, queued or loading */
     _Atomic uint64_t n_finished;
-    /* The average time between two experts while the disk is busy, and when the last expert came.
-     */
+    /* The average time between two experts while the disk is busy; when the last one came. */
     _Atomic uint64_t read_interval_ns, last_read_ns;
 
     /* Only the mover's thread touches these. */
@@ -110,7 +111,7 @@ struct moe_mover {
     moe_mover_copy saving[MOE_MOVER_COPIES]; /* UNDER_WAY, oldest first */
     uint32_t n_saving;
     uint64_t last_copy_ns; /* when the last finished copy was seen */
-    uint64_t n_bytes_seen; /* that the reader had read when last asked */
+    uint64_t n_bytes_seen; /* bytes that the reader had read at the last look */
 
     moe_mover_slot *slots; /* [n_slots] */
 };
@@ -124,7 +125,7 @@ static inline moe_slot_state moe_mover_get_state(const moe_mover_slot *slot)
     return (moe_slot_state)atomic_load_explicit(&slot->state, memory_order_acquire);
 }
 
-/* Whether this is an arrow of the drawing in mover.h. */
+/* Whether the change is an arrow of the drawing in mover.h. */
 static inline bool moe_mover_is_edge(moe_slot_state from, moe_slot_state to)
 {
     switch (from) {
@@ -146,8 +147,8 @@ static inline bool moe_mover_is_edge(moe_slot_state from, moe_slot_state to)
     return false;
 }
 
-/* Sets a slot's state; no other function does. A change that is not in the drawing of mover.h ends
- * the request. */
+/* Sets a slot's state; no other function does. A change that is not an arrow of the drawing in
+ * mover.h ends the request as broken. */
 static inline void moe_mover_set_state(moe_mover_slot *slot, moe_slot_state state)
 {
     bool is_edge = moe_mover_is_edge(moe_mover_get_state(slot), state);
@@ -167,11 +168,11 @@ static inline bool moe_mover_is_locked(const moe_mover *mover)
 
 /* Under the lock: queues, states and counts agree. O(slots). */
 bool moe_mover_queues_are_sane(const moe_mover *mover);
-/* The same, and the thread's own fields agree with them. The thread calls it when it has begun
- * everything that it may. */
+/* The same; also, the thread's own fields agree with the queues. The thread calls it when it has
+ * begun everything that it may begin. */
 bool moe_mover_is_sane(const moe_mover *mover);
 
-/* Put a request at the end of its queue, and take it out. Under the lock. */
+/* Puts a request at the end of its queue; takes it out of its queue. Both under the lock. */
 void moe_mover_enqueue(moe_mover *mover, uint32_t index, moe_mover_stage stage);
 void moe_mover_dequeue(moe_mover *mover, uint32_t index, moe_mover_stage stage);
 /* Counts demands and verifications that are queued or under way. */
@@ -183,7 +184,7 @@ static inline bool moe_mover_is_saving(const moe_mover_slot *slot)
     return slot->save_state == MOE_SAVE_WAITING || slot->save_state == MOE_SAVE_UNDER_WAY;
 }
 /* The list of saves, under the lock. The first function puts the request's save at the end, the
- * second takes it off, the third cancels it if it is on the list. */
+ * second takes it off the list, the third cancels the save if it is on the list. */
 void moe_mover_enqueue_save(moe_mover *mover, uint32_t index);
 void moe_mover_leave_saves(moe_mover *mover, uint32_t index);
 void moe_mover_give_up_save(moe_mover *mover, uint32_t index);
@@ -191,18 +192,18 @@ void moe_mover_give_up_save(moe_mover *mover, uint32_t index);
 void moe_mover_finish(moe_mover *mover, uint32_t index);
 /* The mover's thread. */
 void *moe_mover_main(void *mover);
-/* Makes the thread look at its queues again. Call it under the lock, because the thread may just be
- * closing the reader, or as the owner before closing the mover. */
+/* Makes the thread look at its queues again. Call it under the lock, because the thread may be
+ * about to close the reader; the owner may also call it before closing the mover. */
 void moe_mover_wake(moe_mover *mover);
-/* Stops the link's notices of finished copies. */
+/* Stops the link from telling the mover of finished copies. */
 void moe_mover_leave_link(moe_mover *mover);
-/* Notes that bytes have arrived, so waits go on. Under the lock. */
+/* Notes that bytes have arrived, so that waits go on. Under the lock. */
 void moe_mover_note_progress(moe_mover *mover);
-/* How long closing waits without progress. Under the lock. */
+/* How long closing the mover waits without progress. Under the lock. */
 uint64_t moe_mover_closing_patience(const moe_mover *mover);
 /* pthread_cond_timedwait() for conditions made by moe_mover_open(). */
 void moe_mover_wait_until(moe_mover *mover, pthread_cond_t *condition, uint64_t deadline_ns);
-/* Keeps slot->status and its line as the last error. */
+/* Keeps slot->status and its message as the last error. */
 void moe_mover_record_error(moe_mover *mover, uint32_t index, const moe_error *error);
 
 /* The second stage, on the mover's thread, under the lock. take_done_copy() takes the oldest copy
@@ -214,7 +215,7 @@ uint32_t moe_mover_take_staged(moe_mover *mover);
 void moe_mover_start_copy(moe_mover *mover, uint32_t index);
 
 /* Saves, on the mover's thread, under the lock. take_done_save() ends the oldest save if its copy
- * is done; false: it is not. Sets *index to the save's request if that ends, too, else to
+ * is done; otherwise it returns false. *index: out, the save's request if that has ended, too, else
  * MOE_MOVER_NONE. */
 bool moe_mover_take_done_save(moe_mover *mover, uint32_t *index);
 uint32_t moe_mover_take_save(moe_mover *mover);

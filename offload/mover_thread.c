@@ -12,8 +12,8 @@
 #define MAX_DONE             64u
 #define MAX_RANGES_IN_FLIGHT 192u /* below the reader's own limit */
 #define LOOKS_PER_TIMEOUT    8u
-#define ONLY_FILES           1u /* a range's source */
-#define FROM_FILES           1u /* the sources of one that was read there */
+#define ONLY_FILES           1u /* value of moe_range.source: the model's own files only */
+#define FROM_FILES           1u /* value of moe_range_done.sources: read from these files */
 
 static bool may_prefetch(const moe_mover *mover)
 {
@@ -21,8 +21,8 @@ static bool may_prefetch(const moe_mover *mover)
                                    : mover->n_prefetches < mover->max_prefetches;
 }
 
-/* Takes the most urgent request that may go to the disk now, and makes it LOADING; NONE if there is
- * none. */
+/* Takes the most urgent request that may go to the disk now, and makes it LOADING. NONE: there is
+ * no such request. */
 static uint32_t take_request(moe_mover *mover)
 {
     MOE_ASSERT(moe_mover_is_locked(mover));
@@ -57,7 +57,7 @@ static void submit_part(moe_mover *mover, uint32_t index, int part, uint32_t sou
                        .buffer = slot->move.buffers[part],
                        .source = source,
                        .tag = (uint64_t)index * MOE_EXPERT_PARTS + (uint64_t)part};
-    /* The reader's limit is above ours, so there is always room. */
+    /* The reader's limit is above the mover's, so there is always room. */
     if (moe_range_reader_submit(mover->reader, &range)) {
         mover->n_ranges++;
         slot->n_parts_left++;
@@ -68,7 +68,7 @@ static void submit_part(moe_mover *mover, uint32_t index, int part, uint32_t sou
     }
 }
 
-#define INTERVAL_WEIGHT 16u /* of the past, against 1 of the newest */
+#define INTERVAL_WEIGHT 16u /* weight of the past; the newest interval has weight 1 */
 
 /* Averages the time between two experts that were under way together. */
 static void note_interval(moe_mover *mover, const moe_mover_slot *slot)
@@ -83,7 +83,7 @@ static void note_interval(moe_mover *mover, const moe_mover_slot *slot)
     atomic_store_explicit(&mover->last_read_ns, now, memory_order_relaxed);
 }
 
-/* Ends the first stage: all parts have been read or given up. */
+/* Ends the first stage of a request: all of its parts have been read or given up. */
 static void finish_reading(moe_mover *mover, uint32_t index)
 {
     moe_mover_slot *slot = &mover->slots[index];
@@ -115,7 +115,7 @@ static void finish_reading(moe_mover *mover, uint32_t index)
     }
 }
 
-/* Whether a checksum says what the part's bytes must be. */
+/* Whether a checksum says what the part's bytes must be, or no checksums are kept at all. */
 static bool is_known(const moe_move *move, int part)
 {
     return move->sums == NULL ||
@@ -142,7 +142,8 @@ static void start_slot(moe_mover *mover, uint32_t index)
     }
 }
 
-/* Whether the bytes are right, as far as they are checked. sources: those that delivered them. */
+/* Whether the bytes match their checksum, or need not be compared. sources: those that delivered
+ * the bytes. */
 static bool matches(const moe_mover_slot *slot, int part, uint32_t sources)
 {
     const moe_move *move = &slot->move;
@@ -156,8 +157,9 @@ static bool matches(const moe_mover_slot *slot, int part, uint32_t sources)
     return moe_weight_sums_check(move->sums, at, XXH3_64bits(slot->data[part], size));
 }
 
-/* Checks the part's checksum. False when the bytes do not match: the mover reads them once more
- * from every source in turn, and then gives up. `sources`: those that delivered the bytes. */
+/* Checks the part's checksum. False: the bytes do not match. Then the part is read once more from
+ * each source in turn; if no source has matching bytes, the part has failed. sources: those that
+ * delivered the bytes. */
 static bool verify_part(moe_mover *mover, uint32_t index, int part, uint32_t sources)
 {
     moe_mover_slot *slot = &mover->slots[index];
@@ -193,8 +195,8 @@ static bool verify_part(moe_mover *mover, uint32_t index, int part, uint32_t sou
     return false;
 }
 
-/* Copies may have bytes that the files do not deliver, but without a checksum nothing says whether
- * they are right. */
+/* Gives a part up. Copies may have bytes that the files do not deliver; but they were not tried if
+ * there is no checksum, because nothing could show whether they are right. */
 static void fail_part(moe_mover *mover, uint32_t index, int part, const moe_range_done *done)
 {
     moe_mover_slot *slot = &mover->slots[index];
@@ -235,15 +237,16 @@ static void answer_away(moe_mover *mover)
     MOE_ASSERT(moe_mover_is_locked(mover));
     moe_mover_away *a = &mover->away;
     if (a->memory != NULL) {
-        MOE_ASSERT(!a->away || mover->n_ranges == 0); /* no read may bring the pages back */
+        /* No read under way may bring the pages back. */
+        MOE_ASSERT(!a->away || mover->n_ranges == 0);
         a->done = moe_range_reader_set_away(mover->reader, a->memory, a->bytes, a->away);
         a->memory = NULL;
         pthread_cond_broadcast(&mover->finished);
     }
 }
 
-/* Takes the request to serve next and says what to do with it: first requests that have ended, then
- * those for the link, then those for the disk. NONE: there is none. */
+/* Takes the request to serve next and says what to do with it. Requests that have ended come first,
+ * then those for the link, then those for the disk. NONE: there is none. */
 static uint32_t take_next(moe_mover *mover, void (**act)(moe_mover *, uint32_t))
 {
     uint32_t index = NONE;
@@ -268,8 +271,8 @@ static uint32_t take_next(moe_mover *mover, void (**act)(moe_mover *, uint32_t))
     return index;
 }
 
-/* Hands requests to the link and to the reader. Sleeps when the reader has nothing to wait for.
- * False when the thread should stop. */
+/* Hands requests to the link and to the reader. Sleeps when nothing is being read. False when the
+ * thread should stop. */
 static bool take_requests(moe_mover *mover)
 {
     pthread_mutex_lock(&mover->lock);
@@ -289,7 +292,8 @@ static bool take_requests(moe_mover *mover)
             return false;
         } else if (mover->n_ranges > 0) {
             break;
-        } else if (mover->n_copies + mover->n_saving > 0) { /* in case the link fails to notify */
+            /* Wakes by time, too, in case the link fails to notify. */
+        } else if (mover->n_copies + mover->n_saving > 0) {
             moe_mover_wait_until(mover, &mover->requested,
                                  moe_now_ns() + mover->io_timeout_ns / LOOKS_PER_TIMEOUT);
         } else {
@@ -300,7 +304,7 @@ static bool take_requests(moe_mover *mover)
     return true;
 }
 
-/* A large expert on a slow disk takes long, so each finished block counts as progress. */
+/* Counts each finished block as progress, because a large expert on a slow disk takes long. */
 static void look_for_progress(moe_mover *mover)
 {
     moe_range_reader_stats reads;
@@ -330,7 +334,7 @@ static bool await_copies(moe_mover *mover, uint64_t patience_ns)
     return ended;
 }
 
-/* The thread owns the reader, so it closes it. Closing waits for reads under way. */
+/* The mover's thread. It owns the reader and so closes it, which waits for reads under way. */
 void *moe_mover_main(void *arg)
 {
     moe_mover *mover = arg;
@@ -347,7 +351,7 @@ void *moe_mover_main(void *arg)
     uint64_t patience_ns = moe_mover_closing_patience(mover);
     pthread_mutex_unlock(&mover->lock);
     bool copied = await_copies(mover, patience_ns);
-    moe_mover_leave_link(mover); /* since its notices would wake the closed reader */
+    moe_mover_leave_link(mover); /* the link's notices would wake a reader that is closed */
     moe_range_reader_hurry(mover->reader, patience_ns);
     bool read = moe_range_reader_close(&mover->reader);
     pthread_mutex_lock(&mover->lock);

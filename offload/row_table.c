@@ -14,7 +14,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
 
-#define N_BUFFERS       64u /* reads under way */
+#define N_BUFFERS       64u /* reads under way, at most */
 #define BLOCK_BYTES     (64u << 10)
 #define DEFAULT_TIMEOUT 30000000000u
 #define LOOK_NS         20000000 /* between two looks at is_cancelled(), and for rows to read */
@@ -31,42 +31,42 @@ typedef enum slot_state {
 
 typedef struct row_slot {
     uint64_t row;
-    uint32_t next;   /* of the same bucket */
-    uint32_t buffer; /* while it is read */
+    uint32_t next;   /* the next slot in the same bucket */
+    uint32_t buffer; /* while the row is read: its buffer */
     slot_state state;
-    uint32_t source; /* that it is read from: 0 the model's file, then its copies */
-    bool used;       /* since the hand last passed */
-    bool wanted;     /* again, while it is read: if that fails, it is read once more */
+    uint32_t source; /* where the row is read from: 0 the model's file, then its copies */
+    bool used;       /* used since the hand last passed */
+    bool wanted;     /* wanted again while it is being read: if that fails, it is read once more */
 } row_slot;
 
 struct moe_row_table {
     moe_tensor_ref tensor;
     const char *name;
     uint64_t row_bytes, io_timeout_ns;
-    moe_log_fn log; /* is told once that copies are read */
+    moe_log_fn log; /* is told once when copies are used */
     void *user;
     moe_range_reader *reader;
     uint8_t *buffers; /* [N_BUFFERS][buffer_bytes] */
     size_t buffer_bytes;
     pthread_t thread;
-    pthread_mutex_t lock; /* of all that follows */
+    pthread_mutex_t lock; /* guards all that follows */
     pthread_cond_t requested, changed;
-    bool uses_copies; /* and its reason is `error` */
+    bool uses_copies; /* copies are used; the reason is `error` */
     row_slot *slots;  /* [n_slots] */
     uint8_t *bytes;   /* [n_slots][row_bytes] */
     uint32_t n_slots, hand, n_copies;
     uint32_t *buckets; /* [n_buckets], a power of two */
     uint32_t n_buckets;
-    uint32_t *queue; /* ring, [n_slots] */
+    uint32_t *queue; /* a ring, [n_slots] */
     uint32_t queue_at, n_queued;
     uint32_t free_buffers[N_BUFFERS], n_free_buffers;
-    uint64_t progress_ns; /* when a row last arrived, or reading began */
-    moe_error error;      /* of the last row that failed */
+    uint64_t progress_ns; /* when a row last arrived, or when reading began */
+    moe_error error;      /* why the last row that failed did so */
     moe_row_table_stats stats;
     bool stop, ended, hangs;
 };
 
-/* ---- Slots; all with the lock ---- */
+/* ---- Slots; call all with the lock held ---- */
 
 static uint32_t *bucket_of(moe_row_table *t, uint64_t row)
 {
@@ -93,7 +93,7 @@ static void forget(moe_row_table *t, uint32_t index)
     slot->state = SLOT_EMPTY;
 }
 
-/* A slot for another row; NONE: all are being read. */
+/* Finds a slot for another row; NONE: all are being read. */
 static uint32_t free_slot(moe_row_table *t)
 {
     for (uint64_t tries = 0; tries < 2 * (uint64_t)t->n_slots; tries++) {
@@ -119,7 +119,8 @@ static void enqueue(moe_row_table *t, uint32_t index)
     t->queue[(t->queue_at + t->n_queued++) % t->n_slots] = index;
 }
 
-/* The row's slot, which is requested if it was not. NONE: there is none now. */
+/* Finds the row's slot, and requests the row if that has not been done. NONE: no slot is free
+ * now. */
 static uint32_t request(moe_row_table *t, uint64_t row)
 {
     uint32_t i = find(t, row);
@@ -154,7 +155,7 @@ static void begin_read(moe_row_table *t, uint32_t index)
                              .tag = index,
                              .source = 1 + slot->source};
     const bool submitted = moe_range_reader_submit(t->reader, &range);
-    MOE_ASSERT(submitted); /* it takes as many as there are buffers */
+    MOE_ASSERT(submitted); /* the reader takes as many ranges as there are buffers */
     (void)submitted;
 }
 
@@ -181,7 +182,7 @@ static bool begin_reads(moe_row_table *t)
     const bool goes_on = !t->stop;
     pthread_mutex_unlock(&t->lock);
     for (uint32_t i = 0; i < n; i++) {
-        begin_read(t, begun[i]); /* nobody else changes a slot that is being read */
+        begin_read(t, begun[i]); /* no other thread changes a slot that is being read */
     }
     return goes_on;
 }
@@ -264,7 +265,7 @@ static uint32_t buckets_for(uint32_t n_slots)
     return n;
 }
 
-/* The buffers of reads on 4 KiB boundaries, and the slots. */
+/* Counts the slots, and the buffers for reads on 4 KiB boundaries. */
 uint64_t moe_row_table_bytes(const moe_tensor_ref *tensor, uint32_t n_slots)
 {
     const uint64_t row = moe_dtype_row_bytes(tensor->type, tensor->n_in);
@@ -419,7 +420,7 @@ void moe_row_table_close(moe_row_table **table)
 
 /* ---- Rows ---- */
 
-/* With the lock: the thread sleeps, or waits for its reads. */
+/* With the lock held. Wakes the thread, which sleeps or waits for its reads. */
 static void wake(moe_row_table *t)
 {
     if (t->n_queued > 0) {
@@ -444,7 +445,7 @@ static int fail_row(moe_row_table *t, uint64_t row, moe_error *err)
                     t->error.message);
 }
 
-/* Gives up the lock while the caller's function runs. */
+/* Asks the caller's function, without holding the lock meanwhile. */
 static bool asks(moe_row_table *t, bool (*is_cancelled)(void *), void *user)
 {
     pthread_mutex_unlock(&t->lock);
@@ -459,7 +460,7 @@ static bool is_settled(moe_row_table *t, uint64_t row)
     return i != NONE && (t->slots[i].state == SLOT_READY || t->slots[i].state == SLOT_FAILED);
 }
 
-/* With the lock: waits until the row is there, or has failed. */
+/* With the lock held. Waits until the row is there or has failed. */
 static int await(moe_row_table *t, uint64_t row, uint32_t *slot, bool (*is_cancelled)(void *),
                  void *user, moe_error *err)
 {

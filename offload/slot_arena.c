@@ -99,10 +99,10 @@ uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena)
     return largest;
 }
 
-/* Gives each class of a card one slot, then slots for the same share of every class's experts; with
- * the bytes that are left, one more to the classes with the smallest share. full: bytes for all
- * experts of the card's classes; floor: bytes of one slot for each class; budget_bytes is at least
- * the floor. */
+/* Gives each class of a card one slot, then each class slots for the same share of its experts.
+ * With the bytes that are left, gives one more slot to the classes with the smallest share. full:
+ * bytes for all experts of the card's classes; floor: bytes of one slot for each class.
+ * budget_bytes is at least `floor`. */
 static void divide(moe_slot_arena *arena, uint32_t card, uint64_t budget_bytes, uint64_t full,
                    uint64_t floor)
 {
@@ -150,8 +150,8 @@ static moe_slot_memory memory_of(const moe_slot_arena *arena, uint32_t card)
     return first;
 }
 
-/* Divides the budget of one card; slots are numbered from the arena's n_slots on. *bytes: of its
- * slots. */
+/* Divides the budget of one card. Slots are numbered from the arena's n_slots on. *bytes: out, the
+ * bytes of the card's slots. */
 static int share_out(moe_slot_arena *arena, uint32_t card, uint64_t budget_bytes, size_t *bytes,
                      moe_error *err)
 {

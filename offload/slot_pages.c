@@ -7,14 +7,14 @@
 #include "runtime/base/moe_assert.h"
 #include "runtime/host/pages_ahead.h"
 
-/* One and a half of the pieces that io_uring registers (io/uring_buffers.h): registering a piece
- * brings in its missing pages. */
+/* One and a half pieces of those that io_uring registers (io/uring_buffers.h): registering a piece
+ * brings in all of its pages. */
 #define MOST_AHEAD ((size_t)96 << 20)
 
 struct moe_slot_pages {
     const moe_slot_arena *arena;
-    moe_pages_ahead *ahead; /* a region for each class */
-    uint32_t taken[];       /* [n_classes] slots of a class that were taken */
+    moe_pages_ahead *ahead; /* one region for each class */
+    uint32_t taken[];       /* [n_classes]: how many slots of each class were taken */
 };
 
 moe_slot_pages *moe_slot_pages_start(const moe_slot_arena *arena, uint32_t n_threads)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What the expert store knows of a slot of the device: one record a slot. The cache knows which
- * expert is in it (expert_cache.h), the mover how far a request has come (mover.h). All else about
- * the slot is here; only expert_store_slots.c writes it, on the store's thread.
+/* What the expert store knows of a device slot: one record for each slot. The cache knows which
+ * expert is in the slot (expert_cache.h), and the mover how far a request has come (mover.h). All
+ * else is here. Only expert_store_slots.c writes it, on the store's thread.
  *
  * A slot has one use. Each change of use has one function, and no other change is allowed:
  *
@@ -9,27 +9,28 @@
  *    EMPTY        GIVEN      moe_store_give()     the cache has given the slot to an expert
  *    RESIDENT     GIVEN      moe_store_give()     ... and evicted another one for it
  *    GIVEN        MOVING     moe_store_submit()   the mover is asked to bring the expert
- *    MOVING       RESIDENT   moe_store_settle()   it has arrived
- *    MOVING       GIVEN      moe_store_settle()   it could not be read or copied
- *    MOVING       GIVEN      moe_store_cancel()   its request had not begun
- *    GIVEN        RESIDENT   moe_store_adopt()    a kernel has put it there
+ *    MOVING       RESIDENT   moe_store_settle()   the expert has arrived
+ *    MOVING       GIVEN      moe_store_settle()   the expert could not be read or copied
+ *    MOVING       GIVEN      moe_store_cancel()   the request had not begun
+ *    GIVEN        RESIDENT   moe_store_adopt()    a kernel has put the expert there
  *    GIVEN        EMPTY      moe_store_drop()     the expert gives the slot up
  *    RESIDENT     EMPTY      moe_store_drop()     likewise
- *    EMPTY        CLOSED     moe_store_close()    its pages go back to the system
+ *    EMPTY        CLOSED     moe_store_close()    the slot's pages go back to the system
  *    RESIDENT     CLOSED     moe_store_close()    ... and the expert is lost
- *    EMPTY        LENT       moe_store_close()    sessions use its memory
+ *    EMPTY        LENT       moe_store_close()    sessions use the slot's memory
  *    RESIDENT     LENT       moe_store_close()    ... and the expert is lost
- *    CLOSED, LENT EMPTY      moe_store_reopen()   it will be used again
- *    any          RETIRED    any of these, when the change would be none of the above
+ *    CLOSED, LENT EMPTY      moe_store_reopen()   the slot will be used again
+ *    any          RETIRED    all of these         the change is not in this table
  *
- * A failed, cancelled or timed-out layer leaves slots MOVING, with the hold AHEAD in place of WAVE;
- * so does every move that no layer waits for (prefetches, foresight, a warm start). A slot leaves
- * MOVING through settle() or cancel() alone, and both release what the request held in the host
- * tier: so nothing can be given a slot whose request has not been settled.
+ * When a layer fails, times out or is cancelled, its slots under way stay MOVING, with the hold
+ * AHEAD in place of WAVE. All moves that no layer waits for (prefetches, foresight, a warm start)
+ * have the hold AHEAD. A slot leaves MOVING only through settle() or cancel(), and both release
+ * what the request held in the host tier. So the cache cannot give away a slot whose request has
+ * not been settled.
  *
- * Holds say who needs the expert to stay. Each is one pin in the cache, and each is set and
- * released by its owner. A slot that is GIVEN or MOVING has at least one, except between give() and
- * the hold that follows it.
+ * Holds say who needs the expert to stay. Each hold is one pin in the cache; its owner sets it and
+ * releases it. A slot that is GIVEN or MOVING has at least one hold, except between give() and the
+ * hold that follows.
  *
  * A slot is RETIRED after a change that is not lawful, which is a fault of this program. It is
  * never used again, since something may still write to it, and the layer fails with
@@ -43,7 +44,7 @@
 
 typedef enum moe_slot_use {
     MOE_USE_EMPTY,    /* no expert */
-    MOE_USE_GIVEN,    /* an expert has it; its bytes are not requested (any more) */
+    MOE_USE_GIVEN,    /* the slot has an expert whose bytes are not requested (any more) */
     MOE_USE_MOVING,   /* a request brings its expert */
     MOE_USE_RESIDENT, /* its expert's bytes are there */
     MOE_USE_CLOSED,
@@ -54,30 +55,32 @@ typedef enum moe_slot_use {
 
 /* Bits. */
 typedef enum moe_slot_hold {
-    MOE_HOLD_WAVE = 1,     /* the layer at work uses the expert */
-    MOE_HOLD_AHEAD = 2,    /* it is MOVING and no layer waits for it; listed in ahead */
-    MOE_HOLD_FORESEEN = 4, /* a draft foresees it, until its layer's turn; listed in foreseen */
-    MOE_HOLD_KEPT = 8      /* a draft, or the store's options, keep it from pass to pass */
+    MOE_HOLD_WAVE = 1,  /* the layer at work uses the expert */
+    MOE_HOLD_AHEAD = 2, /* MOVING, and no layer waits for it; in the list `ahead` */
+    /* A draft foresees the expert, until its layer's turn; in the list `foreseen`. */
+    MOE_HOLD_FORESEEN = 4,
+    MOE_HOLD_KEPT = 8 /* a draft, or the store's options, keep the expert from pass to pass */
 } moe_slot_hold;
 
 typedef struct moe_slot_record {
     uint8_t use;   /* moe_slot_use */
     uint8_t holds; /* moe_slot_hold bits */
-    /* While MOVING: the expert that the request saves from the device before it takes the slot;
-     * MOE_KEY_NONE: none. It holds a slot of the host tier, as the request itself does. */
+    /* While MOVING: the expert that the request saves from the slot before it overwrites the
+     * slot; MOE_KEY_NONE: none. The save holds a slot of the host tier, and so does the request
+     * itself. */
     uint32_t saved_key;
-    /* The cause that brought the expert ahead of need, and the pass it was for (1 + its number; 0:
-     * it was not brought so). */
+    /* Why the expert was brought ahead of need, and 1 + the number of the pass that it was brought
+     * for; 0: it was not brought ahead. */
     moe_move_cause brought_by;
     uint64_t brought_pass;
 } moe_slot_record;
 
-/* What settle() says of a slot. */
+/* What settle() finds. */
 typedef enum moe_slot_outcome {
-    MOE_OUTCOME_NONE,    /* it was not MOVING */
-    MOE_OUTCOME_MOVING,  /* it still is */
-    MOE_OUTCOME_ARRIVED, /* it has become RESIDENT */
-    MOE_OUTCOME_FAILED   /* it has become GIVEN again, or RETIRED */
+    MOE_OUTCOME_NONE,    /* the slot was not MOVING */
+    MOE_OUTCOME_MOVING,  /* the slot is still MOVING */
+    MOE_OUTCOME_ARRIVED, /* the slot has become RESIDENT */
+    MOE_OUTCOME_FAILED   /* the slot has become GIVEN again, or RETIRED */
 } moe_slot_outcome;
 
 #endif

@@ -6,8 +6,8 @@
 #include "offload/model_reader.h"
 #include "runtime/model/tensor_map.h"
 
-/* Reads map->scales; does nothing if the map has no ranges of them. A scale that is not a finite
- * number is an error that names its tensor. */
+/* Reads map->scales; does nothing if the map has no ranges of scales. Fails if a scale is not a
+ * finite number; the error names its tensor. */
 int moe_tensor_scales_read(moe_tensor_map *map, const moe_model_reader_options *options,
                            moe_error *err);
 

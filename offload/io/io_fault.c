@@ -25,13 +25,13 @@ typedef struct held {
 } held;
 
 typedef struct fault_engine {
-    moe_io_fault *plan; /* the caller's */
+    moe_io_fault *plan; /* belongs to the caller */
     void *inner;
     uint32_t depth;
-    fault_read *reads; /* [depth]; the index is the inner engine's user_data */
+    fault_read *reads; /* [depth]; a read's index is its user_data at the inner engine */
     held *held;        /* [4 * depth] */
     uint32_t n_held;
-    uint32_t n_passed; /* reads that the inner engine has */
+    uint32_t n_passed; /* reads that the inner engine has got and not completed */
     uint32_t n_lost;
     uint32_t n_stuck;
 } fault_engine;
@@ -76,7 +76,7 @@ static bool fault_set_away(void *engine, void *memory, size_t bytes, bool away)
     return e->plan->inner->set_away(e->inner, memory, bytes, away);
 }
 
-/* Waits for stuck reads as close() waits for a kernel's. Drops those that are released in time. */
+/* Waits for stuck reads, as close() waits for reads in the kernel. Drops those released in time. */
 static void await_stuck(fault_engine *e, uint64_t timeout_ns)
 {
     uint64_t deadline = moe_io_deadline((int64_t)timeout_ns);
@@ -139,7 +139,7 @@ static bool start(fault_engine *e, const moe_io_read *read)
     e->plan->n_faults[fault.kind]++;
     e->reads[slot] = (fault_read){.used = true, .read = *read, .fault = fault};
     if (fault.kind == MOE_FAULT_LOST) {
-        e->n_lost++; /* the slot stays used: the read is in flight for ever */
+        e->n_lost++; /* the read's entry stays used: the read is in flight for ever */
     } else if (fault.kind == MOE_FAULT_ERROR) {
         memset(read->dst, SPOILT, read->size);
         hold(e, read->user_data, -(int32_t)fault.value, 0);
@@ -157,7 +157,7 @@ static uint32_t fault_submit(void *engine, const moe_io_read *reads, uint32_t n)
 {
     fault_engine *e = engine;
     uint32_t taken = 0;
-    /* Each read may be held twice. */
+    /* Each read may be held twice, so keeps room for two reports of each. */
     while (taken < n && e->n_held + 2 * e->n_passed + 2 <= 4 * e->depth &&
            start(e, &reads[taken])) {
         taken++;
@@ -165,7 +165,7 @@ static uint32_t fault_submit(void *engine, const moe_io_read *reads, uint32_t n)
     return taken;
 }
 
-/* Changes the inner engine's report of a read by the read's fault, and adds it to the held ones. */
+/* Changes the inner engine's report of a read by the read's fault, and keeps it until it is due. */
 static void apply(fault_engine *e, const moe_io_completion *completion)
 {
     fault_read *entry = &e->reads[completion->user_data];

@@ -11,13 +11,13 @@
 
 typedef enum moe_fault_kind {
     MOE_FAULT_NONE,
-    MOE_FAULT_SHORT, /* reports value bytes, and spoils those behind them */
-    MOE_FAULT_ERROR, /* reports -value, and spoils the buffer */
-    MOE_FAULT_DELAY, /* reports value nanoseconds late: out of order */
+    MOE_FAULT_SHORT, /* reports `value` bytes, and spoils the bytes behind them */
+    MOE_FAULT_ERROR, /* reports the error -value, and spoils the buffer */
+    MOE_FAULT_DELAY, /* reports `value` nanoseconds late, so out of order */
     MOE_FAULT_FLIP,  /* flips bit (value % bits read), and reports success */
-    MOE_FAULT_TWICE, /* reports twice */
-    MOE_FAULT_LOST,  /* never reads nor reports */
-    MOE_FAULT_STUCK, /* neither reads nor reports before the plan's let_go */
+    MOE_FAULT_TWICE, /* reports the read twice */
+    MOE_FAULT_LOST,  /* neither reads nor reports, ever */
+    MOE_FAULT_STUCK, /* neither reads nor reports until let_go is set */
     MOE_FAULT_KINDS
 } moe_fault_kind;
 
@@ -29,7 +29,7 @@ typedef struct moe_fault {
 typedef struct moe_io_fault {
     const moe_io_ops *inner;
     int open_errno; /* not 0: the engine fails to open, with this errno */
-    /* Chooses the fault of the n-th read (from 0); on the reader's thread. */
+    /* Chooses the fault of the n-th read (from 0). Called on the reader's thread. */
     moe_fault (*choose)(void *user, const moe_io_read *read, uint64_t n);
     void *user;
     _Atomic bool let_go; /* any thread sets it: stuck reads go on */

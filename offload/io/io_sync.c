@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The simplest engine: submit() carries a read out at once, and wait() returns the results. The
- * other engines are compared with it, and it works even where no thread can be started. */
+/* The simplest engine: submit() carries each read out at once, and wait() returns the results.
+ * Tests compare the other engines with it. It works even where no thread can be started. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -45,7 +45,7 @@ static void sync_use_arena(void *engine, void *arena, size_t bytes)
     (void)bytes;
 }
 
-/* The engine holds no page between reads. */
+/* The engine keeps no page pinned between reads. */
 static bool sync_set_away(void *engine, void *memory, size_t bytes, bool away)
 {
     (void)engine;

@@ -27,19 +27,19 @@ typedef struct threads_engine {
     pthread_t *threads;
     uint32_t n_threads;
     pthread_mutex_t lock; /* guards everything below */
-    pthread_cond_t work;  /* the queue has something, or stop */
-    pthread_cond_t news;  /* something is done, woken, or a worker has ended */
+    pthread_cond_t work;  /* signalled when the queue has something, or at stop */
+    pthread_cond_t news;  /* signalled when a read is done, at wake(), and when a worker ends */
     moe_io_read *queue;
     uint32_t queue_head;
     uint32_t n_queued;
     moe_io_completion *done;
     uint32_t done_head;
     uint32_t n_done;
-    uint32_t n_reading; /* reads that workers carry out */
-    uint32_t n_running; /* workers */
+    uint32_t n_reading; /* reads that workers are carrying out */
+    uint32_t n_running; /* workers that run */
     bool woken;
     bool stop;
-    bool is_abandoned; /* closed while a worker hung */
+    bool is_abandoned; /* closed while a worker was hanging */
 } threads_engine;
 
 static void work_one(threads_engine *e)
@@ -97,7 +97,7 @@ static void *worker_main(void *argument)
     return NULL;
 }
 
-/* The workers block all signals, which are for the program's own threads. */
+/* Starts workers with all signals blocked: signals are for the program's own threads. */
 static void start_workers(threads_engine *e, uint32_t n)
 {
     sigset_t all;
@@ -152,7 +152,7 @@ static void threads_use_arena(void *engine, void *arena, size_t bytes)
     (void)bytes;
 }
 
-/* The engine holds no page between reads. */
+/* The engine keeps no page pinned between reads. */
 static bool threads_set_away(void *engine, void *memory, size_t bytes, bool away)
 {
     (void)engine;
@@ -162,9 +162,9 @@ static bool threads_set_away(void *engine, void *memory, size_t bytes, bool away
     return true;
 }
 
-/* Drops queued reads, and waits for reads that workers carry out. If one hangs in the kernel,
- * leaves the workers behind with all memory that they may still touch; the last worker frees the
- * engine. */
+/* Drops queued reads, and waits for the reads that workers are carrying out. If one hangs in the
+ * kernel, leaves the workers behind with all memory that they may still touch; the last worker to
+ * end frees the engine. */
 static bool threads_close(void *engine, uint64_t timeout_ns)
 {
     threads_engine *e = engine;

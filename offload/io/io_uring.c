@@ -9,8 +9,8 @@
  * overflow. If the kernel refuses entries, the engine takes them out of the SQ and completes them
  * with the refusal, so that every read completes.
  *
- * The ring belongs to the thread that first uses it, which may differ from the one that opened it:
- * the ring is set up disabled, and the first submit() or wait() enables it. */
+ * The ring belongs to the thread that first uses it, which may differ from the thread that opened
+ * it. So the ring is set up disabled, and the first submit() or wait() enables it. */
 #include <errno.h>
 #include <liburing.h>
 #include <poll.h>
@@ -36,8 +36,9 @@
 typedef struct uring_engine {
     /* set at open */
     struct io_uring ring;
-    int *fds; /* [2 * n_files]: for direct reads (buffered where a file has none), then for buffered
-               * ones */
+    /* [2 * n_files]: for direct reads (buffered where a file has no others), then for buffered
+     * reads */
+    int *fds;
     uint32_t n_files;
     uint32_t depth;
     int wake_fd;
@@ -50,12 +51,12 @@ typedef struct uring_engine {
     bool enabled;
     pid_t owner;
     bool wake_armed;
-    uint32_t in_flight;         /* reads taken and not completed */
+    uint32_t in_flight;         /* reads that the engine has taken and not completed */
     moe_io_completion *refused; /* [depth] */
     uint32_t n_refused;
 } uring_engine;
 
-/* Tries the newest flags first, since an older kernel refuses flags that it does not know. */
+/* Tries the newest flags first: an older kernel refuses flags that it does not know. */
 static int set_up_ring(uring_engine *e)
 {
     static const unsigned flags[] = {
@@ -74,8 +75,8 @@ static int set_up_ring(uring_engine *e)
     if (rc < 0) {
         return rc;
     }
-    /* A wait with a timeout must not need an entry (EXT_ARG); CLAMP may have made the ring smaller.
-     */
+    /* A wait with a timeout must not need an entry (EXT_ARG). CLAMP may have made the ring smaller
+     * than asked for. */
     if ((e->ring.features & IORING_FEAT_EXT_ARG) == 0 ||
         e->ring.sq.ring_entries < e->depth + EXTRA_ENTRIES ||
         e->ring.cq.ring_entries < e->depth + EXTRA_ENTRIES) {
@@ -95,7 +96,7 @@ static void release(uring_engine *e)
     free(e);
 }
 
-/* The kernel reads from descriptors alone. */
+/* Lists the files' descriptors: the kernel can read from nothing else. */
 static int list_descriptors(uring_engine *e, const moe_io_params *params, moe_error *err)
 {
     e->n_files = params->n_files;
@@ -169,8 +170,8 @@ static void enable(uring_engine *e)
     }
 }
 
-/* Empties the SQ of the entries that the kernel has not taken, and completes them with the error.
- */
+/* Takes the entries that the kernel has not taken back out of the SQ, and completes them with the
+ * error. */
 static void take_back(uring_engine *e, int error)
 {
     struct io_uring_sq *sq = &e->ring.sq;
@@ -190,8 +191,8 @@ static void take_back(uring_engine *e, int error)
     io_uring_smp_store_release(sq->ktail, head);
 }
 
-/* A call that fails to submit does not wait either. Takes the failed entry out of the SQ: otherwise
- * every later call would fail on it, and no completion would ever be reaped. */
+/* If a call fails to submit an entry, it does not wait either. Takes the failed entry out of the
+ * SQ: otherwise every later call would fail on it, and no completion would ever be collected. */
 static void check_submitted(uring_engine *e, int rc)
 {
     if (rc < 0 && rc != -EINTR && rc != -ETIME) {
@@ -242,8 +243,8 @@ static void arm_wake(uring_engine *e)
     }
 }
 
-/* Completions are matched by user_data. A call into the kernel may return without any, for instance
- * after a signal. */
+/* Collects completions, matched by user_data. A call into the kernel may return without any, for
+ * instance after a signal. */
 static uint32_t reap(uring_engine *e, moe_io_completion *done, uint32_t capacity, bool *woken)
 {
     uint32_t n = 0;
@@ -300,13 +301,13 @@ static void uring_wake(void *engine)
 {
     uring_engine *e = engine;
     uint64_t one = 1;
-    /* Fails only when the counter is full of unconsumed wakes; the eventfd is then readable anyway.
-     */
+    /* The write fails only when the counter is full of wakes that were not consumed; then the
+     * eventfd is readable anyway. */
     ssize_t written = write(e->wake_fd, &one, sizeof one);
     (void)written;
 }
 
-/* Direct reads cannot be cancelled, but reads that wait for one of the kernel's workers can. */
+/* Cancels reads. Direct reads cannot be cancelled, but reads that wait for a kernel worker can. */
 static void cancel_all(uring_engine *e)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&e->ring);
@@ -320,7 +321,7 @@ static bool uring_close(void *engine, uint64_t timeout_ns)
 {
     uring_engine *e = engine;
     bool drained = e->in_flight == 0;
-    /* Only the ring's owner can reap what is in flight. */
+    /* Only the ring's owner can collect what is in flight. */
     if (!drained && e->owner == gettid()) {
         uint64_t deadline = moe_io_deadline((int64_t)timeout_ns);
         cancel_all(e);

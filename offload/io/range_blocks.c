@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What happens to a range between submission and report: it is cut into blocks, and each answer of
- * the engine decides about a block (done, read the rest, read again, or given up). */
+/* What happens to a range between submission and report. It is cut into blocks. Each answer of
+ * the engine decides about a block: it is done, the rest is read, it is read again, or it is
+ * given up. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +10,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
-/* Consecutive answers without a byte after which a block is given up. Transient errors are retried
- * for about half a second in all; hard errors of the device a few times. */
+/* A block is given up after this many answers in a row without a byte. Transient errors are retried
+ * for about half a second in all, hard errors of the device a few times. */
 #define MAX_TRANSIENT   16u
 #define MAX_HARD        4u
 #define MAX_EMPTY       4u
@@ -92,7 +93,7 @@ static void end_block(moe_range_reader *r, moe_block *block)
     finish_if_done(r, block->range);
 }
 
-/* Blocks of a failed or cancelled range are not read again. */
+/* Whether the range has failed or was cancelled; its blocks are not read again. */
 static bool is_given_up(const moe_range_state *range)
 {
     return range->status != MOE_OK || range->cancelled;
@@ -106,7 +107,7 @@ static void ask_again(moe_range_reader *r, moe_block *block, uint64_t delay_ns)
     r->retries = (uint32_t)(block - r->blocks);
 }
 
-/* The block's file among those of all sources. */
+/* The index of the block's file among the files of all sources. */
 static uint32_t file_of(const moe_range_reader *r, const moe_block *block)
 {
     return block->source * r->n_files + r->ranges[block->range].range.file;
@@ -168,8 +169,8 @@ static void fail(moe_range_reader *r, moe_block *block)
     if (try_another(r, block)) {
         return;
     }
-    /* This block is still counted here, so moe_range_stop() does not report the range yet: the last
-     * of the range's blocks to end does. */
+    /* This block still counts as one of the range's. So moe_range_stop() does not report the range
+     * yet; the range is reported when its last block ends. */
     moe_range_stop(r, block->range, MOE_ERR_IO);
     end_block(r, block);
 }
@@ -195,14 +196,14 @@ static void fall_back_to_buffered(moe_range_reader *r, uint32_t index, const cha
     }
 }
 
-/* The file's size now: smaller than at opening if the file was truncated. */
+/* The file's present size; it is smaller than at opening if the file was truncated. */
 static uint64_t size_now(const moe_byte_source *file)
 {
     moe_byte_identity now;
     return file->ops->identify(file, false, &now) ? now.size : file->size;
 }
 
-/* Handles the end of the file, or less than a sector: neither is progress. */
+/* Handles an answer at the end of the file, or of less than a sector: neither is progress. */
 static void on_nothing(moe_range_reader *r, moe_block *block)
 {
     moe_range_state *range = &r->ranges[block->range];
@@ -246,8 +247,8 @@ static void on_bytes(moe_range_reader *r, moe_block *block, uint32_t got)
         return;
     }
     r->stats.n_short++;
-    /* A direct read must go on at an aligned offset, so bytes behind the last such offset are read
-     * again. */
+    /* A direct read must continue at an aligned offset, so the bytes behind the last such offset
+     * are read again. */
     uint32_t kept = block->direct ? have & ~((uint32_t)r->alignment - 1) : have;
     if (kept == block->done) {
         on_nothing(r, block);
@@ -296,7 +297,8 @@ void moe_block_complete(moe_range_reader *r, const moe_io_completion *completion
 {
     uint64_t slot = completion->user_data & UINT32_MAX;
     moe_block *block = &r->blocks[slot < r->depth ? slot : 0];
-    /* Ignores an answer that no block in flight waits for, for instance a second one. */
+    /* Ignores an answer for which no block in flight waits, for instance a second one to the same
+     * read. */
     if (slot >= r->depth || block->generation != (uint32_t)(completion->user_data >> 32)) {
         return;
     }
@@ -317,15 +319,15 @@ uint64_t moe_blocks_next_retry(const moe_range_reader *r)
     for (uint32_t i = r->retries; i != MOE_IO_NONE; i = r->blocks[i].next) {
         const moe_block *block = &r->blocks[i];
         bool now = is_given_up(&r->ranges[block->range]);
-        bool later = block->source == MOE_NO_SOURCE; /* once an answer makes room */
+        bool later = block->source == MOE_NO_SOURCE; /* tried again when an answer makes room */
         uint64_t at = now ? 0 : later ? UINT64_MAX : block->retry_at_ns;
         first = at < first ? at : first;
     }
     return first;
 }
 
-/* Chooses a source for a block of the range. MOE_NO_SOURCE: the best one has no room now; try
- * later. */
+/* Chooses a source for a block of the range. MOE_NO_SOURCE: the best source has no room now; try
+ * again later. */
 static uint32_t choose_source(moe_range_reader *r, const moe_range_state *range, uint32_t failed,
                               uint64_t bytes)
 {
@@ -349,7 +351,7 @@ static bool has_source(moe_range_reader *r, moe_block *block)
     return block->source != MOE_NO_SOURCE;
 }
 
-/* Takes a block off the retry list whose time has come. Ends blocks of ranges that failed or were
+/* Takes a block that is due off the retry list. Ends blocks of ranges that failed or were
  * cancelled. */
 static moe_block *take_retry(moe_range_reader *r)
 {
@@ -437,7 +439,7 @@ void moe_blocks_dispatch(moe_range_reader *r)
     uint32_t taken = n == 0 ? 0 : r->ops->submit(r->engine, r->batch, n);
     MOE_ASSERT(taken <= n);
     r->stats.n_reads += taken;
-    /* The rest is submitted later when the engine is full. */
+    /* If the engine is full, the rest is submitted later. */
     for (uint32_t i = taken; i < n; i++) {
         moe_block *block = &r->blocks[(uint32_t)r->batch[i].user_data];
         ask_again(r, block, FIRST_BACKOFF);

@@ -19,8 +19,8 @@
 #define MAX_DEPTH                4096u
 #define MAX_MAX_RANGES           (1u << 20)
 #define MAX_FILES                (1u << 16)
-/* A page. The kernel often allows 512 bytes, but the device's own block is mostly 4 KiB, and a read
- * that begins inside one costs a whole one. */
+/* A page. The kernel often allows 512 bytes. But the device's own block is mostly 4 KiB, and a read
+ * that begins inside such a block costs the whole block. */
 #define LEAST_ALIGNMENT 4096u
 
 static int check_options(const moe_range_reader_options *options, moe_error *err)
@@ -62,8 +62,8 @@ static int check_options(const moe_range_reader_options *options, moe_error *err
     return MOE_OK;
 }
 
-/* Opens the engine that the options name. If they leave the choice, falls back on engines that work
- * on every machine. */
+/* Opens the engine that the options name. If they leave the choice open, falls back on engines that
+ * work on every machine. */
 static int open_engine(moe_range_reader *r, const moe_range_reader_options *options, moe_error *err)
 {
     static const moe_io_ops *const by_kind[] = {
@@ -79,7 +79,7 @@ static int open_engine(moe_range_reader *r, const moe_range_reader_options *opti
                             .user = options->user,
                             .context = options->engine_context};
     r->ops = options->engine != NULL ? options->engine : by_kind[options->kind];
-    moe_error reason; /* of the first refusal, which the user can act on */
+    moe_error reason; /* why the first engine refused: the user can act on it */
     moe_error later;
     int rc = r->ops->open(&r->engine, &params, &reason);
     const moe_io_ops *others[] = {&moe_io_threads_ops, &moe_io_sync_ops};
@@ -281,7 +281,7 @@ size_t moe_range_buffer_bytes(const moe_range_reader *reader, uint64_t range_byt
     return (size_t)round_up(alignment - 1 + range_bytes, alignment);
 }
 
-/* Fails the range at once; its error says why. */
+/* Checks a range. If it is not valid, fails it at once, with the reason. */
 static bool is_valid(const moe_range_reader *r, moe_range_state *state)
 {
     const moe_range *range = &state->range;
@@ -312,7 +312,8 @@ static bool is_valid(const moe_range_reader *r, moe_range_state *state)
     return true;
 }
 
-/* The size of equal pieces, close to block_bytes: a short last one would cost a whole request. */
+/* Cuts a range into pieces of equal size, close to block_bytes: a short last piece would cost a
+ * whole request. */
 static uint32_t piece_bytes(const moe_range_reader *r, uint64_t bytes)
 {
     uint64_t n = (bytes + r->block_bytes / 2) / r->block_bytes;
@@ -375,7 +376,7 @@ static uint32_t report_finished(moe_range_reader *r, moe_range_done *done, uint3
     while (n < capacity && r->finished.first != MOE_IO_NONE) {
         uint32_t index = moe_range_list_pop(r, &r->finished);
         moe_range_state *state = &r->ranges[index];
-        MOE_ASSERT(state->n_blocks == 0); /* nothing writes to the buffer any more */
+        MOE_ASSERT(state->n_blocks == 0); /* no block writes to the buffer any more */
         moe_range_done *d = &done[n++];
         d->tag = state->range.tag;
         d->status = state->status;

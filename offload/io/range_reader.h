@@ -27,11 +27,11 @@ typedef struct moe_io_ops moe_io_ops; /* io_engine.h */
 
 typedef struct moe_range_reader_options {
     moe_io_kind kind;         /* AUTO: io_uring, else threads */
-    const moe_io_ops *engine; /* not NULL: used first (fault injection in tests) */
+    const moe_io_ops *engine; /* if not NULL, tried first (fault injection in tests) */
     void *engine_context;
-    /* [(1 + n_copies) * n_files]; the reader holds them. First the model's files, then those of
-     * each copy: the same bytes on another drive. Each block is read from the drive that will
-     * deliver it soonest; if that fails, from another one. */
+    /* [(1 + n_copies) * n_files]; the reader holds them. First the model's files, then the files of
+     * each copy, which have the same bytes on another drive. Each block is read from the drive that
+     * will deliver it soonest; if that fails, from another drive. */
     moe_byte_source *const *files;
     uint32_t n_files;
     uint32_t n_copies;         /* at most MOE_RANGE_COPIES */
@@ -53,27 +53,28 @@ bool moe_range_reader_close(moe_range_reader **reader);
 /* Makes close() wait no longer than this. */
 void moe_range_reader_hurry(moe_range_reader *reader, uint64_t timeout_ns);
 
-/* Says that most buffers will lie in [arena, arena + bytes). An engine that can registers that
- * memory with the kernel, part by part when it is first read into, which saves work at every read.
- * Call at most once, before the first range, on the thread that opened the reader. The memory stays
- * until close(); children of a fork do not get it. */
+/* Says that most buffers will lie in [arena, arena + bytes). An engine that can do so registers
+ * this memory with the kernel, each piece when it is first read into, which saves work at every
+ * read. Call at most once, before the first range, on the thread that opened the reader. The memory
+ * must stay until close(); children of a fork do not get it. */
 void moe_range_reader_use_arena(moe_range_reader *reader, void *arena, size_t bytes);
 
 /* away: the pages of a part of the arena go back to the system; no read is under way. Not away:
- * they will be used again. The owner calls it. False: the kernel still holds them. */
+ * they will be used again. The owner calls it. Returns false if the kernel still holds the
+ * pages. */
 bool moe_range_reader_set_away(moe_range_reader *reader, void *memory, size_t bytes, bool away);
 
 /* The name of a file. */
 const char *moe_range_reader_path(const moe_range_reader *reader, uint32_t file);
 /* How many sources there are: 1 + n_copies. */
 uint32_t moe_range_reader_n_sources(const moe_range_reader *reader);
-/* Says that these sources (bits as in moe_range_done) delivered wrong bytes of a range. Logs it. A
- * source that is blamed repeatedly is only read if no other can be. Call it on the owner's thread.
- */
+/* Says that these sources (bits as in moe_range_done) delivered wrong bytes of a range, and logs
+ * it. A source that is blamed repeatedly is read only if no other source can be. Call it on the
+ * owner's thread. */
 void moe_range_reader_blame(moe_range_reader *reader, uint32_t file, uint64_t offset,
                             uint32_t sources);
-/* alignment(): the alignment of buffers. buffer_bytes(): how many bytes a buffer needs for a range
- * of range_bytes. */
+/* alignment: the alignment that buffers need. buffer_bytes: the bytes that a buffer needs for a
+ * range of range_bytes. */
 size_t moe_range_reader_alignment(const moe_range_reader *reader);
 size_t moe_range_buffer_bytes(const moe_range_reader *reader, uint64_t range_bytes);
 
@@ -81,24 +82,27 @@ typedef struct moe_range {
     uint32_t file;
     uint64_t offset;
     uint64_t size;
-    uint8_t *buffer; /* aligned, moe_range_buffer_bytes(size) long; the reader uses it until it
-                      * reports the range */
-    uint64_t tag;    /* chosen by the caller; unique among the ranges under way */
-    uint32_t source; /* 0: whichever drive is soonest; 1: only the files; 1 + c: only copy c */
+    /* Aligned, moe_range_buffer_bytes(size) long; belongs to the reader until the range is
+     * reported. */
+    uint8_t *buffer;
+    uint64_t tag; /* chosen by the caller; unique among the ranges under way */
+    /* 0: the drive that is soonest; 1: only the model's files; 1 + c: only copy c. */
+    uint32_t source;
 } moe_range;
 
 typedef struct moe_range_done {
     uint64_t tag;
     int status;          /* MOE_OK, MOE_ERR_IO, MOE_ERR_CANCELLED, MOE_ERR_ARGUMENT */
     const uint8_t *data; /* where the range begins in its buffer */
-    uint32_t sources;    /* a bit for each that was read: 1 << 0 the files, 1 << (1 + c) copy c */
-    moe_error error;     /* file, offset, reason */
+    /* The sources that were read, as bits: 1 << 0 the model's files, 1 << (1 + c) copy c. */
+    uint32_t sources;
+    moe_error error; /* file, offset, reason */
 } moe_range_done;
 
-/* False when max_ranges are under way. */
+/* Submits a range. False when max_ranges are under way. */
 bool moe_range_reader_submit(moe_range_reader *reader, const moe_range *range);
-/* Stops reading the range: blocks that the kernel has not been given are not read. The range is
- * still reported, with MOE_ERR_CANCELLED unless everything had been read. */
+/* Stops reading the range: blocks that the kernel has not got yet are not read. The range is still
+ * reported, with MOE_ERR_CANCELLED unless all of it had been read. */
 void moe_range_reader_cancel(moe_range_reader *reader, uint64_t tag);
 /* Reports finished ranges: waits for at least one, for wake(), or for the timeout (< 0: none).
  * Returns how many. */

@@ -22,7 +22,7 @@
 
 typedef enum moe_range_phase {
     MOE_RANGE_FREE,
-    MOE_RANGE_WAITING, /* in the queue: part of it is in no block yet */
+    MOE_RANGE_WAITING, /* in the queue: some of it has not been cut into blocks yet */
     MOE_RANGE_READING, /* no further blocks will be cut */
     MOE_RANGE_FINISHED /* in the finished list */
 } moe_range_phase;
@@ -30,31 +30,32 @@ typedef enum moe_range_phase {
 typedef struct moe_range_state {
     moe_range_phase phase;
     moe_range range;
-    uint64_t end;      /* of the range, in the file */
+    uint64_t end;      /* end of the range in the file */
     uint64_t superset; /* where the aligned superset begins */
     uint64_t superset_end;
     uint64_t cursor;      /* where the next block begins in the superset */
-    uint32_t piece_bytes; /* of a block */
-    uint32_t n_blocks;    /* with the engine or in the retry list */
+    uint32_t piece_bytes; /* size of the blocks that it is cut into */
+    uint32_t n_blocks;    /* blocks with the engine or in the retry list */
     bool cancelled;
     uint32_t sources; /* as in moe_range_done */
-    int status;       /* not MOE_OK: its blocks are not retried */
+    int status;       /* if not MOE_OK, no block of it is retried */
     uint32_t next;
     moe_error error;
 } moe_range_state;
 
 typedef struct moe_block {
     uint32_t range;
-    uint32_t generation; /* number of answers so far; tells a second answer to the same read from
-                          * the first */
-    uint32_t source;     /* MOE_NO_SOURCE: none yet */
-    uint32_t failed;     /* a bit for each source that could not read it */
-    uint64_t began_ns;   /* when the engine last got it */
-    uint64_t offset;     /* in the file */
+    /* Number of answers so far. It distinguishes a second answer to the same read from the
+     * first. */
+    uint32_t generation;
+    uint32_t source;   /* the source that reads it; MOE_NO_SOURCE: none yet */
+    uint32_t failed;   /* the sources that could not read it, as bits */
+    uint64_t began_ns; /* when the engine last got the block */
+    uint64_t offset;   /* in the file */
     uint8_t *dst;
-    uint32_t size;       /* bytes to read: aligned */
-    uint32_t need;       /* bytes of size that the range needs: less at its end */
-    uint32_t done;       /* read so far; a multiple of the alignment while direct */
+    uint32_t size;       /* bytes to read; aligned */
+    uint32_t need;       /* how many of these the range needs: fewer in its last block */
+    uint32_t done;       /* bytes read so far; a multiple of the alignment while reads are direct */
     uint32_t tries;      /* transient errors, or answers without a byte, in a row */
     uint32_t hard_tries; /* other errors in a row */
     bool direct;         /* whether it was last read with O_DIRECT */
@@ -73,7 +74,7 @@ struct moe_range_reader {
     void *engine;
     uint32_t block_bytes;
     uint32_t depth;          /* of all sources together */
-    moe_byte_source **files; /* held: of each source; file f of source s is s * n_files + f */
+    moe_byte_source **files; /* held; file f of source s is files[s * n_files + f] */
     uint32_t n_files;        /* of each source */
     uint32_t n_all_files;
     size_t alignment; /* of buffers, offsets and sizes; a power of two */
@@ -92,12 +93,13 @@ struct moe_range_reader {
     moe_io_read *batch;         /* [depth] */
     moe_io_completion *results; /* [depth] */
     moe_read_sources sources;
-    bool *direct; /* [n_all_files]: read with MOE_READ_DIRECT until that fails */
+    /* [n_all_files]: the file is read with MOE_READ_DIRECT, until such a read fails */
+    bool *direct;
     bool told_buffered;
     moe_range_reader_stats stats;
 };
 
-/* Follows the arrows of the drawing above; nothing else writes a range's phase. */
+/* Sets a range's phase, along the arrows of the drawing above; nothing else writes the phase. */
 static inline void moe_range_set_phase(moe_range_state *range, moe_range_phase phase)
 {
     MOE_ASSERT(range->phase == MOE_RANGE_FREE
@@ -115,9 +117,9 @@ void moe_block_complete(moe_range_reader *r, const moe_io_completion *completion
 /* When the first block of the retry list is due; UINT64_MAX when the list is empty. */
 uint64_t moe_blocks_next_retry(const moe_range_reader *r);
 
-/* Cuts no further blocks of the range, which finishes when its existing blocks have ended. */
+/* Cuts no further blocks of the range. The range finishes when its existing blocks have ended. */
 void moe_range_stop(moe_range_reader *r, uint32_t index, int status);
-/* Counts a failure of a source. Logs the line, and whether the source is now read last. */
+/* Counts a failure of a source. Logs the line and, if so, that the source is now chosen last. */
 void moe_source_blame(moe_range_reader *r, uint32_t source, const char *line);
 /* Logs sources that have become slow. */
 void moe_sources_tell_slow(moe_range_reader *r);

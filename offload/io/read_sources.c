@@ -3,16 +3,19 @@
 
 #include "runtime/base/moe_assert.h"
 
-#define MEMORY_NS     200000000u /* of busy time; the past counts half beyond it */
-#define ASSUMED       1.0        /* bytes a nanosecond, of a source before its first answer */
-#define FORGIVING_NS  10e9       /* without a block for so long it counts as four times as fast */
-#define REMEMBERED_NS 1000000u   /* what is left of the past after that time */
-#define SLOWER        16.0       /* a source this much slower than the best is called slow */
-#define MEASURED_NS   100000000u /* ... once it was busy for so long */
-#define SILENT_NS     1000000000u
-#define MOST_FAILED   4u
+#define MEMORY_NS 200000000u /* of busy time; what is older than this counts half */
+/* Bytes a nanosecond that a source is taken to read before its first answer. */
+#define ASSUMED 1.0
+/* After so long without a block, a source counts as four times as fast. */
+#define FORGIVING_NS  10e9
+#define REMEMBERED_NS 1000000u /* after that time, no more of the past than this counts */
+/* A source is called slow if it is this much slower than the best, ... */
+#define SLOWER      16.0
+#define MEASURED_NS 100000000u /* ... once it has been busy for so long */
+#define SILENT_NS   1000000000u
+#define MOST_FAILED 4u
 
-/* Bytes a nanosecond; 0: not known. */
+/* The source's speed, in bytes a nanosecond; 0: not known. */
 static double speed_of(const moe_read_source *s)
 {
     return s->busy_ns > 0 ? (double)s->bytes / (double)s->busy_ns : 0.0;
@@ -28,19 +31,19 @@ static double best_speed(const moe_read_sources *sources)
     return best;
 }
 
-/* When the source would have read the block, in ns from now. */
+/* When the source would have read the block, in nanoseconds from now. */
 static double eta_ns(const moe_read_source *s, double unknown_speed, uint64_t bytes,
                      uint64_t now_ns)
 {
     double speed = speed_of(s);
     double since = now_ns > s->last_ns ? (double)(now_ns - s->last_ns) : 0.0;
     speed = speed > 0.0 ? speed : unknown_speed;
-    if (s->n_blocks == 0) { /* a drive that was slow once is tried again */
+    if (s->n_blocks == 0) { /* a drive that was slow once gets another chance */
         double factor = 1.0 + since / FORGIVING_NS;
         return (double)bytes / (speed * factor * factor);
     }
     double eta = (double)(s->waiting_bytes + bytes) / speed;
-    return eta > 2.0 * since ? eta : 2.0 * since; /* it may hang */
+    return eta > 2.0 * since ? eta : 2.0 * since; /* the source may hang */
 }
 
 uint32_t moe_sources_choose(const moe_read_sources *sources, uint64_t bytes, uint32_t failed,
@@ -73,7 +76,7 @@ void moe_sources_give(moe_read_sources *sources, uint32_t source, uint64_t bytes
     MOE_ASSERT(source < sources->n);
     if (s->n_blocks == 0) {
         if (now_ns > s->last_ns && (double)(now_ns - s->last_ns) > FORGIVING_NS &&
-            s->busy_ns > REMEMBERED_NS) { /* the next answer says more than the old ones */
+            s->busy_ns > REMEMBERED_NS) { /* the next answer will say more than the old ones */
             s->bytes = s->bytes * REMEMBERED_NS / s->busy_ns;
             s->busy_ns = REMEMBERED_NS;
         }

@@ -114,8 +114,8 @@ bool moe_uring_buffers_set_away(moe_uring_buffers *b, struct io_uring *ring, con
 void moe_uring_buffers_release(moe_uring_buffers *b, struct io_uring *ring, bool drained)
 {
     if (b->arena != NULL) {
-        /* Closing the ring would unregister too, but some time later. Kernels before 6.13 wait here
-         * for reads in flight, possibly for ever. */
+        /* Closing the ring would unregister the pieces, too, but some time later. Kernels before
+         * 6.13 wait here for reads in flight, possibly for ever. */
         if (drained) {
             (void)io_uring_unregister_buffers(ring);
         }
