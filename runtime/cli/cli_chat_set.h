@@ -10,7 +10,7 @@ typedef struct cli_chat_values {
     char text[CLI_MOST_OPTION_ROWS][32];
 } cli_chat_values;
 
-/* Changes the option, or nothing after an error. An exit code. */
+/* Changes the option, or nothing after an error. Returns an exit code. */
 int cli_chat_set(cli_options *options, cli_chat_values *values, const char *argument);
 
 #endif

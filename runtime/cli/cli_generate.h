@@ -49,7 +49,7 @@ void cli_print_lossy(const moe_lossy_stats *lossy);
 void cli_put_lossy_json(struct json_object *object, const moe_lossy_stats *lossy);
 
 /* Prints the end-of-run statistics on stderr: as text, or as JSON with options->json. With
- * options->quiet it only says that a text is lossy. An exit code. */
+ * options->quiet it only says that a text is lossy. Returns an exit code. */
 int cli_print_statistics(const moe_engine *engine, const cli_options *options,
                          const cli_answer *answer, uint64_t seed, uint64_t load_ns);
 

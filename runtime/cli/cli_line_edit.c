@@ -142,7 +142,7 @@ static bool ends_paste(const wchar_t *text, size_t n)
     return n >= size && wmemcmp(text + n - size, PASTE_ENDS, size) == 0;
 }
 
-/* Terminals send carriage returns for line ends. */
+/* Turns carriage returns into line feeds, because terminals send carriage returns for line ends. */
 static void fix_line_ends(wchar_t *text)
 {
     wchar_t *out = text;

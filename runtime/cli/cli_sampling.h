@@ -13,7 +13,8 @@
 void cli_session_options(moe_session_options *session_options, const cli_options *options);
 /* Sets the session's biases by --logit-bias. Returns an exit code, after printing an error. */
 int cli_session_biases(moe_session *session, const cli_options *options);
-/* Reads the file of --grammar or --json-schema; *grammar is NULL without either. An exit code. */
+/* Reads the file of --grammar or --json-schema; *grammar is NULL without either. Returns an exit
+ * code. */
 int cli_read_grammar(moe_grammar **grammar, const cli_options *options);
 /* Makes the text that the session samples from now on match the grammar (NULL: nothing changes).
  * After a prompt of turns (NULL: a raw one) only the answer must match, not the reasoning before

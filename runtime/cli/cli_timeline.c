@@ -76,7 +76,8 @@ static void counter(const cli_timeline *t, const char *name, uint64_t at_ns, dou
             microseconds(at_ns), name, value);
 }
 
-/* A step waits several times, and computes in between; the sums are drawn one after the other. */
+/* Ends the step's slice. A step waits and computes several times in turn; the slice shows the sum
+ * of the waiting, then the sum of the computing. */
 void cli_timeline_end(cli_timeline *t, const moe_engine *engine, size_t n_sampled)
 {
     moe_engine_stats after = {.struct_size = sizeof after};

@@ -104,7 +104,7 @@ uint64_t moe_draft_head_scratch_bytes(const moe_draft_head *head, uint32_t max_r
            (uint64_t)MOE_HEAD_ROWS * c->n_embd * sizeof(float);
 }
 
-/* The bytes include the keys and values of a draft, and a partly filled page at either end. */
+/* Includes the keys and values of a draft, and a partly filled page at either end. */
 uint64_t moe_draft_head_session_bytes(const moe_draft_head *head)
 {
     uint64_t n_pages = 2 + MOE_MOST_DRAFT / MOE_KV_PAGE;

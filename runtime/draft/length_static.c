@@ -49,7 +49,8 @@ static uint32_t static_begin(moe_length_control *control)
     return control->options.max_draft;
 }
 
-/* Static drafting takes its baseline from iterations that happen to have no draft. */
+/* Takes the baseline from iterations that happen to have no draft, because this controller never
+ * stops drafting to measure it. */
 static void static_end(moe_length_control *control, const moe_length_iteration *iteration)
 {
     moe_length_base *base = control->base;

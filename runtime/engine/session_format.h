@@ -99,7 +99,7 @@ typedef struct moe_session_file {
 /* session_file.c */
 int moe_session_file_begin(moe_session_file *f, moe_error *err);
 void moe_session_file_end(moe_session_file *f);
-/* Writes the bytes, or reads them. */
+/* Writes the bytes to the file, or reads them from it (f->writes). */
 int moe_session_file_bytes(moe_session_file *f, void *data, size_t size);
 /* Writes bytes of the device to the file, or reads bytes of the file to the device; NULL: drops the
  * bytes read. */

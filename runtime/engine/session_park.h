@@ -18,8 +18,8 @@
  * for none, or a path, which the function copies. */
 int moe_park_open(moe_engine *engine, const char *folder, moe_error *err);
 
-/* add() puts a new session on the engine's list; remove() takes a session that ends off the list
- * and removes its file. */
+/* moe_park_add() puts a new session on the engine's list; moe_park_remove() takes a session that
+ * ends off the list and removes its file. */
 void moe_park_add(moe_session *session);
 void moe_park_remove(moe_session *session);
 

@@ -7,7 +7,7 @@
 #include "runtime/engine/session_park.h"
 #include "runtime/engine/session_timeline.h"
 
-/* The pages cannot be read back, so the next steps evaluate the tokens again. */
+/* Called if a session's pages cannot be read back: the next steps evaluate its tokens again. */
 static void evaluate_anew(moe_session *session)
 {
     uint32_t n = session->n_evaluated;

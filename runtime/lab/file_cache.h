@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The part of a file that is in the page cache. */
+/* Finds out how much of a file is in the page cache, and drops it from there. */
 #ifndef MOE_LAB_FILE_CACHE_H
 #define MOE_LAB_FILE_CACHE_H
 

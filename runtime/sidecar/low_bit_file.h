@@ -30,7 +30,7 @@ typedef struct moe_low_bit_file {
  * NULL: memory is short. */
 char *moe_low_bit_path(const char *sidecar_path);
 
-/* The tensor of a layer's part: "blk.3.ffn_up_exps.weight". */
+/* Writes the name of the tensor for a layer's part, such as "blk.3.ffn_up_exps.weight". */
 #define MOE_LOW_BIT_NAME 48
 void moe_low_bit_tensor_name(char name[MOE_LOW_BIT_NAME], uint32_t layer, int part);
 uint64_t moe_low_bit_mix(const moe_weights_identity *made_from, const uint64_t *checksums,

@@ -31,7 +31,7 @@ typedef struct cli_bench_outcome {
     char hash[CLI_HASH_HEX_SIZE]; /* of the tokens written */
 } cli_bench_outcome;
 
-/* Drops the model from the page cache, opens it and measures. An exit code. */
+/* Drops the model from the page cache, opens it and measures. Returns an exit code. */
 int cli_bench_run_once(const cli_bench_run *run, cli_bench_outcome *out);
 
 #endif

@@ -40,7 +40,8 @@ void cli_bench_detail(cli_bench_table *table);
  * until then. */
 void cli_bench_table_about(cli_bench_table *table, struct json_object *about);
 
-/* format: CLI_FORMAT_*; the plot has y over x, a curve for each text value. An exit code. */
+/* format: CLI_FORMAT_*; the plot has y over x, a curve for each text value. Returns an exit code.
+ */
 int cli_bench_table_print(const cli_bench_table *table, const cli_options *options, unsigned format,
                           const char *x, const char *y);
 

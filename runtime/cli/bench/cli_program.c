@@ -12,7 +12,7 @@
 
 extern char **environ;
 
-/* The environment with the setting first. NULL when memory is short. */
+/* Returns the environment with the setting in front; NULL if memory is short. */
 static char **environment_with(const char *setting)
 {
     size_t n = 0;

@@ -52,7 +52,8 @@ typedef struct cli_speculate_matrix {
     cli_speculate_outcome *outcomes; /* [n_caches][n_batches][n_configs] */
 } cli_speculate_matrix;
 
-/* Decodes all groups of sequences with one configuration, and adds to *outcome. An exit code. */
+/* Decodes all groups of sequences with one configuration, and adds to *outcome. Returns an exit
+ * code. */
 int cli_speculate_decode(const cli_speculate_matrix *matrix, const cli_speculate_config *config,
                          double cache, size_t batch, size_t repetition,
                          cli_speculate_outcome *outcome);

@@ -57,7 +57,7 @@ struct cli_sweep {
     struct json_object *identity; /* what all rows have in common: texts by name; owned by the sweep
                                    */
     const char *plotted;          /* the measure that plots show */
-    /* Measures one combination: values: [n_axes]; results: [n_measures]. An exit code. */
+    /* Measures one combination: values: [n_axes]; results: [n_measures]. Returns an exit code. */
     int (*run)(cli_sweep *s, const char *const *values, size_t repetition, cli_measured *results);
     /* Not NULL: the name of a number that is derived from measurements of the same repetition; NAN:
      * none. */
@@ -70,12 +70,13 @@ struct cli_sweep {
     unsigned format;
 };
 
-/* Adds an axis with the values of the list, or of `standard` if the list is NULL. An exit code. */
+/* Adds an axis with the values of the list, or of `standard` if the list is NULL. Returns an exit
+ * code. */
 int cli_sweep_add_axis(cli_sweep *s, const cli_axis *axis, const char *list, const char *standard);
 /* Adds facts about the machine and the library to the identity, and about the model if path is not
  * NULL. */
 int cli_sweep_identify(cli_sweep *s, const char *path, bool is_model);
-/* Opens the log, runs the missing measurements and prints. An exit code. */
+/* Opens the log, runs the missing measurements and prints. Returns an exit code. */
 int cli_sweep_run(cli_sweep *s);
 void cli_sweep_close(cli_sweep *s);
 

@@ -12,7 +12,7 @@ typedef struct cli_sweep_model {
     cli_buffer text;
 } cli_sweep_model;
 
-/* Reads the prompt of the sweep's options into run, and describes it. An exit code. */
+/* Reads the prompt of the sweep's options into run, and describes it. Returns an exit code. */
 int cli_sweep_model_describe(cli_sweep_model *m);
 void cli_sweep_model_close(cli_sweep_model *m);
 

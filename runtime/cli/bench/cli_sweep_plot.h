@@ -19,11 +19,11 @@ typedef struct cli_sweep_plot {
     size_t n, capacity;
 } cli_sweep_plot;
 
-/* Checks, before anything is measured, that --plot can work. An exit code. */
+/* Checks, before anything is measured, that --plot can work. Returns an exit code. */
 int cli_sweep_plot_check(const cli_options *options);
 
 int cli_sweep_plot_begin(cli_sweep_plot *p);
-/* numbers: [n], sorted here; n = 0: no such point. An exit code. */
+/* numbers: [n], sorted here; n = 0: no such point. Returns an exit code. */
 int cli_sweep_plot_point(cli_sweep_plot *p, const char *curve, const char *x, double *numbers,
                          size_t n);
 /* Writes and draws, unless code is an error, which it returns. Frees the points. */

@@ -10,7 +10,8 @@
 bool cli_is_share(const char *value);
 bool cli_is_count(const char *value);
 bool cli_is_block(const char *value);
-/* "256K" as 262144, "25%" as 25, "8" as 8; NAN for other texts. */
+/* Returns the value as a number: 262144 for "256K", 25 for "25%", 8 for "8"; NAN for other
+ * texts. */
 double cli_number_of(const char *value);
 
 #endif

@@ -11,7 +11,7 @@
 
 enum { CLI_FORMAT_TABLE, CLI_FORMAT_CSV, CLI_FORMAT_JSON, CLI_FORMAT_GNUPLOT };
 
-/* Reads --trace or generates --synthetic. An exit code; errors have been printed. */
+/* Reads --trace or generates --synthetic. Returns an exit code; errors have been printed. */
 int cli_trace_open(moe_trace **out, const cli_options *options, const char *command);
 
 /* --json and --format in one. */
@@ -19,7 +19,7 @@ unsigned cli_output_format(const cli_options *options);
 
 /* Creates PREFIX with the suffix ("pairs.gp"); NULL after printing an error. */
 FILE *cli_output_create(const cli_options *options, const char *suffix);
-/* Closes it. An exit code. */
+/* Closes it. Returns an exit code. */
 int cli_output_close(FILE *file, const cli_options *options, const char *suffix);
 
 #endif

@@ -297,7 +297,7 @@ static struct json_object *spread_json(const bench *b, const char *test, size_t 
     return object;
 }
 
-/* The machine's description, or NULL. */
+/* Returns the machine's description, or NULL. */
 static struct json_object *describe_machine(const cli_options *options)
 {
     char *json = NULL;

@@ -183,7 +183,7 @@ static int read_fio(const cli_buffer *output, uint64_t block, const char *depth,
                                             "--io uring,threads");
 }
 
-/* fio separates file names by ':', so it is escaped in them. */
+/* Escapes ':' in file names, because fio separates file names by ':'. */
 static void fio_filename(char *out, size_t size, const drive_list *drives)
 {
     size_t n = (size_t)snprintf(out, size, "--filename=");
@@ -231,7 +231,7 @@ static int run_fio(const io_bench *b, const char *const *values, uint64_t seed,
         argv[n++] = "--fixedbufs=1";
         argv[n++] = "--registerfiles=1";
     }
-    /* fio's malloc() of that size then asks for huge pages, as our buffers do. */
+    /* With this setting, fio's malloc() asks for huge pages, as the buffers of the library do. */
     const char *pages = o->small_pages ? NULL : "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
     cli_buffer output = {0};
     int status = cli_program_run(argv, pages, NULL, &output);

@@ -71,7 +71,7 @@ typedef struct moe_chat_prompt moe_chat_prompt;
 MOE_API int moe_chat_render(moe_chat_prompt **out, const moe_engine *engine,
                             const moe_chat_options *options, moe_error *err);
 MOE_API void moe_chat_prompt_close(moe_chat_prompt **prompt);
-/* Valid as long as the prompt. */
+/* Returns the prompt's tokens, valid as long as the prompt. */
 MOE_API const int32_t *moe_chat_prompt_tokens(const moe_chat_prompt *prompt, size_t *n);
 /* The text that the template wrote, terminated. */
 MOE_API const char *moe_chat_prompt_text(const moe_chat_prompt *prompt, size_t *size);

@@ -90,7 +90,7 @@ typedef struct moe_lossy_options {
     double low_bit_share; /* of the memory for experts, what the copies get, (0, 1); default 0.5.
                            * Never more than all of them take */
 
-    /* Quality limits of the modes above, one of which must be on. */
+    /* Quality limits of the modes above. At least one of these modes must be on. */
     double quality_limit; /* if the mean KL (nats) to exact passes exceeds this, lossy modes are
                            * turned off; 0: no limit */
     /* The share of passes that are compared with the exact one, (0, 1]; 0: 0.02. The first 8

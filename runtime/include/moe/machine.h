@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The machine as the engine sees it. No engine is needed. Errors and ownership are as in moe.h.
+/* Describes the machine as the engine sees it. No engine is needed. Errors and ownership are as in
+ * moe.h.
  *
  * Threads (the groups are explained in moe.h):
  *   free: moe_machine_describe */

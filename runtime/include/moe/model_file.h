@@ -114,7 +114,8 @@ MOE_API const char *moe_tensor_kind_name(moe_tensor_kind kind);
  * whole model (equal layers once). *text: moe_free(). MOE_ERR_UNSUPPORTED if the engine cannot run
  * the file. */
 MOE_API int moe_file_get_program(const moe_file *file, uint32_t layer, char **text, moe_error *err);
-/* moe_engine_info.fingerprint, without an engine: reads a sample of the weights. */
+/* Computes the fingerprint that moe_engine_info has, without an engine. Reads a sample of the
+ * weights. */
 MOE_API int moe_file_fingerprint(const moe_file *file, uint64_t *fingerprint, moe_error *err);
 
 #ifdef __cplusplus

@@ -38,7 +38,7 @@ enum {
     MOE_POLICY_NEEDS_FUTURE = 4   /* moe_policy_access.next_use: a bound, for simulations only */
 };
 
-/* A key is layer * n_expert + expert. */
+/* The cache and the model that a policy is created for. A key is layer * n_expert + expert. */
 typedef struct moe_policy_config {
     size_t struct_size;
     uint32_t n_layer;

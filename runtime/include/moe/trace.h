@@ -81,7 +81,7 @@ MOE_API int moe_trace_get_info(const moe_trace *trace, moe_trace_info *info);
 
 /* ---- Synthetic traces --------------------------------------------------------------------- */
 
-/* Per layer and sequence, expert e of a row has the logit
+/* A generated trace. In each layer and sequence, expert e of a row has the logit
  *     popular * P_e + slow * S_e + fast * F_e + noise * N_e
  * with P_e fixed, S_e and F_e first-order autoregressions from row to row (coefficients slow_rho
  * and fast_rho; S_e begins anew at each prompt) and N_e fresh, all standard normal. The row chooses

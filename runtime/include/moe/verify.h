@@ -3,7 +3,7 @@
  *
  * Threads (the groups are explained in moe.h):
  *  free: moe_verify_options_init_sized, moe_verify_options_init, moe_verify, moe_verify_session
- * Of the callbacks, progress and on_damage run in the caller's thread, log in any. */
+ * The callbacks progress and on_damage run in the caller's thread, log in any thread. */
 #ifndef MOE_VERIFY_H
 #define MOE_VERIFY_H
 
