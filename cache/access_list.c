@@ -6,7 +6,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 
-/* Rows of one pass: [first, end). */
+/* Finds the end of the pass whose rows begin at `first`. */
 static uint64_t end_of_pass(const moe_trace *trace, uint64_t first)
 {
     uint64_t end = first;
@@ -36,7 +36,7 @@ uint64_t moe_trace_count_accesses(const moe_trace *trace)
     return n;
 }
 
-/* Scratch by expert for one layer of one pass. */
+/* Counts by expert, for one layer of one pass. */
 typedef struct layer_tally {
     uint32_t *n_rows;
     float *gate;

@@ -18,9 +18,9 @@ typedef struct moe_access_list {
     uint64_t *rows_before;       /* [n_passes + 1] rows of earlier passes */
 } moe_access_list;
 
-/* The list of this trace, made once and kept until the trace is closed: 36 bytes an access. Several
- * threads may ask at a time. is_sequential: the next use is the number of an access, not pass *
- * n_layer + layer. */
+/* Gives the list of this trace, which is made once and kept until the trace is closed; it takes 36
+ * bytes an access. Several threads may call it at once. is_sequential: a next use is the number of
+ * an access; otherwise it is pass * n_layer + layer. */
 int moe_access_list_of(const moe_access_list **list, const moe_trace *trace, bool is_sequential,
                        moe_error *err);
 

@@ -18,7 +18,7 @@ typedef struct analyzer {
     const moe_trace *trace;
     uint64_t *rows;    /* [n_rows] ordered by sequence, then as evaluated */
     uint32_t *pairs;   /* [n_expert][n_expert] of the layer at work */
-    uint64_t *seen_at; /* [n_expert] a mark of the window that saw the expert */
+    uint64_t *seen_at; /* [n_expert] the last window in which the expert was seen */
     uint64_t mark;
     uint32_t *sorted; /* [n_expert] counts of the layer at work, largest first */
 } analyzer;

@@ -37,8 +37,8 @@ typedef struct moe_expert_cache_stats {
     uint64_t prefetch_used;    /* prefetched and then hit before being evicted (counted once) */
     uint64_t prefetch_wasted;  /* prefetched and evicted unused */
     uint64_t prefetch_dropped; /* prefetched and dropped unused: failed or cancelled */
-    uint64_t policy_faults;    /* forbidden nominations, in whose place the first evictable slot was
-                                * taken */
+    /* Nominations that were not allowed; the first evictable slot was taken instead. */
+    uint64_t policy_faults;
 } moe_expert_cache_stats;
 
 int moe_expert_cache_create(moe_expert_cache **out, const moe_expert_cache_options *options,
@@ -50,31 +50,31 @@ uint32_t moe_expert_cache_find(const moe_expert_cache *cache, uint32_t key);
 /* The key in a slot, or MOE_KEY_NONE. */
 uint32_t moe_expert_cache_key_of(const moe_expert_cache *cache, uint32_t slot);
 
-/* Makes `above` the tier over `below`, a cache of the same model: an expert that both hold, and
- * neither pins, is spare below. While there are spare experts, the victim below is the one that was
- * used last above, because it will stay there longest; otherwise the policy nominates. Both caches
- * must be new and are destroyed together. False when memory is short. */
+/* Makes `above` the tier over `below`, a cache of the same model. An expert that both hold and
+ * neither pins is spare in `below`. While there are spare experts, `below` evicts the one that was
+ * used last in `above`, because it will stay there longest; otherwise the policy nominates. Both
+ * caches must be new and are destroyed together. False when memory is short. */
 bool moe_expert_cache_stack(moe_expert_cache *below, moe_expert_cache *above);
 /* Returns how many spare experts (see above) the key's domain has; 0 without a tier above. */
 uint32_t moe_expert_cache_n_spare(const moe_expert_cache *cache, uint32_t key);
 
-/* A demand access. If the key is resident, counts a hit, tells the policy and returns the slot.
- * Otherwise counts a miss and assigns a free slot or a victim's; *evicted is the key that lost it,
- * or MOE_KEY_NONE. Returns MOE_SLOT_NONE, and counts and changes nothing, when every slot of the
- * key's domain is pinned: the caller then works in waves. */
+/* A demand access. If the key is resident: counts a hit, tells the policy and returns the slot.
+ * Otherwise: counts a miss and gives the key a free slot or a victim's; *evicted is the key that
+ * lost this slot, or MOE_KEY_NONE. Returns MOE_SLOT_NONE, and counts and changes nothing, when
+ * every slot of the key's domain is pinned: the caller then works in waves. */
 uint32_t moe_expert_cache_access(moe_expert_cache *cache, uint32_t key,
                                  const moe_policy_access *access, bool *hit, uint32_t *evicted);
 /* Gives a slot to a key that is not resident, ahead of its use. Otherwise like
  * moe_expert_cache_access(), but counts neither a hit nor a miss. */
 uint32_t moe_expert_cache_prefetch(moe_expert_cache *cache, uint32_t key,
                                    const moe_policy_access *access, uint32_t *evicted);
-/* Gives a key that is not resident the slot that the caller names. The slot must be in the key's
- * domain, and either empty or hold a key without pins, which is evicted. */
+/* Gives the slot that the caller names to a key that is not resident. The slot must be in the key's
+ * domain. It must be empty, or hold a key without pins, which is evicted. */
 void moe_expert_cache_take(moe_expert_cache *cache, uint32_t slot, uint32_t key,
                            const moe_policy_access *access);
-/* Names up to n slots of the layer's domain that moe_expert_cache_take() could take: empty ones
- * first, then those of the experts that the policy would evict, in its order. Changes nothing that
- * is resident. Returns their number. */
+/* Lists up to n slots of the layer's domain that moe_expert_cache_take() could take: empty slots
+ * first, then the slots of the experts that the policy would evict, in its order. Evicts nothing.
+ * Returns the number of slots. */
 uint32_t moe_expert_cache_nominate(moe_expert_cache *cache, uint32_t layer, uint32_t n,
                                    uint32_t *slots);
 /* Returns the number of the layer's domain; MOE_SLOT_NONE for a layer without experts. */
@@ -89,18 +89,18 @@ bool moe_expert_cache_is_pinned(const moe_expert_cache *cache, uint32_t key);
 
 void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
 
-/* Says that from now on each key is used once, in ascending order, beginning with this one: a scan,
- * the worst case of every policy that only looks at the past. Victims then come from before it,
- * else from later layers, and from the rest of its layer only when nothing else is left; the policy
- * chooses among them. A prefetch takes victims from before it only. MOE_NO_SCAN: the policy alone
- * decides. */
+/* Says that from now on each key is used once, in ascending order, beginning with this key: a scan,
+ * which is the worst case of every policy that only looks at the past. Victims then are experts
+ * that the scan has passed; if there are none, experts of later layers; only when nothing else is
+ * left, experts in the rest of its layer. The policy chooses among them. A prefetch only evicts
+ * experts that the scan has passed. MOE_NO_SCAN: the policy alone decides. */
 #define MOE_NO_SCAN UINT32_MAX
 void moe_expert_cache_scan(moe_expert_cache *cache, uint32_t key);
-/* Returns how many slots could be given to a layer's experts now without a loss for the scan:
- * empty slots, and slots of experts that the scan has passed, if they are not pinned. */
+/* Returns how many slots a layer's experts could be given now without a loss for the scan: empty
+ * slots, and slots whose experts the scan has passed and nothing pins. */
 uint32_t moe_expert_cache_scan_room(const moe_expert_cache *cache, uint32_t layer);
 
-/* Whether forecasts change what a policy nominates. */
+/* Whether the policy uses forecasts. */
 bool moe_policy_looks_ahead(const moe_policy *policy);
 /* Passes forecasts on to the policy, in place of earlier ones. Ignores keys that the model does
  * not have. Does nothing if memory is short or the policy does not use forecasts. */
@@ -122,14 +122,14 @@ typedef struct moe_cache_domain_size {
 bool moe_expert_cache_domain(const moe_expert_cache *cache, uint32_t d,
                              moe_cache_domain_size *size);
 /* Closes n_run neighbouring slots of a domain: they hold no expert until they are opened again.
- * Takes an empty run if there is one, otherwise the run that holds the expert that the policy
- * nominates (during a scan, among those that it needs least); all experts of that run are evicted.
- * Runs begin at multiples of n_run from the domain's first slot. False when every run has a pinned
- * expert or a closed slot. */
+ * Takes an empty run if there is one. Otherwise takes the run of the expert that the policy
+ * nominates (during a scan, among the experts that the scan needs least), and evicts all experts of
+ * this run. Runs begin at multiples of n_run from the domain's first slot. False when every run has
+ * a pinned expert or a closed slot. */
 bool moe_expert_cache_close(moe_expert_cache *cache, uint32_t d, uint32_t n_run, uint32_t *first);
 /* Opens a run of slots that moe_expert_cache_close() returned. */
 void moe_expert_cache_open_again(moe_expert_cache *cache, uint32_t first, uint32_t n_run);
-/* Closes a slot for ever. It must be empty or closed. */
+/* Closes a slot for good. It must be empty or closed. */
 void moe_expert_cache_withdraw(moe_expert_cache *cache, uint32_t slot);
 /* Returns how many slots are closed now. */
 uint32_t moe_expert_cache_n_closed(const moe_expert_cache *cache);
@@ -147,8 +147,9 @@ void moe_expert_cache_get_stats(const moe_expert_cache *cache, moe_expert_cache_
  * slots). */
 bool moe_expert_cache_is_sane(const moe_expert_cache *cache);
 
-/* A policy by name ("lru", "lfru", ...) or from a plug-in (a name that ends in ".so"). *plugin is a
- * handle to give to moe_policy_release() (NULL for built-in ones). The error lists the names. */
+/* Finds a policy by its name ("lru", "lfru", ...), or loads it from a plug-in (a name that ends in
+ * ".so"). *plugin: out, a handle to give to moe_policy_release(); NULL for built-in policies. The
+ * error lists the names. */
 int moe_policy_load(const moe_policy **out, void **plugin, const char *name, moe_error *err);
 void moe_policy_release(void **plugin);
 /* The n-th built-in policy, or NULL. */

@@ -24,7 +24,7 @@ uint32_t moe_expert_cache_key_of(const moe_expert_cache *cache, uint32_t slot)
 
 /* ---- Changes ---- */
 
-/* Converts an access to the form in which the policy of this domain sees it (keys begin at 0). */
+/* Converts an access to the form that this domain's policy sees: its keys begin at 0. */
 static moe_policy_access seen_access(const moe_cache_domain *domain,
                                      const moe_policy_access *access)
 {
@@ -106,8 +106,8 @@ static bool may_come_from(const moe_expert_cache *cache, uint32_t key)
                 : key / cache->n_expert > cache->scanned / cache->n_expert);
 }
 
-/* The function (moe_policy_evictable) that tells a domain's policy whether it may evict a key. A
- * plug-in may pass any number as seen_key. */
+/* The moe_policy_evictable by which a domain's policy asks whether a key may be evicted. A plug-in
+ * may pass any number as seen_key. */
 static bool evictable(void *context, uint32_t seen_key)
 {
     const moe_cache_domain *domain = context;
@@ -136,7 +136,7 @@ uint32_t moe_expert_cache_scan_room(const moe_expert_cache *cache, uint32_t laye
     return n;
 }
 
-/* Asks the policy for a victim. Returns none if the policy's answer breaks its contract. */
+/* Asks the policy for a victim. Returns MOE_KEY_NONE if the answer breaks the policy's contract. */
 static uint32_t choice_of_policy(const moe_expert_cache *cache, moe_cache_domain *domain,
                                  uint32_t for_key)
 {
@@ -147,7 +147,7 @@ static uint32_t choice_of_policy(const moe_expert_cache *cache, moe_cache_domain
 }
 
 /* During a scan: asks the policy for a victim among the experts that the scan needs least. Tries
- * the kinds in order, up to `last`. */
+ * the values of moe_victim_keys in order, up to `last`. */
 static uint32_t choose_behind_scan(moe_expert_cache *cache, moe_cache_domain *domain,
                                    uint32_t for_key, moe_victim_keys last)
 {
@@ -160,9 +160,9 @@ static uint32_t choose_behind_scan(moe_expert_cache *cache, moe_cache_domain *do
     return victim;
 }
 
-/* Returns a spare expert; else the policy's choice, or the first evictable slot if the policy
- * breaks its contract. During a scan, returns none for a prefetch that would evict an expert which
- * the scan needs. */
+/* Returns a spare expert; if there is none, the policy's choice; if this breaks the contract, the
+ * key in the first evictable slot. During a scan, returns MOE_KEY_NONE for a prefetch that would
+ * have to evict an expert which the scan needs. */
 static uint32_t choose_victim(moe_expert_cache *cache, moe_cache_domain *domain, uint32_t for_key,
                               bool prefetches)
 {
@@ -295,7 +295,7 @@ void moe_expert_cache_take(moe_expert_cache *cache, uint32_t slot, uint32_t key,
         cache->stats.prefetch_wasted += cache->prefetched[victim];
         make_absent(cache, domain, victim);
     }
-    leave_stack(cache, domain, slot); /* and on top of it */
+    leave_stack(cache, domain, slot); /* the slot is now on top of the stack */
     cache->free_slots[domain->first_slot + domain->n_free++] = slot;
     uint32_t given = give_slot(cache, domain, key, access, false, &evicted);
     MOE_ASSERT(given == slot && evicted == MOE_KEY_NONE);
@@ -343,7 +343,7 @@ void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass)
     MOE_ASSERT(moe_expert_cache_is_sane(cache));
 }
 
-/* ---- Telling ---- */
+/* ---- What the cache tells ---- */
 
 bool moe_expert_cache_has_room(const moe_expert_cache *cache, uint32_t key)
 {
@@ -416,7 +416,7 @@ bool moe_expert_cache_domain(const moe_expert_cache *cache, uint32_t d, moe_cach
     return true;
 }
 
-/* A search for a run of neighbouring slots that can be closed, in one domain. */
+/* A search for a run of neighbouring slots, in one domain, that can be closed. */
 typedef struct run_search {
     const moe_expert_cache *cache;
     const moe_cache_domain *domain;
@@ -459,7 +459,7 @@ static uint32_t find_run(const run_search *s, bool empty)
     return MOE_SLOT_NONE;
 }
 
-/* The moe_policy_evictable of that search: only keys in a run that may be closed can be evicted. */
+/* The moe_policy_evictable of such a search: only keys in runs that may be closed are evictable. */
 static bool in_closable_run(void *context, uint32_t seen_key)
 {
     const run_search *s = context;

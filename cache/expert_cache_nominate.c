@@ -4,7 +4,7 @@
 #include "cache/expert_cache_state.h"
 #include "runtime/base/moe_assert.h"
 
-/* The moe_policy_evictable of a nomination: keys that were nominated already are left out. */
+/* The moe_policy_evictable of a nomination: leaves out keys that have been nominated already. */
 static bool may_be_named(void *context, uint32_t seen_key)
 {
     const moe_cache_domain *domain = context;
@@ -35,7 +35,7 @@ uint32_t moe_expert_cache_nominate(moe_expert_cache *cache, uint32_t layer, uint
     if (d == MOE_SLOT_NONE) {
         return 0;
     }
-    MOE_ASSERT(cache->above == NULL); /* spare experts would go first */
+    MOE_ASSERT(cache->above == NULL); /* with a tier above, spare experts would have to go first */
     moe_cache_domain *domain = &cache->domains[d];
     while (n_named < n && n_named < domain->n_free) {
         slots[n_named] = cache->free_slots[domain->first_slot + domain->n_free - 1 - n_named];

@@ -37,8 +37,8 @@ typedef struct moe_cache_domain {
     uint32_t n_spare;  /* keys that moe_cache_is_spare() holds for */
 } moe_cache_domain;
 
-/* Where a victim may come from, relative to the key that a scan has reached: keys before it, or
- * later layers. */
+/* Where a victim may come from, relative to the key that a scan has reached: from the keys before
+ * it, from later layers, or from anywhere. */
 typedef enum moe_victim_keys { MOE_FROM_BEHIND, MOE_FROM_AHEAD, MOE_FROM_ALL } moe_victim_keys;
 
 struct moe_expert_cache {
@@ -57,13 +57,14 @@ struct moe_expert_cache {
     /* Changing. */
     uint32_t *slot_of_key;
     uint32_t *key_of_slot;
-    uint32_t *free_slots; /* [n_slots] */
+    uint32_t *free_slots; /* [n_slots] the domains' stacks of free slots */
     bool *closed;         /* [n_slots] out of use: holds no key and is not on the free stack */
     uint32_t *pins;       /* [n_keys] */
     bool *prefetched;     /* [n_keys] given a slot ahead of demand and not used since */
-    bool *named;          /* [n_keys] while victims are nominated; else false */
+    /* [n_keys] nominated already; all false except while victims are nominated */
+    bool *named;
     uint32_t scanned;     /* the key that a scan has come to, or MOE_NO_SCAN */
-    moe_victim_keys from; /* MOE_FROM_ALL, but while a scan's victim is chosen */
+    moe_victim_keys from; /* MOE_FROM_ALL, except while a scan's victim is chosen */
     uint32_t n_resident;
     uint64_t n_changes;
     moe_expert_cache_stats stats;

@@ -10,9 +10,9 @@
 
 struct moe_forecast_source {
     const moe_trace *trace;
-    moe_simulated_draft *draft;    /* or */
+    moe_simulated_draft *draft;    /* one of the two is used */
     moe_policy_forecast *recorded; /* room for all forecasts of the trace */
-    size_t next;                   /* of the trace's forecasts */
+    size_t next;                   /* index of the next of the trace's forecasts */
 };
 
 static int open_recorded(moe_forecast_source *source, moe_error *err)
@@ -77,7 +77,7 @@ void moe_forecast_source_destroy(moe_forecast_source **source)
     }
 }
 
-/* The trace's forecasts of this pass, in the order they were recorded. */
+/* Takes the trace's forecasts of this pass, in the order in which they were recorded. */
 static size_t take_recorded(moe_forecast_source *source, uint64_t pass)
 {
     const moe_trace *trace = source->trace;

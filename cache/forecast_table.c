@@ -39,7 +39,7 @@ static bool reserve(moe_forecast_table *table, uint32_t n_passes)
     return true;
 }
 
-/* Divides the sum of each layer's forecasts to get their mean. */
+/* Turns the sum of each layer's forecasts into their mean. */
 static void average(moe_forecast_table *table, uint32_t pass)
 {
     const float *chance = table->chance + pass * n_keys_of(table);
@@ -91,7 +91,7 @@ double moe_forecast_table_wait(const moe_forecast_table *table, uint32_t key, ui
                                double p)
 {
     double wait = 0;
-    double unused = 1; /* the chance that no pass so far has used it */
+    double unused = 1; /* the probability that no pass so far has used the key */
     uint64_t first = from > table->first_pass ? from - table->first_pass : 0;
     uint32_t layer = key / table->n_expert;
     uint64_t away = 0;

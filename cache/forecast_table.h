@@ -19,8 +19,10 @@ typedef struct moe_forecast_table {
     uint32_t n_passes; /* 0: there are no forecasts */
     uint64_t first_pass;
     uint32_t capacity; /* passes that the arrays have room for */
-    float *chance;     /* [capacity][n_layer * n_expert]; 0: not in a forecast */
-    float *named;      /* [capacity][n_layer] mean chance of the keys in forecasts; 0: none */
+    /* [capacity][n_layer * n_expert] the forecasts' probabilities; 0: not in a forecast */
+    float *chance;
+    /* [capacity][n_layer] mean probability of the keys in forecasts; 0: no forecasts */
+    float *named;
 } moe_forecast_table;
 
 void moe_forecast_table_init(moe_forecast_table *table, uint32_t n_layer, uint32_t n_expert);
@@ -30,9 +32,9 @@ void moe_forecast_table_release(moe_forecast_table *table);
 void moe_forecast_table_set(moe_forecast_table *table, uint64_t first_pass,
                             const moe_policy_forecast *uses, size_t n);
 
-/* Returns in how many passes the key is expected to be used, counted from pass `from` (0: in that
- * pass). p, in (0, 1]: the probability per pass that follows from past uses. Without forecasts
- * the result is 1 / p - 1. */
+/* Returns in how many passes the key is expected to be used, counted from the pass `from` (0: in
+ * that pass). p, in (0, 1]: the probability that a pass uses the key, as estimated from past uses.
+ * Without forecasts the result is 1 / p - 1. */
 double moe_forecast_table_wait(const moe_forecast_table *table, uint32_t key, uint64_t from,
                                double p);
 

@@ -100,7 +100,7 @@ static bool is_ordered_at(const moe_key_heap *heap, uint32_t key)
 
 void moe_key_heap_set(moe_key_heap *heap, uint32_t key, double priority, uint64_t order)
 {
-    MOE_ASSERT(priority == priority); /* no NaN: the order is total */
+    MOE_ASSERT(priority == priority); /* not NaN, so that the order is total */
     if (!moe_key_heap_contains(heap, key)) {
         place(heap, heap->n++, key);
     }

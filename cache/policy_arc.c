@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* ARC (Megiddo, Modha, FAST 2003): two lists of resident keys and two of names alone.
+/* ARC (Megiddo, Modha, FAST 2003): two lists of resident keys, and two of the names of evicted
+ * keys.
  *
  *     new --> [ once: used once ] --used again--> [ often ]
  *                   | evicted                         | evicted
  *                   v                                 v
  *             [ once_gone ]                     [ often_gone ]
  *
- * The share of `once` adapts: a key that is wanted again after it left `once` makes the share
- * larger, one that had left `often` makes it smaller. All lists together hold at most twice the
- * slots. O(1), plus the pinned keys that are passed over. */
+ * The share of `once` adapts. If a key is wanted that has left `once`, the share grows; if a key is
+ * wanted that has left `often`, it shrinks. All lists together hold at most twice as many keys as
+ * there are slots. O(1), plus the pinned keys that are passed over. */
 #include <stdlib.h>
 
 #include "cache/key_list.h"
@@ -22,11 +23,11 @@ enum { ONCE, OFTEN, ONCE_GONE, OFTEN_GONE, N_LISTS };
 typedef struct arc_state {
     moe_key_list lists; /* the last used in front */
     uint32_t n_slots;
-    double once_slots; /* what `once` should have, in [0, n_slots] */
-    /* What the last victim was asked for. The lists are those of before the eviction. */
-    uint32_t wanted; /* MOE_KEY_NONE: nothing since the last insertion */
+    double once_slots; /* how many slots `once` should have, in [0, n_slots] */
+    /* For which key the last victim was asked. The lists are as they were before the eviction. */
+    uint32_t wanted; /* MOE_KEY_NONE: for no key since the last insertion */
     double wanted_share;
-    bool forget; /* the key that is evicted leaves no name */
+    bool forget; /* the evicted key's name is not kept */
 } arc_state;
 
 static void arc_destroy(void *state)
@@ -61,7 +62,7 @@ static bool is_in(const arc_state *arc, uint32_t key, uint8_t list)
     return moe_key_list_contains(&arc->lists, key) && moe_key_list_of(&arc->lists, key) == list;
 }
 
-/* The share of `once` when this key is wanted: the paper's adaptation. */
+/* What the share of `once` becomes when this key is wanted, as in the paper. */
 static double share_for(const arc_state *arc, uint32_t key)
 {
     const double once = n_in(arc, ONCE_GONE), often = n_in(arc, OFTEN_GONE);
@@ -118,7 +119,7 @@ static void arc_evict(void *state, uint32_t key)
         moe_key_list_push_front(&arc->lists, from == ONCE ? ONCE_GONE : OFTEN_GONE, key);
     }
     arc->forget = false;
-    /* Keys that are dropped or pinned leave in another order than the paper's. */
+    /* If keys are dropped or pinned, keys leave in another order than in the paper. */
     while (n_in(arc, ONCE_GONE) + n_in(arc, OFTEN_GONE) > arc->n_slots + 1) {
         forget_last(arc, n_in(arc, OFTEN_GONE) > 0 ? OFTEN_GONE : ONCE_GONE);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Belady's bound (1966): evicts the expert whose next use is last. No policy without knowledge of
- * the future can do better when every expert costs the same. All experts of a layer are needed
- * together, so times are counted in layers. Tests compare it with exhaustive search: it is optimal
- * for the order in which layers access the cache. O(log n). */
+/* Belady's bound (1966): evicts the expert whose next use comes last. No policy without knowledge
+ * of the future can do better when every expert costs the same. All experts of a layer are needed
+ * together, so times are counted in layers. Tests compare this policy with exhaustive search: it is
+ * optimal for the order in which layers access the cache. O(log n). */
 #include "cache/policies.h"
 #include "cache/policy_ranked.h"
 

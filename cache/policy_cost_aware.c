@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Evicts the expert with the smallest fading frequency times cost of fetching, the expected cost of
- * a miss (as in GreedyDual). If all costs are equal, this is fading frequency alone. O(log n). */
+/* Evicts the expert with the smallest product of fading frequency and cost of fetching: the
+ * expected cost of a miss (as in GreedyDual). If all costs are equal, only fading frequency counts.
+ * O(log n). */
 #include <float.h>
 #include <math.h>
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* GreedyDual-Size-Frequency (Cherkasova, HPL-98-69R1, 1998): evicts the smallest
+/* GreedyDual-Size-Frequency (Cherkasova, HPL-98-69R1, 1998): evicts the key with the smallest
  *
  *     clock + uses since it came * cost of fetching / size,
  *
- * and sets the clock to that value, so that keys which were used often once do not stay for ever.
- * The key that takes the place still counts from the old clock, as in the paper. The slots of a
- * domain have one size; with equal costs this is LFU with dynamic ageing. Ties go to the least
- * recently used. O(log n). */
+ * where "came" means: into the cache. The clock is then set to this smallest value, so that keys
+ * which were used often once do not stay for ever. The key that takes the slot still counts from
+ * the old clock, as in the paper. The slots of a domain have one size; with equal costs this is LFU
+ * with dynamic ageing. Ties go to the least recently used. O(log n). */
 #include <stdlib.h>
 
 #include "cache/policies.h"
@@ -15,9 +15,10 @@
 
 typedef struct gdsf_state {
     moe_ranked *ranked;       /* its weights are costs */
-    double *uses;             /* [n_keys] since the key came */
-    double clock, next_clock; /* next_clock: of keys that are used after the next insertion */
-    uint32_t nominated;       /* keys that leave for another reason do not set the clock */
+    double *uses;             /* [n_keys] uses since the key came into the cache */
+    double clock, next_clock; /* next_clock: for keys that are used after the next insertion */
+    /* The victim; a key that leaves for another reason does not set the clock. */
+    uint32_t nominated;
 } gdsf_state;
 
 static void gdsf_destroy(void *state)
@@ -52,7 +53,7 @@ static void *gdsf_create(const moe_policy_config *config)
 
 static void gdsf_use(gdsf_state *gdsf, uint32_t key, const moe_policy_access *access)
 {
-    gdsf->uses[key] += access->n_rows > 0; /* a prefetch is no use */
+    gdsf->uses[key] += access->n_rows > 0; /* a prefetch is not a use */
     gdsf->ranked->score[key] = gdsf->clock + gdsf->uses[key] * gdsf->ranked->weight[key];
     moe_ranked_place(gdsf->ranked, key);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Keeps the experts that a calibration used most, whatever the current text uses: the static lists
- * of the papers, and the `caching` baseline. Ties go to the least recently used. O(log n). */
+ * of several papers, and their `caching` baseline. Ties go to the least recently used. O(log n). */
 #include "cache/policies.h"
 #include "cache/policy_ranked.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Keeps the experts that the last pass used most (SpecMoE, section 4: the next draft should run
- * with what a verification has just fetched). Evicts experts of older passes first; within a pass,
- * those of the fewest rows. O(log n). */
+ * with the experts that a verification has just fetched). Evicts experts of older passes first;
+ * within a pass, the experts of the fewest rows. O(log n). */
 #include "cache/policies.h"
 #include "cache/policy_ranked.h"
 

@@ -11,10 +11,10 @@
 #include "runtime/base/alloc.h"
 
 typedef struct least_stale_state {
-    moe_key_list lists; /* one for each layer, the last used in front */
+    moe_key_list lists; /* a list for each layer, the last used in front */
     uint32_t n_layer;
     uint32_t n_expert;
-    uint32_t layer; /* at work */
+    uint32_t layer; /* the layer at work */
 } least_stale_state;
 
 static void least_stale_destroy(void *state)

@@ -2,23 +2,24 @@
 /* The default: least frequently and recently used, in the circle of layers.
  *
  * Every expert, resident or not, has an estimate p of the probability that the next pass uses it. p
- * mixes a mean over the last few passes (text repeats itself from token to token) with one over
- * many (every model, and every text, has favourites). An expert of a layer that comes d layers from
- * now, round the circle, is expected to be used
+ * mixes two means: one over the last few passes (text repeats itself from token to token) and one
+ * over many passes (every model, and every text, has favourites). An expert of a layer that comes d
+ * layers from now, round the circle of layers, is expected to be used
  *
  *    d + n_layer * (1/p - 1)
  *
- * layers from now. The expert with the largest expectation is evicted: Belady's rule, with an
- * estimate in place of the known future. Plain recency and frequency lack d. LRU in a cache smaller
- * than a pass's working set hits nothing, because it always evicts what the next layers need.
+ * layers from now. The expert with the largest expectation is evicted: this is Belady's rule, with
+ * an estimate in place of the known future. Policies of plain recency and frequency lack d. In a
+ * cache smaller than a pass's working set, LRU hits nothing, because it always evicts what the next
+ * layers need.
  *
  * Forecasts of the next passes (lookahead()) replace 1/p - 1 for those passes. An expert in a
  * forecast is expected at that pass with the forecast's probability. An expert in no forecast is
  * less likely than p, and the less likely the more reliable the forecasts are (forecast_table.h).
  *
- * The estimates of a layer change once a pass has been through it; they are updated when the pass
- * has gone on to the next layer: O(experts of the layer). Each layer keeps its resident experts in
- * a heap by p, so choosing a victim costs O(layers). */
+ * A layer's estimates change once a pass has been through it. They are updated when the pass goes
+ * on to the next layer: O(experts of the layer). Each layer keeps its resident experts in a heap by
+ * p, so choosing a victim costs O(layers). */
 #include <math.h>
 #include <stdlib.h>
 
@@ -33,9 +34,9 @@
  * (bench/results/cache-policies.md). */
 #define FAST_HALF_LIFE 1.0  /* rows */
 #define SLOW_HALF_LIFE 32.0 /* rows */
-#define FAST_SHARE     0.4  /* the fast mean's weight in p */
+#define FAST_SHARE     0.4  /* weight of the fast mean in p */
 #define PRIOR_ROWS     1.0  /* how many rows of evidence "all experts alike" counts as */
-#define HOTNESS_ROWS   16.0 /* ... and a calibration counts as */
+#define HOTNESS_ROWS   16.0 /* how many rows of evidence a calibration counts as */
 #define LEAST_P        1e-4
 
 typedef struct lfru_state {
@@ -50,7 +51,7 @@ typedef struct lfru_state {
     double *p;           /* [n_keys] */
     double *slow_rows;   /* [n_layer] fading count of the rows in slow */
     uint32_t *rows;      /* [n_expert] of the current layer, in this pass */
-    uint32_t layer;      /* at work */
+    uint32_t layer;      /* the layer at work */
     uint64_t pass;
     uint64_t n_uses; /* breaks ties by recency */
     moe_forecast_table ahead;
@@ -146,8 +147,8 @@ static void rank_layer(lfru_state *lfru, uint32_t layer)
     }
 }
 
-/* Updates the estimates of the layer that the pass has just left. A pass of many rows is more
- * evidence than one of a single row, so it counts as that many rows. */
+/* Updates the estimates of the layer that the pass has just left. A pass counts as as many rows of
+ * evidence as it has. */
 static void update_estimates(lfru_state *lfru)
 {
     uint32_t first = lfru->layer * lfru->n_expert;
@@ -180,7 +181,7 @@ static void update_estimates(lfru_state *lfru)
     rank_layer(lfru, lfru->layer);
 }
 
-/* Call when a pass reaches a layer for the first time: later accesses to that layer belong to the
+/* Call when a pass reaches a layer for the first time. Later accesses to that layer belong to the
  * next pass. */
 static void begin_layer(lfru_state *lfru, uint32_t layer, uint64_t pass)
 {
@@ -197,7 +198,9 @@ static void lfru_use(void *state, uint32_t key, const moe_policy_access *access)
     lfru_state *lfru = state;
     uint32_t layer = key / lfru->n_expert;
     uint32_t expert = key % lfru->n_expert;
-    double rank = 1.0; /* of a prefetch, which knows more than the past, until its layer settles */
+    /* A prefetched expert keeps this until its layer settles: the prefetch knows more than the
+     * past. */
+    double rank = 1.0;
     MOE_ASSERT(layer < lfru->n_layer);
     if (access->n_rows > 0) {
         if (layer != lfru->layer || access->pass != lfru->pass) {
@@ -216,8 +219,8 @@ static void lfru_evict(void *state, uint32_t key)
     moe_key_heap_remove(&lfru->heaps[key / lfru->n_expert], key % lfru->n_expert);
 }
 
-/* Lets a layer's heap, which holds expert numbers, ask the cache, which knows keys, whether an
- * expert may be evicted. */
+/* Translates a question about an expert's number in a layer's heap into one about a key of the
+ * cache: whether it may be evicted. */
 typedef struct layer_evictable {
     moe_policy_evictable evictable;
     void *context;

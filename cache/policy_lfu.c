@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Evicts the least frequently used; ties go to the least recently used. Uses are counted for every
- * expert, resident or not: a model has few experts, and a cache much smaller than the working set
- * would otherwise never learn which are worth keeping. O(log n). */
+/* Evicts the least frequently used expert; ties go to the least recently used. Counts the uses of
+ * every expert, resident or not: a model has few experts, and a cache much smaller than the working
+ * set would otherwise never learn which experts are worth keeping. O(log n). */
 #include "cache/policies.h"
 #include "cache/policy_ranked.h"
 
@@ -13,7 +13,7 @@ static void *lfu_create(const moe_policy_config *config)
 static void lfu_use(void *state, uint32_t key, const moe_policy_access *access)
 {
     moe_ranked *ranked = state;
-    /* A prefetch (no rows) counts as recent, but not as a use. */
+    /* A prefetch (no rows) makes an expert recent, but is not a use. */
     ranked->score[key] += access->n_rows > 0;
     moe_ranked_place(ranked, key);
 }

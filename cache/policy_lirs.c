@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* LIRS (Jiang, Zhang, SIGMETRICS 2002): ranks keys by the number of other keys that were used
- * between their last two uses. Those with short distances ("hot": LIR in the paper) have 99 % of
- * the slots; the others ("cold": HIR) pass through the rest.
+/* LIRS (Jiang, Zhang, SIGMETRICS 2002): ranks keys by their distance, the number of other keys that
+ * were used between their last two uses. Keys with short distances ("hot": LIR in the paper) have
+ * 99 % of the slots; the others ("cold": HIR) pass through the remaining slots.
  *
- *     stack: all hot keys, and the cold ones used since the coldest hot one was, resident or not;
- *            the last used in front, a hot one always last
- *     queue: the resident cold keys, the next victim last
+ *     stack: all hot keys, and the cold keys, resident or not, that were used after the hot key
+ *            whose last use is oldest; the last used in front, so this hot key is the last
+ *     queue: the resident cold keys; the next victim is the last
  *
- * A cold key that is used while it is in the stack has a shorter distance than the last hot one,
- * and the two change places. While every cold key is pinned, as when a layer misses several, the
- * last hot one is evicted; what comes for it is cold, and cold keys then have more slots until
- * others become hot. O(1) amortised, plus the pinned keys that are passed over. */
+ * If a cold key is used while it is in the stack, its distance is shorter than that of the last hot
+ * key, and the two change places. While every cold key is pinned (a layer may miss several at
+ * once), the last hot key is evicted. The key that comes in its place is cold; cold keys then have
+ * more slots until others become hot. O(1) amortised, plus the pinned keys that are passed over. */
 #include <stdlib.h>
 
 #include "cache/key_list.h"
@@ -21,7 +21,7 @@
 
 typedef struct lirs_state {
     moe_key_list stack, queue;
-    bool *hot; /* [n_keys]; a hot key is resident */
+    bool *hot; /* [n_keys]; hot keys are always resident */
     uint32_t n_hot, hot_slots;
 } lirs_state;
 
@@ -51,7 +51,7 @@ static void *lirs_create(const moe_policy_config *config)
     return lirs;
 }
 
-/* Forgets cold keys behind the last hot one. */
+/* Drops cold keys behind the last hot key from the stack. */
 static void prune(lirs_state *lirs)
 {
     uint32_t last = moe_key_list_last(&lirs->stack, 0);
@@ -101,7 +101,7 @@ static void lirs_use(void *state, uint32_t key, const moe_policy_access *access)
     } else {
         to_front(&lirs->queue, key);
         to_front(&lirs->stack, key);
-        prune(lirs); /* if nothing is hot */
+        prune(lirs); /* in case nothing is hot */
     }
 }
 
@@ -119,7 +119,7 @@ static void lirs_insert(void *state, uint32_t key, const moe_policy_access *acce
 static void lirs_evict(void *state, uint32_t key)
 {
     lirs_state *lirs = state;
-    if (lirs->hot[key]) { /* dropped, or every cold key is pinned */
+    if (lirs->hot[key]) { /* dropped, or evicted because every cold key is pinned */
         lirs->hot[key] = false;
         lirs->n_hot--;
         moe_key_list_remove(&lirs->stack, key);

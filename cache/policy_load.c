@@ -42,7 +42,7 @@ static int fail_unknown(const char *name, moe_error *err)
         name, names);
 }
 
-/* The name of a member that the plug-in's table lacks, or NULL. */
+/* The name of a function that the plug-in's table lacks; NULL: it has all. */
 static const char *missing_member(const moe_policy *policy)
 {
     const struct {
@@ -86,7 +86,7 @@ static int load_plugin(const moe_policy **out, void **plugin, const char *path, 
 {
     typedef const moe_policy *(*plugin_fn)(void);
     char local[4096];
-    /* dlopen() would look for a file name without a slash in the system's folders. */
+    /* dlopen() would search the system's folders for a name without a slash. */
     int size = snprintf(local, sizeof local, "%s%s", strchr(path, '/') == NULL ? "./" : "", path);
     if (size < 0 || (size_t)size >= sizeof local) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "the path of the policy plug-in is too long");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Evicts the least recently used. O(1), plus the pinned keys that are passed over. */
+/* Evicts the least recently used key. O(1), plus the pinned keys that are passed over. */
 #include <stdlib.h>
 
 #include "cache/key_list.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* LRU-K with K = 2 (O'Neil, O'Neil, Weikum, SIGMOD 1993): evicts the key whose last use but one is
- * longest ago; keys that were used once go first, the least recently used of them before the
- * others. The times of a key's uses are kept when it leaves, for ever: a model has few experts.
- * Uses close to each other count as several (the correlated reference period is 0). O(log n). */
+ * longest ago. Keys that were used only once go first, the least recently used of them at the
+ * front. The times of a key's uses are kept for good, also after it has left: a model has few
+ * experts. Uses shortly after each other count separately (the correlated reference period is 0).
+ * O(log n). */
 #include <stdlib.h>
 
 #include "cache/policies.h"
@@ -11,8 +12,9 @@
 
 typedef struct lru_k_state {
     moe_key_heap heap; /* by the last use but one, then by the last */
-    uint64_t *last;    /* [n_keys] when it was used, in uses of any key; 0: never */
-    uint64_t *before;  /* [n_keys] the use before that */
+    /* [n_keys] time of the last use, counted in uses of any key; 0: never used */
+    uint64_t *last;
+    uint64_t *before; /* [n_keys] time of the use before that */
     uint64_t now;
 } lru_k_state;
 
@@ -43,7 +45,7 @@ static void *lru_k_create(const moe_policy_config *config)
 static void lru_k_use(void *state, uint32_t key, const moe_policy_access *access)
 {
     lru_k_state *k = state;
-    if (access->n_rows > 0) { /* a prefetch is no use */
+    if (access->n_rows > 0) { /* a prefetch is not a use */
         k->before[key] = k->last[key];
         k->last[key] = ++k->now;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Evicts any resident expert, chosen by a seeded generator: the baseline without knowledge.
- * Expected O(1) while few keys are pinned. */
+/* Evicts any resident expert, chosen by a seeded generator: a baseline that knows nothing. Expected
+ * O(1) while few keys are pinned. */
 #include <stdlib.h>
 
 #include "cache/policies.h"

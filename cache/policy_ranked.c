@@ -7,8 +7,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/moe_assert.h"
 
-/* In passes. On the recorded traces, all half-lives from 8 to 32 give hit rates within half a
- * percentage point of each other. */
+/* In passes. All half-lives from 8 to 32 passes give hit rates within half a percentage point of
+ * each other, on the recorded traces. */
 #define HALF_LIFE 16.0
 
 moe_ranked *moe_ranked_create(const moe_policy_config *config, double score)

@@ -14,7 +14,7 @@ typedef struct moe_ranked {
     uint64_t n_uses; /* a clock: breaks ties by recency */
 } moe_ranked;
 
-/* Creates the state; every score begins with `score`, and every weight with 0. NULL: memory is
+/* Creates the state. Every score begins as `score`, and every weight as 0. NULL: memory is
  * short. */
 moe_ranked *moe_ranked_create(const moe_policy_config *config, double score);
 void moe_ranked_destroy(void *state);

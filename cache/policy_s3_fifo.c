@@ -68,7 +68,8 @@ static void s3_fifo_insert(void *state, uint32_t key, const moe_policy_access *a
     (void)access;
     bool remembered = moe_key_list_contains(&s3->queues, key);
     if (remembered) {
-        MOE_ASSERT(moe_key_list_of(&s3->queues, key) == GHOST); /* else it would be resident */
+        /* Otherwise the key would be resident. */
+        MOE_ASSERT(moe_key_list_of(&s3->queues, key) == GHOST);
         moe_key_list_remove(&s3->queues, key);
     }
     s3->uses[key] = 0;
@@ -91,7 +92,7 @@ static void s3_fifo_evict(void *state, uint32_t key)
 }
 
 /* Returns the first evictable key from the end of a queue. On the way, keys that were used often
- * enough move to the queue main; pinned keys stay in place. Returns NONE if the queue holds no
+ * enough move to the queue `main`; pinned keys stay in place. Returns NONE if the queue has no
  * victim. */
 static uint32_t sift(s3_fifo_state *s3, uint8_t queue, moe_policy_evictable evictable,
                      void *context)
@@ -113,9 +114,9 @@ static uint32_t sift(s3_fifo_state *s3, uint8_t queue, moe_policy_evictable evic
     return MOE_KEY_NONE;
 }
 
-/* The victim comes from the queue small if it holds at least a tenth of the slots, else from
- * main; if that queue has no victim, from the other one. The search ends, because main spares a
- * key at most MAX_USES times, and a key of small moves to main only once. */
+/* The victim comes from the queue `small` if it has at least a tenth of the slots, else from
+ * `main`; if that queue has no victim, from the other queue. The search ends: `main` spares a key
+ * at most MAX_USES times, and a key of `small` moves to `main` only once. */
 static uint32_t s3_fifo_victim(void *state, uint32_t for_key, moe_policy_evictable evictable,
                                void *context)
 {

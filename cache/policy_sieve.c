@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* SIEVE (Zhang et al., NSDI 2024): a queue in order of insertion and a hand that walks from old to
- * new. A hit only marks the key. The hand unmarks marked keys and evicts the first unmarked one. A
- * survivor keeps its place, so keys inserted after it are examined sooner. O(1) amortised.
- */
+/* SIEVE (Zhang et al., NSDI 2024): a queue in order of insertion, and a hand that walks from old to
+ * new keys. A hit only marks the key. The hand unmarks marked keys and evicts the first unmarked
+ * key. Survivors keep their places, so newer keys are examined sooner. O(1) amortised. */
 #include <stdlib.h>
 
 #include "cache/key_list.h"
@@ -12,7 +11,7 @@
 #include "runtime/base/moe_assert.h"
 
 typedef struct sieve_state {
-    moe_key_list queue; /* the last inserted in front */
+    moe_key_list queue; /* the last inserted key in front */
     bool *visited;      /* [n_keys] */
     uint32_t hand;      /* the next key to examine; MOE_KEY_NONE: begin at the end */
     uint32_t n;
@@ -80,7 +79,7 @@ static uint32_t sieve_victim(void *state, uint32_t for_key, moe_policy_evictable
             sieve->hand = moe_key_list_last(&sieve->queue, 0);
         }
         uint32_t key = sieve->hand;
-        MOE_ASSERT(key != MOE_KEY_NONE); /* n > 0: the queue has a last key */
+        MOE_ASSERT(key != MOE_KEY_NONE); /* n > 0, so the queue has a last key */
         if (evictable(context, key)) {
             if (!sieve->visited[key]) {
                 return key;

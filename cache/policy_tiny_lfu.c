@@ -3,16 +3,17 @@
  *
  *     new --> [ window: LRU ] --last--> [ probation ] <--> [ protected ]
  *
- * The window has 1 % of the slots, but as many as a layer uses for a token at least: those are
- * pinned together, and if they filled the window none of it could compete.
+ * The window has 1 % of the slots, but at least as many as a layer uses experts for a token: these
+ * are pinned together, and if they filled the window, no key of the window could be a victim.
  *
- * When a slot is needed, the last key of the window and the last one of probation compete, and the
- * less frequent one goes, of equals that of the window. A use moves a key of probation to
- * `protected`, which has 80 % of what is not the window; its last key then goes back.
+ * When a slot is needed, the last key of the window and the last key of `probation` compete: the
+ * less frequent one is evicted; of equals, the window's. A use moves a key from `probation` to
+ * `protected`. `protected` has 80 % of the slots outside the window; when it is full, its last key
+ * goes back to `probation`.
  *
- * Frequencies are exact, where the paper has a sketch: a model has few experts. As there they end
- * at 15, and are halved after ten times as many uses as there are slots. O(1) amortised, plus the
- * pinned keys that are passed over. */
+ * Frequencies are exact counts, where the paper has a sketch: a model has few experts. As in the
+ * paper, counts stop at 15, and are halved after ten times as many uses as there are slots. O(1)
+ * amortised, plus the pinned keys that are passed over. */
 #include <stdlib.h>
 
 #include "cache/key_list.h"
@@ -26,9 +27,9 @@ enum { WINDOW, PROBATION, PROTECTED, N_LISTS };
 
 typedef struct tiny_state {
     moe_key_list lists; /* the last used in front */
-    uint8_t *uses;      /* [n_keys] whether resident or not */
+    uint8_t *uses;      /* [n_keys], of resident and other keys */
     uint32_t window_slots, protected_slots;
-    uint64_t n_uses, sample; /* after `sample` uses they are halved */
+    uint64_t n_uses, sample; /* uses are halved after `sample` uses */
 } tiny_state;
 
 static void tiny_destroy(void *state)
@@ -61,7 +62,7 @@ static void *tiny_create(const moe_policy_config *config)
 
 static void count(tiny_state *tiny, uint32_t key, const moe_policy_access *access)
 {
-    if (access->n_rows == 0) { /* a prefetch is no use */
+    if (access->n_rows == 0) { /* a prefetch is not a use */
         return;
     }
     tiny->uses[key] += tiny->uses[key] < MOST_USES;

@@ -4,7 +4,7 @@
  *     new --> [ in: a quarter of the slots, first in first out ]
  *                  | evicted
  *                  v
- *             [ out: names alone, half as many as slots ] --wanted again--> [ main: LRU ]
+ *             [ out: names only, for half as many keys as slots ] --wanted again--> [ main: LRU ]
  *
  * A hit in `in` changes nothing: uses that follow each other closely count as one. O(1), plus the
  * pinned keys that are passed over. */
@@ -19,7 +19,7 @@
 enum { IN, MAIN, OUT, N_QUEUES };
 
 typedef struct two_queue_state {
-    moe_key_list queues; /* the last that came, or was used, in front */
+    moe_key_list queues; /* the key that came last, or was used last, in front */
     uint32_t in_slots;
     uint32_t out_names;
 } two_queue_state;
@@ -61,7 +61,8 @@ static void two_queue_insert(void *state, uint32_t key, const moe_policy_access 
     (void)access;
     const bool wanted_again = moe_key_list_contains(&q->queues, key);
     if (wanted_again) {
-        MOE_ASSERT(moe_key_list_of(&q->queues, key) == OUT); /* else it would be resident */
+        /* Otherwise the key would be resident. */
+        MOE_ASSERT(moe_key_list_of(&q->queues, key) == OUT);
         moe_key_list_remove(&q->queues, key);
     }
     moe_key_list_push_front(&q->queues, wanted_again ? MAIN : IN, key);
@@ -76,7 +77,7 @@ static void two_queue_evict(void *state, uint32_t key)
     const bool came_in = moe_key_list_of(&q->queues, key) == IN;
     moe_key_list_remove(&q->queues, key);
     if (came_in) {
-        /* Names beyond the limit go when the next key has come. */
+        /* Names beyond the limit are dropped when the next key has come. */
         moe_key_list_push_front(&q->queues, OUT, key);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Replays a trace through a cache. moe_layer_access_wave() decides which expert is accessed when,
- * here and in the engine; this file adds the clock:
+/* Replays a trace through a cache. Here as in the engine, moe_layer_access_wave() decides which
+ * expert is accessed when. This file adds the clock:
  *
  *    disk     |--- misses of l ---|- prefetches for l+1 -|      |- misses of l+1 -|
  *    compute  |- resident of l -|  (stall)  |- rest of l -|- resident of l+1 - ...
@@ -32,9 +32,9 @@ typedef struct simulator {
     bool *handled;          /* [n_expert] */
     moe_layer_access *wave; /* [n_expert] */
     uint32_t *predicted;    /* [n_expert] predicted keys of the next layer */
-    uint32_t *prefetching;  /* [n_expert] those with a slot: pinned until the next layer begins */
+    uint32_t *prefetching;  /* [n_expert] keys with a slot, pinned until the next layer begins */
     uint32_t n_prefetching;
-    moe_forecast_source *ahead; /* NULL: the policy looks at the past alone */
+    moe_forecast_source *ahead; /* NULL: the policy gets no forecasts */
     uint64_t random;
     double now_s;
     double disk_free_s;
@@ -116,8 +116,8 @@ static bool is_among(const uint32_t *keys, size_t n, uint32_t key)
     return false;
 }
 
-/* Makes up a prediction of the layer's experts, with as many keys as the layer will use, of which
- * on average the share `recall` is right. */
+/* Makes up a prediction of the layer's experts: as many keys as the layer will use. On average the
+ * share `recall` of them is right. */
 static uint32_t predict(simulator *sim, const uint32_t *keys, uint32_t n)
 {
     uint32_t n_expert = sim->trace->n_expert;
@@ -177,9 +177,9 @@ static void end_prefetches(simulator *sim)
 
 /* ---- Passes ---- */
 
-/* Runs the layer at `index` in the table of accesses, and prefetches for the next layer while
- * this layer's last wave is pinned. Returns false if a wave took no key, which layer_access.h
- * excludes. */
+/* Runs the layer at `index` in the table of accesses, and prefetches for the next layer while this
+ * layer's last wave is pinned. Returns false if a wave took no key; layer_access.h says why this
+ * cannot happen. */
 static bool run_layer(simulator *sim, size_t index, bool has_next)
 {
     size_t first = sim->accesses->start[index];
@@ -216,8 +216,8 @@ static bool run_layer(simulator *sim, size_t index, bool has_next)
     return true;
 }
 
-/* Accesses, one after the other. There is no layer whose resident experts could be computed while
- * others are read, so the clock is that of layers of one expert. */
+/* Replays accesses one after the other, not layer by layer. No resident experts could be computed
+ * while others are read, so the clock treats each access as a layer of one expert. */
 static void run_one_by_one(simulator *sim, size_t first, size_t end)
 {
     for (size_t i = first; i < end; i++) {

@@ -14,15 +14,16 @@
 typedef struct drafted_pass {
     bool right;
     uint32_t n;
-    uint32_t *keys; /* [most] named */
+    uint32_t *keys; /* [most] the keys that it names */
 } drafted_pass;
 
 struct moe_simulated_draft {
     moe_simulated_draft_options options;
     const moe_access_list *list;
     uint32_t n_expert;
-    uint64_t *uses;       /* [n_layer * n_expert] running sums of uses within a layer */
-    drafted_pass *passes; /* [n_ahead + 1] first the current pass */
+    /* [n_layer * n_expert] uses, summed up from the first expert of a layer to each one */
+    uint64_t *uses;
+    drafted_pass *passes; /* [n_ahead + 1] the current pass, then later ones */
     uint32_t n_passes;
     uint64_t first_pass;            /* the number of the pass in passes[0] */
     moe_policy_forecast *forecasts; /* [(n_ahead + 1) * most] */
@@ -150,8 +151,8 @@ static uint32_t draw(moe_simulated_draft *draft, uint32_t first_key)
     return first_key + low;
 }
 
-/* Makes up the draft's experts for a layer: as many as the layer really uses, as long as enough
- * other experts are ever used. */
+/* Names the draft's experts for a layer: as many as the layer really uses, unless the trace never
+ * uses enough others. */
 static uint32_t name_layer(moe_simulated_draft *draft, const uint32_t *keys, uint32_t n,
                            double recall, uint32_t *named)
 {
@@ -186,7 +187,7 @@ static void draft_pass(moe_simulated_draft *draft, uint32_t index, bool right)
     }
 }
 
-/* Moves on to the next pass, which becomes passes[0]. Keeps its draft if that was right;
+/* Moves on to the next pass, which becomes passes[0]. Keeps the draft of this pass if it was right;
  * otherwise drafts again. */
 static void advance(moe_simulated_draft *draft, uint64_t pass)
 {

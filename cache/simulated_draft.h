@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Simulates a draft that runs ahead of a replayed trace, with given rates of being right, in place
- * of a model's draft. The cache gets its expectations as forecasts.
+/* Simulates, in place of a model's draft, a draft that runs ahead of a replayed trace and is right
+ * at given rates. The cache gets what it expects as forecasts.
  *
- * It drafts pass after pass: pass t + 1 is right with probability `stands`, t + 2 likewise if t + 1
- * is, and so on. The current pass is always right, because its tokens are known. It names each
- * expert of a right pass with probability `recall`, and each of a wrong pass with `recall_wrong`;
- * wrong names are drawn by how often the trace uses an expert. It drafts a pass once. Only when a
- * pass that was drafted wrong becomes the current one does it draft that pass and all later ones
- * again. */
+ * The draft drafts pass after pass. The current pass, t, is always right, because its tokens are
+ * known. Pass t + 1 is right with probability `stands`; if it is, t + 2 is right with the same
+ * probability, and so on. The draft names each expert of a right pass with probability `recall`,
+ * and each expert of a wrong pass with `recall_wrong`; its wrong names are drawn by how often the
+ * trace uses an expert. It drafts each pass once. Only when a pass that was drafted wrong becomes
+ * the current one does it draft that pass and all later ones again. */
 #ifndef MOE_CACHE_SIMULATED_DRAFT_H
 #define MOE_CACHE_SIMULATED_DRAFT_H
 

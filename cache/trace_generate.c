@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Generates synthetic traces. Each expert has a Gaussian logit: a part that never changes
- * (popularity), one that drifts (the text's subject), one that changes within a few tokens, and
- * noise. */
+/* Generates synthetic traces. Each expert's logit is a sum of Gaussian parts: one that never
+ * changes (popularity), one that drifts (the text's subject), one that changes within a few tokens,
+ * and noise. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,7 +157,8 @@ static void step_autoregression(generator_state *state, double *numbers, size_t 
 
 /* ---- Rows ---- */
 
-/* Puts the n_expert_used largest logits at the front of order; ties go to the lower id. */
+/* Puts the experts with the n_expert_used largest logits at the front of `order`; ties go to the
+ * lower id. */
 static void select_experts(generator_state *state)
 {
     const moe_trace_generator *o = state->options;
@@ -264,7 +265,7 @@ int moe_trace_generate(moe_trace **out, const moe_trace_generator *generator, mo
         return moe_fail_null(err, "moe_trace_generate", "out");
     }
     *out = NULL;
-    /* Members that the caller's older structure does not have keep the values of a generator
+    /* The caller's structure may be older and lack members. These keep the values of a generator
      * without a preset. */
     moe_trace_generator own = {
         .gate_scale = 2.0, .n_sequences = 1, .n_prompts = 1, .decode_passes = 512};

@@ -27,11 +27,11 @@ typedef struct jsonl_reader {
     char *line; /* [capacity] */
     size_t capacity;
     uint64_t line_number;
-    uint32_t stated_layers; /* from the options or the header; 0: neither has it */
+    uint32_t stated_layers; /* from the options or the header; 0: neither says it */
     uint32_t stated_experts;
     moe_trace *trace; /* NULL before the first row */
     bool has_passes;  /* set by the first row */
-    uint64_t pass;    /* the last row's, as the file gives it */
+    uint64_t pass;    /* of the last row, as the file gives it */
     uint16_t *ids;    /* [MOE_TRACE_MAX_EXPERTS] */
     float *gates;     /* likewise */
     moe_error *err;

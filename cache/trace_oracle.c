@@ -42,7 +42,8 @@ static uint64_t get_le(const uint8_t *bytes, int n)
     return value;
 }
 
-/* next[i]: the index of the next access to the same key as access i; UINT64_MAX: there is none. */
+/* Returns, for each access, the index of the next access to the same key; UINT64_MAX: there is
+ * none. */
 static uint64_t *next_accesses(const moe_access_list *list, const moe_trace *trace)
 {
     size_t n = list->start[list->n_passes * list->n_layer];

@@ -104,7 +104,7 @@ int moe_trace_add_list(moe_trace *trace, const uint16_t *ids, const float *gates
     if (!grow_ids(trace, n)) {
         return MOE_ERR_MEMORY;
     }
-    /* Insertion sort, since lists are short. */
+    /* Lists are short, so insertion sort is good enough. */
     for (uint32_t i = 0; i < n; i++) {
         uint16_t id = ids[i];
         size_t at = trace->n_ids + i;

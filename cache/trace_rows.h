@@ -22,15 +22,15 @@
 #define MOE_TRACE_MAX_KEYS    (1u << 22) /* layers x experts */
 #define MOE_TRACE_MOST_AHEAD  31u        /* passes that a forecast looks ahead */
 
-/* A forecast made before a pass: that a later pass uses an expert. */
+/* A forecast, made before a pass, that this pass or a later one will use an expert. */
 typedef struct moe_trace_forecast {
-    uint32_t passes_ahead; /* 0: of that pass itself */
+    uint32_t passes_ahead; /* 0: the pass before which it was made */
     uint16_t layer;
     uint16_t expert;
     float chance;
 } moe_trace_forecast;
 
-/* What readers made of a trace and keep with it (access_list.c). */
+/* What was computed from a trace and is kept with it (access_list.c). */
 typedef struct moe_trace_kept {
     pthread_mutex_t mutex;
     void *lists[2]; /* NULL: not made yet */
@@ -57,8 +57,8 @@ struct moe_trace {
     uint64_t *forecast_pass; /* for each forecast, ascending: the pass before which it was made */
     size_t n_forecasts;
     size_t forecast_capacity;
-    uint32_t n_lists;    /* lists of the last row so far */
-    size_t row_capacity; /* of the per-row arrays; start's, in rows */
+    uint32_t n_lists;    /* lists that the last row has so far */
+    size_t row_capacity; /* of the arrays by row, in rows; the same for start */
     size_t id_capacity;
 };
 

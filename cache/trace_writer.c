@@ -25,7 +25,7 @@ typedef struct text_buffer {
 
 struct moe_trace_writer {
     FILE *file;
-    moe_atomic_file *whole; /* whose stream the file is; NULL: written in place */
+    moe_atomic_file *whole; /* the file that `file` writes to; NULL: it is written in place */
     char *path;
     uint32_t n_layer;
     bool has_gates;
@@ -63,8 +63,8 @@ __attribute__((format(printf, 3, 4))) static void append(moe_trace_writer *write
     text->size += (size_t)size;
 }
 
-/* Nine digits are enough to restore a float exactly. Some locales use another decimal point than
- * JSON, so it is replaced. */
+/* Appends a number with nine digits, which are enough to restore a float exactly. Some locales have
+ * another decimal point than JSON; it is replaced. */
 static void append_real(moe_trace_writer *writer, text_buffer *text, const char *separator,
                         float gate)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Writes a trace as JSON lines while a model runs. The caller gives whole rows: begin_row(), then
- * add_list() for each of the n_layer layers in order (an empty list where a layer has no experts).
- */
+/* Writes a trace as JSON lines while a model runs. For each row the caller calls begin_row(), and
+ * then add_list() for each of the n_layer layers in order (with an empty list if a layer has no
+ * experts). */
 #ifndef MOE_CACHE_TRACE_WRITER_H
 #define MOE_CACHE_TRACE_WRITER_H
 
@@ -12,8 +12,9 @@
 
 typedef struct moe_trace_writer moe_trace_writer;
 
-/* Opens the file. Normally each row is in the file as soon as it is written. whole: the file only
- * appears under its name, replacing an older one, when it is closed and everything was written. */
+/* Opens the file. whole false: each row is in the file as soon as it has been written. whole true:
+ * the file appears under its name, in place of an older one, only when it is closed and everything
+ * has been written. */
 int moe_trace_writer_open(moe_trace_writer **out, const char *path, uint32_t n_layer,
                           uint32_t n_expert, bool has_gates, bool whole, moe_error *err);
 /* Begins a row. `pass` never falls; consecutive rows with the same number belong to one pass. */
