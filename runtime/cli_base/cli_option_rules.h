@@ -8,15 +8,16 @@
  *  2. add a row to cli_option_rules[], or its name to a row that says the same:
  *       {RULE_NEEDS, CLI_RUN, "--mode-of-x", "--x", NULL, NULL, "there is no x without it"},
  *       {RULE_EXCLUDES, CLI_RUN, "--x", "--speculate=off", NULL, NULL, "nothing is drafted"},
- *     Names are those of the table, separated by spaces; the first list is of the options that are
- *     constrained, the second of those that they need (one of them is enough) or exclude (every
- *     one of them). A name may be followed by values: "--io=sync|threads" holds when the option is
- *     given and each of its parts between commas is one of the values, "--low-bit!=off" when it is
- *     given and that is not so. A value with a colon ("model:FILE") stands for all that begin like
- *     it; numbers are compared as numbers. Defaults are not looked at: an option that is not given
- *     holds nothing. "when" and "unless", in the same form, restrict the row to command lines where
- *     one of their names holds, or none does.
- * That is all; what needs a model, or a terminal, to be known stays a check of the command's. */
+ *     The lists have names of the table, separated by spaces. The first list has the constrained
+ *     options; the second has the options that these need (one of them is enough) or exclude (all
+ *     of them). A name may be followed by values. "--io=sync|threads" holds if the option is given
+ *     and each of its parts, between commas, is one of the values. "--low-bit!=off" holds if the
+ *     option is given and its value is another one. A value with a colon ("model:FILE") stands for
+ *     all values with the same beginning; numbers are compared as numbers. Defaults do not count:
+ *     an option that is not given does not hold. "when" and "unless" have the same form, and
+ *     restrict the row to command lines where one of their names holds, or where none does.
+ * Nothing more is needed. A condition that depends on the model or the terminal is checked by the
+ * command itself. */
 #ifndef CLI_OPTION_RULES_H
 #define CLI_OPTION_RULES_H
 

@@ -16,10 +16,10 @@
  *               the layer            | the next token         | a draft's entries, provisional
  *
  * Entry p needs token p + 1. Hidden states wait until a draft begins, or until there are
- * MOE_HEAD_ROWS of them. Then, if the session drafts, a pass of the layer makes their entries. If
- * it does not draft, that should cost nothing: the line forgets all but the latest states and
- * starts again with those. The layer then sees no text before base, which it counts as position 0.
- * The last state stays in case its next token is taken back.
+ * MOE_HEAD_ROWS of them. If the session drafts, a pass of the layer then makes their entries. A
+ * session that does not draft should not pay for this: its line forgets all but the latest states
+ * and starts again with these. The layer then sees no text before `base`, which it counts as
+ * position 0. The line keeps the last state in case the next token is taken back.
  *
  * An EAGLE-3 head (draft_eagle.h) is such a layer, too: it differs in where a hidden state comes
  * from, in how its layer reads it, and in its tokens. */

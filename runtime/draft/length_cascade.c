@@ -11,11 +11,11 @@
  * A baseline that is 100 iterations old is measured anew by 4 iterations at K = 0, which interrupt
  * any phase; the phase then continues. A set phase at K = 0 refreshes the baseline by itself.
  *
- * Interpretations where the paper is not explicit: a first step from K_start goes up if it paid,
- * down if it did not or K is at its ceiling; a step skips values already tried in this phase;
- * "utility falls over successive trials" means two falls in succession, as the first one only turns
- * the climb; recent is within 100 iterations; S is doubled before the phase at K = 0, so that phase
- * first lasts 32. */
+ * Where the paper is not explicit, this file interprets it as follows. The first step from K_start
+ * goes up if K_start paid, and down if it did not or is the ceiling. A step skips values that were
+ * already tried in this phase. "Utility falls over successive trials" means two falls in
+ * succession, because the first fall only turns the climb. "Recent" means within 100 iterations. S
+ * is doubled before a set phase at K = 0, so the first such phase lasts 32 iterations. */
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/draft/length_fixed.h"

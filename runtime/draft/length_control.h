@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Decides how many tokens to draft. Three controllers share this interface:
  *
- * - static: always K tokens. - cascade: the controller of the Cascade paper: utility U = ETR /
- *   (t_spec / t_base), phases of testing and setting K by hill-climbing with early exits, and K = 0
- *   with back-off while U < 1. - survival: the chain with the greatest expected gain, computed from
- *   how likely its tokens are accepted and what its rows cost. It drafts only while a budget covers
- *   the possible loss.
+ *   static    always K tokens.
+ *   cascade   the controller of the Cascade paper: utility U = ETR / (t_spec / t_base), phases of
+ *             testing and setting K by hill-climbing with early exits, and K = 0 with back-off
+ *             while U < 1.
+ *   survival  the chain with the greatest expected gain, computed from how likely its tokens are
+ *             accepted and what its rows cost. It drafts only while a budget covers the possible
+ *             loss.
  *
  * All decisions follow from what the caller reports: the controller reads no clock. Costs are in
  * any unit (nanoseconds, or a model's), the same in all calls. One controller serves all

@@ -41,7 +41,7 @@ typedef struct moe_ahead_token {
     uint16_t *names; /* [n_layer][n_expert_used], best first */
 } moe_ahead_token;
 
-/* A session's. */
+/* A session's line of drafted tokens. */
 struct moe_ahead_line {
     uint32_t first; /* position of tokens[0] in the timeline */
     uint32_t n;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Speculative decoding. A step of the engine with speculation has three parts:
  *
- * - draft: makes a token tree for each session that writes, from n-grams of its own text, by the
- *   model itself restricted to the experts in memory, by a drafting layer, or by a second, small
- *   model. - verify: one pass over all nodes of the trees (runtime/engine/step.c). Each missing
- *   expert is moved once. While the logits arrive, runtime/draft/accept.h walks through each tree
- *   and accepts tokens. - commit: the accepted path becomes part of the timeline; the rest is
- *   dropped.
+ *   draft   makes a token tree for each session that writes: from n-grams of its own text, by the
+ *           model itself restricted to the experts in memory, by a drafting layer, or by a second,
+ *           small model.
+ *   verify  one pass over all nodes of the trees (runtime/engine/step.c). Each missing expert is
+ *           moved once. While the logits arrive, runtime/draft/accept.h walks through each tree and
+ *           accepts tokens.
+ *   commit  the accepted path becomes part of the timeline; the rest is dropped.
  *
  * Speculation is lossless: with the lossy modes off, the text is that of plain decoding, both
  * greedy and sampled with the same seed. With acceptance by rejection, sampled tokens have the

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* A saved session:
  *
- *  header | tokens [n_tokens] | positions of those sampled and not taken [n_sampled]
+ *  header | tokens [n_tokens] | positions of sampled tokens that were not taken [n_sampled]
  *         | first page of each group [n_kv_groups]
- *         | KV pages: page by page those of the groups that have it [page bytes of the group];
- *           where a layer has an indexer, its keys are in them
+ *         | KV pages, by page number; of each number the pages of all groups that have it [page
+ *           bytes of the group]; they contain the keys of layers' indexers
  *         | state of recurrent layers [state_bytes] when n_evaluated > 0
  *         | logits [n_vocab] when has_logits
  *         | version 12: moe_session_head_header, hidden states, pages of the drafting layer
  *         | XXH3 of everything before
  *
- * If the process is killed, the file is the old or the new one. */
+ * Saving is atomic: if the process is killed, the file is the old or the new one. */
 #ifndef MOE_ENGINE_SESSION_FORMAT_H
 #define MOE_ENGINE_SESSION_FORMAT_H
 

@@ -10,8 +10,9 @@
  *  worker: waits for an open gate of a new generation -> enters -> works -> leaves
  *
  * A waiting thread spins for SPIN_NS, then sleeps on the gate's futex; only then is there a system
- * call. If workers have stayed away for ABSENCE_NS, the caller does wait for them once: the caller
- * itself may be occupying their core, if the scheduler prefers it (real-time priorities). */
+ * call. There is one exception to not waiting: if workers have stayed away for ABSENCE_NS, the
+ * caller waits for them once, because (with real-time priorities) it may itself occupy their
+ * core. */
 #include "runtime/host/team.h"
 
 #include <errno.h>

@@ -13,22 +13,23 @@
  *   tae.percentiles        F32 [L][99]     entropy of the chosen experts' p, over log k
  *   margin.percentiles     F32 [L][99]     largest p minus second largest
  *   affinity.output        I16 [L][N][N]   row i: the experts from the nearest to i (i itself) on
- *   affinity.weight, affinity.coact, affinity.router                likewise
+ *   affinity.weight, affinity.coact, affinity.router   the same by other kinds of nearness
  *   checksums              I64 [L][N][3]   XXH3 of the expert's gate, up and down bytes
  *   gram                   F32 [L][n_embd][n_embd]  X^T X of what the routers saw; optional
  *   tensor.checksums       I64 [T]         XXH3 of each of the model's T tensors, 0 for those of
- *                                          experts; with what follows not in earlier versions
+ *                                          experts; earlier versions lack this and the following
  *   model.samples          I64 [32]        XXH3 of the samples of weights in the fingerprint
- *   moe-cal.model.header, .integrity.checksum  u64  of all but the weights; of these tables
- *   drafts                 F32 [4][318]    what length control learnt (draft_habits.h), and
- *   moe-cal.drafts.checksum  u64           its checksum; where somebody drafted and had it saved
+ *   moe-cal.model.header  u64              the model's fingerprint without its weights
+ *   moe-cal.integrity.checksum  u64        of tensor.checksums, model.samples and model.header
+ *   drafts                 F32 [4][318]    results of length control (draft_habits.h); only if
+ *   moe-cal.drafts.checksum  u64           drafts were made and saved. Its checksum
  *
- * .tables is 10, or 1 where nobody has calibrated and conversations alone were counted (/learn):
- * then counts is all there is. .text.tokens is the number of tokens in counts; .learned.tokens, how
- * many of them were added by conversations. What they added is in counts and nowhere else.
+ * .tables is 10. It is 1 if there was no calibration and only conversations were counted (/learn);
+ * the file then has no table except counts. .text.tokens is the number of tokens in counts;
+ * .learned.tokens is how many of these conversations have added. They add only to counts.
  *
- * .checksum is XXH3 over the tensors in that order, seeded with the fingerprint; the Gram matrices
- * have their own, .gram.checksum, so that only who wants them reads them. */
+ * .checksum is XXH3 over the tensors in this order, seeded with the fingerprint. The Gram matrices
+ * have a checksum of their own, .gram.checksum, so that they are only read if they are wanted. */
 #ifndef MOE_SIDECAR_CALIBRATION_H
 #define MOE_SIDECAR_CALIBRATION_H
 

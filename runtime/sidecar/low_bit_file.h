@@ -5,9 +5,9 @@
  *   moe-lowbit.version u32, .n_layer, .n_expert u32
  *   moe-lowbit.model.weights, .model.files u64   the moe_weights_identity that they were made from
  *   blk.L.ffn_gate_exps.weight, ffn_up_exps, ffn_down_exps   as in model files; a part that would
- *                    take no fewer bytes is copied as it is, and one that the model lacks is absent
- *   checksums        I64 [L][N][3]  XXH3 of each expert's gate, up and down bytes; 0 of absent ones
- *   checksum         I64 [1]        XXH3 of `checksums`, seeded with that of the identity */
+ *                    not get smaller is copied unchanged; parts that the model lacks are absent
+ *   checksums        I64 [L][N][3]  XXH3 of each expert's gate, up and down bytes; 0: absent
+ *   checksum         I64 [1]        XXH3 of `checksums`, seeded with the XXH3 of the identity */
 #ifndef MOE_SIDECAR_LOW_BIT_FILE_H
 #define MOE_SIDECAR_LOW_BIT_FILE_H
 

@@ -36,10 +36,10 @@ MOE_API int moe_grammar_create(moe_grammar **out, const char *text, size_t size,
 /* Sessions that use the grammar keep it alive. */
 MOE_API void moe_grammar_close(moe_grammar **grammar);
 
-/* Turns a JSON schema into a grammar's text (*grammar: moe_free()); "{}" gives that of any JSON
- * value. Objects have their properties in the order in which the schema lists them, and no others
- * unless additionalProperties or patternProperties say so or none are listed; keywords without a
- * type apply only to values of the type that they belong to. The grammar enforces type, enum,
+/* Turns a JSON schema into a grammar's text (*grammar: moe_free()); the schema "{}" allows
+ * any JSON value. Objects have their properties in the schema's order. They have other properties
+ * only if additionalProperties or patternProperties say so, or if the schema lists none. Without
+ * "type", a keyword applies only to values of its own type. The grammar enforces type, enum,
  * const, nullable; minimum, maximum, exclusiveMinimum, exclusiveMaximum and multipleOf (of
  * integers, and 0.1, 0.01 ..; bounded numbers are written without an exponent); minLength,
  * maxLength, pattern (characters, classes, \d \w \s, groups, alternatives, repetitions, ^ and $ at
