@@ -82,7 +82,7 @@ struct moe_expert_store {
     /* Experts that the device has read in host memory. */
     uint64_t n_in_place, bytes_in_place;
     uint64_t n_kept;
-    /* [n_layer * n_expert]: 1 + the last pass that read the expert so; 0: none */
+    /* [n_layer * n_expert]: 1 + the last pass that read the expert in place; 0: none */
     uint64_t *place_pass;
     uint32_t *promoted; /* [MOE_MOST_PROMOTED] keys to move to the device when the pass ends */
     uint32_t n_promoted;

@@ -53,7 +53,7 @@ static inline size_t moe_kv_entry(const moe_kv_layout *layout, uint32_t page)
  * says where its ancestors are:
  *
  *    logical   0 .. path_first - 1   path_first .. position
- *   stored    0 .. path_first - 1   path[0]    .. path[position - path_first] (= `stored`)
+ *    stored    0 .. path_first - 1   path[0]    .. path[position - path_first] (= `stored`)
  *
  * The logical position decides the rotary embedding and the order of the sums (attention's blocks
  * are MOE_KV_PAGE logical positions, wherever they are stored). So a node's result has the same

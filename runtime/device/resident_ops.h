@@ -81,11 +81,11 @@ typedef struct moe_substitution {
     uint32_t max;
     uint32_t max_replaced; /* in a row */
     uint32_t search;       /* how many experts of a list are tried; 0: all */
-    /* The router is sure of a row if the entropy of its picks is not above entropy_threshold (below
-     * 0: never), ... The entropy is that of the probabilities to the power 1 / temperature,
-     * renormalised, as a share of the greatest possible one. */
+    /* The router is sure of a row if the entropy of its picks is at most entropy_threshold (below
+     * 0: never). The entropy is that of the probabilities to the power 1 / temperature,
+     * renormalised, as a share of the greatest possible entropy. */
     float entropy_threshold, entropy_temperature;
-    float margin_threshold; /* ... or if the best two picks differ by this much */
+    float margin_threshold; /* it is also sure if the best two picks differ by this much */
     /* Many are missing from this share of the requested experts on; 1: never. */
     float missing_threshold;
     /* Weights of a changed row follow the mixing rule; otherwise each rank keeps its weight. */

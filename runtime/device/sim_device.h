@@ -2,7 +2,7 @@
 /* A device of bounded memory behind a link of stated speed, made from another device. Arithmetic is
  * that of the inner device, copies are real, and the time of a transfer follows this model:
  *
- *   start = the latest of: the request, the end of the previous transfer in this direction
+ *    start = the latest of: the request, the end of the previous transfer in this direction
  *    end  >= start + latency + bytes / bandwidth
  *
  * So a transfer is never faster than the model; it is slower only if this machine's memcpy or

@@ -6,7 +6,7 @@
 
 static void write_layer(moe_program_builder *b)
 {
-    /* Such files have no norms of heads; no key says so. */
+    /* Files with 128 experts have no norms of heads; no key says so. */
     const bool maverick = b->config->n_expert == 128;
     const moe_attention_form attention = {.qk_norm = maverick ? MOE_QK_NORM_NONE : MOE_QK_NORM_UNIT,
                                           .norm_after_rope = true};

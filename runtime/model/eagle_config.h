@@ -3,8 +3,8 @@
  * the hidden states of three of the model's layers. The file is laid out as llama.cpp's converter
  * does:
  *
- *   eagle3.target_layers         the layers whose inputs are taken; the model's number of layers
- *                                stands for what its last one puts out
+ *   eagle3.target_layers         the layers whose inputs the head gets; the model's number of
+ *                                layers stands for the output of the last layer
  *   eagle3.target_hidden_size    the model's width
  *   eagle3.norm_before_residual  the residual is the normed state; default false
  *   eagle3.norm_before_fc        the features are normed before fc; default false

@@ -74,7 +74,7 @@
 #define FIRST_CUT                                                                                  \
     "(?:" BEGINS "|(?<=" BEGINS "\\p{Nd})|(?<=" BEGINS "\\p{Nd}{2}))(?=(?:\\p{Nd}{3})++(?!\\p{Nd}" \
     "))"
-/* There is no word boundary between a digit and one of these. The engine of the published
+/* A word boundary behind a digit: none of these characters follows. The engine of the published
  * expression also counts the fractions and small digits of Latin-1 as parts of words. */
 #define NO_WORD_FOLLOWS "(?![\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}²³¹¼-¾])"
 

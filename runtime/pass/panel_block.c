@@ -44,7 +44,7 @@ static size_t mapped_bytes(const moe_program *program, uint32_t n_rows, uint32_t
 uint64_t moe_panel_block_bytes(const moe_program *program, uint32_t n_rows, uint32_t chunk)
 {
     return mapped_bytes(program, n_rows, chunk) +
-           2 * slot_bytes(program->config, n_rows); /* with the plan */
+           2 * slot_bytes(program->config, n_rows); /* the block's and the plan's */
 }
 
 int moe_panel_block_open(moe_panel_block *block, const moe_program *program, uint32_t n_rows,

@@ -2,7 +2,7 @@
 /* Places compute routed experts. Each computes rows of experts whose weights are in its memory,
  * says what rows cost, and works beside the other places between submit() and collect():
  *
- *   device    the device's kernels, on any of its cards; the device may queue them
+ *    device    the device's kernels, on any of its cards; the device may queue them
  *    host      the CPU, on a thread and a team of its own, for experts in host memory
  *
  * The rows come from the device's memory and the results go there, wherever the place is. All

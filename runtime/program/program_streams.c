@@ -10,7 +10,7 @@
  *
  *    g[i] = key[i] . query[i] / sqrt(d),  key = norms of K e,  query = norms of S
  *    v[i] = sigmoid(sign(g[i]) sqrt|g[i]|) * V e
- *   S   += v + silu(convolution of v's norms, over tokens that are ngram_size apart)
+ *    S   += v + silu(convolution of v's norms, over tokens that are ngram_size apart)
  *
  * Also streams of earlier layers, to which a branch attends (Kimi-K3). Layers add to S[0]. Every
  * few layers S[0] is kept as one of S[1..], and begins anew with the output of a mixer. */
