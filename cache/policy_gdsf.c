@@ -17,7 +17,7 @@ typedef struct gdsf_state {
     moe_ranked *ranked;       /* its weights are costs */
     double *uses;             /* [n_keys] uses since the key came into the cache */
     double clock, next_clock; /* next_clock: for keys that are used after the next insertion */
-    /* The victim; a key that leaves for another reason does not set the clock. */
+    /* The nominated key. The clock is set only when this key leaves, not when others do. */
     uint32_t nominated;
 } gdsf_state;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Divides the memory that weights and scratch leave between sessions and expert slots. Sessions
- * take free memory first, then that of the coldest slots, until only the fewest slots that must
- * stay are open. Nothing is allocated before it is granted.
+ * take free memory first, then that of the coldest slots; a least number of slots always stays
+ * open. Nothing is allocated before it is granted.
  *
  *    RAM      | process, weights, scratch | granted to sessions | free | open expert slots |
  *                                         |<------- granted + free ---->

@@ -8,7 +8,7 @@ static int read_header(const moe_gguf_file *file, uint64_t offset, void *dst, si
                        void *user, moe_error *err)
 {
     const moe_model_reader_options *reading = user;
-    /* The name for messages; moe_gguf_open_by() puts the file's name before them. */
+    /* The source's name is for messages; moe_gguf_open_by() puts the file's name before it. */
     moe_byte_source *header;
     MOE_TRY(moe_file_source_of(&header, "the header", file->source->fd, err));
     moe_model_reader_options options = {.files = &header,

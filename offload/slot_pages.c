@@ -7,7 +7,7 @@
 #include "runtime/base/moe_assert.h"
 #include "runtime/host/pages_ahead.h"
 
-/* One and a half pieces of those that io_uring registers (io/uring_buffers.h): registering a piece
+/* One and a half of the pieces that io_uring registers (io/uring_buffers.h): registering a piece
  * brings in all of its pages. */
 #define MOST_AHEAD ((size_t)96 << 20)
 

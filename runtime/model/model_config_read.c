@@ -14,8 +14,8 @@
 #include "runtime/model/gguf_internal.h"
 #include "runtime/model/metadata_keys.h"
 
-/* The number of rows of the embedding, since vocabularies are often padded; the keys are only a
- * fallback. */
+/* Takes the number of rows of the embedding, because vocabularies are often padded; falls back on
+ * the keys. */
 static uint32_t read_vocabulary(moe_config_reader *r)
 {
     const moe_gguf_kv *tokens = moe_gguf_find(r->gguf, "tokenizer.ggml.tokens");

@@ -13,8 +13,9 @@
 #include "runtime/base/error.h"
 #include "runtime/model/chat_marks.h"
 
-/* The byte for a character of byte-level BPE's alphabet, or -1. Printable Latin-1 characters stand
- * for themselves; the other bytes, in order, are U+0100 onwards. */
+/* The byte for a character of byte-level BPE's alphabet; -1: the character is not in it. Printable
+ * Latin-1 characters stand for themselves; the other bytes, in order, are written as U+0100 and the
+ * characters after it. */
 static int byte_of_character(uint32_t character)
 {
     if ((character >= 0x21 && character <= 0x7E) || (character >= 0xA1 && character <= 0xAC) ||
@@ -178,8 +179,9 @@ static bool build_special_set(moe_vocab *vocab, moe_special_set *set, bool with_
     return true;
 }
 
-/* The first of ids[low..high), which agree in `depth` bytes, whose byte at `depth` is >= byte; a
- * piece that ends there comes before all others. */
+/* The tokens ids[low .. high) agree in their first `depth` bytes, and are sorted. Returns the first
+ * one whose byte at `depth` is at least `byte`. A token that ends at `depth` comes before all
+ * others. */
 static size_t lower_bound(const moe_vocab *vocab, const moe_special_set *set, size_t low,
                           size_t high, size_t depth, unsigned byte)
 {
@@ -242,7 +244,7 @@ bool moe_special_set_without(const moe_vocab *vocab, const moe_special_set *set,
     return out->ids != NULL;
 }
 
-/* Markup that some files declare as ordinary text; a user's text must not turn into it. */
+/* Markup that some files declare as ordinary text. A user's text must not become such a token. */
 static const char *const control_texts[] = {
     "<|im_start|>",
     "<|im_end|>",
@@ -275,8 +277,8 @@ static bool is_control_text(moe_string_view text)
     return false;
 }
 
-/* Marks tokens that begin and end texts as control tokens, if the file declares them as ordinary
- * words. */
+/* If the file declares tokens that begin or end texts as ordinary words, marks them as control
+ * tokens. */
 static void mark_ends_as_control(moe_vocab *vocab, const moe_gguf *gguf,
                                  const moe_string_view *texts)
 {
@@ -293,9 +295,9 @@ static void mark_ends_as_control(moe_vocab *vocab, const moe_gguf *gguf,
     }
 }
 
-/* The true type of an ordinary or user-defined token of BPE of characters, by its text: converters
- * do not distinguish byte tokens from words, and they call runs of spaces user-defined, though
- * merges build them. */
+/* BPE of characters: returns the true type of an ordinary or user-defined token, by its text.
+ * Converters do not distinguish byte tokens from words. They also call runs of spaces user-defined,
+ * although merges build these. */
 static int64_t type_by_text(int64_t type, moe_string_view text)
 {
     if (type == MOE_TOKEN_NORMAL && byte_token_value(text) >= 0) {
@@ -391,8 +393,8 @@ static int fill(moe_vocab *vocab, bool is_spm, const moe_string_view *texts, moe
         }
         moe_string_view piece = moe_vocab_piece(vocab, (int32_t)id);
         moe_vocab_slot *slot = find_slot(vocab, piece.data, piece.size);
-        /* If two have the same text the later one counts, but an ordinary one before a user-defined
-         * one. */
+        /* If two tokens have the same text, the later one counts; but an ordinary token is
+         * preferred to a user-defined one. */
         if (slot->id == MOE_NO_TOKEN || vocab->types[id] != MOE_TOKEN_USER_DEFINED ||
             vocab->types[slot->id] == MOE_TOKEN_USER_DEFINED) {
             slot->id = (int32_t)id;
