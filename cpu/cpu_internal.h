@@ -47,7 +47,8 @@ void moe_cpu_for(moe_cpu_device *cpu, uint32_t n, uint32_t grain, moe_cpu_range_
 void moe_cpu_quantize(moe_cpu_device *cpu, const float *x, size_t x_stride, uint32_t n_rows,
                       uint32_t n_in, void *memory, moe_q8_rows *rows);
 
-/* A view of the rows from `first` on; rows without memory (for float weights) stay without. */
+/* A view of the rows from `first` on. For float weights there are no quantised rows, and the view
+ * has none. */
 static inline moe_q8_rows moe_cpu_rows_from(const moe_q8_rows *rows, uint32_t first)
 {
     size_t n = (size_t)first * rows->n_in_padded;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Gram matrices by OpenBLAS, for calibration. The last bits depend on its version and threads. blas
- * must be loaded. */
+/* Gram matrices by OpenBLAS, for calibration. The last bits depend on OpenBLAS's version and number
+ * of threads. blas must be loaded. */
 #ifndef MOE_CPU_GRAM_H
 #define MOE_CPU_GRAM_H
 

@@ -223,8 +223,8 @@ static cudaError_t probe_link(moe_cuda_device *cuda, const cudaEvent_t events[2]
             small_ms = code == cudaSuccess && (i == 0 || ms < small_ms) ? ms : small_ms;
         }
     }
-    /* The time between the events includes the latency. If the clock is too coarse to see the copy,
-     * its result is not used. */
+    /* The times include the latency, so the time of a small copy is subtracted from that of the
+     * large one. If the clock is too coarse to show the difference, it counts as a microsecond. */
     double transfer_ms =
         (double)(whole_ms - small_ms) > 1e-3 ? (double)(whole_ms - small_ms) : 1e-3;
     cuda->base.link_bytes_per_s = (uint64_t)(PROBE_BYTES * 1e3 / transfer_ms);

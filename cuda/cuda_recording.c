@@ -67,8 +67,8 @@ static int play(moe_device *device, uint32_t number, bool *played, moe_error *er
     return status;
 }
 
-/* Refuses a recording without marking the device as failed: it only does not offer recording, or
- * lacks the memory. */
+/* Refuses a recording without marking the device as failed: the device only does not offer
+ * recording, or lacks the memory for it. */
 static int refuse(cudaError_t code, const char *call, moe_error *err)
 {
     (void)moe_cuda_translate(code, call, what, err);

@@ -222,7 +222,8 @@ static void fill(moe_cuda_step *step, moe_cuda_step_shape shape, const moe_step_
     }
 }
 
-/* Finds the step's block; NULL if steps of its shape are not recorded, or it does not fit. */
+/* Finds the step's block; NULL if steps of this shape are not recorded, or the step does not fit a
+ * block. */
 static int find_block(moe_cuda_device *cuda, moe_cuda_step_shape shape,
                       const moe_step_inputs *inputs, size_t rows_at, moe_error *err)
 {

@@ -9,7 +9,8 @@
 /* NEON, which every 64-bit ARM processor has. */
 void moe_matmul_init_neon(moe_matmul_kernels *kernels);
 void moe_vector_init_neon(moe_vector_kernels *kernels);
-/* Products of four bytes (FEAT_DotProd), and of matrices of 2 x 8 bytes (FEAT_I8MM). */
+/* Products with instructions that multiply four bytes (FEAT_DotProd), or matrices of 2 x 8 bytes
+ * (FEAT_I8MM). */
 void moe_matmul_init_dotprod(moe_matmul_kernels *kernels);
 void moe_matmul_init_i8mm(moe_matmul_kernels *kernels);
 

@@ -226,8 +226,8 @@ MOE_ARM_INLINE void unpack_q6_k_neon(const uint8_t *blocks, uint32_t n, moe_unpa
     }
 }
 
-/* The types that have an unpacker here; all others use that of reference C. It is a macro so that
- * the compiler knows the run length and whether there are minima. */
+/* The types that have an unpacker here; all other types use the unpacker of reference C. The list
+ * is a macro so that the compiler knows the run length and whether there are minima. */
 #define MOE_ARM_UNPACKED_TYPES(X, arg)                                                             \
     X(MOE_DTYPE_Q8_0, q8_0, 32, false, arg)                                                        \
     X(MOE_DTYPE_Q4_0, q4_0, 32, false, arg)                                                        \

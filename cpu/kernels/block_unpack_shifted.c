@@ -102,7 +102,7 @@ void moe_unpack_iq3_k(const void *blocks, uint32_t n, moe_unpacked *out)
     }
 }
 
-/* IQ4_K and IQ5_K have the same scales. */
+/* Unpacks the scales of IQ4_K and IQ5_K, which have the same layout. */
 static void unpack_scales_of_six_bits(const moe_block_iq4_k *block, moe_unpacked *out)
 {
     const float d = moe_half_to_float(block->d);

@@ -44,7 +44,7 @@
 #define MOE_ROW_IQ3_XXS(...) MOE_ROW_OF_ITEMS(MOE_ITEM_IQ3_XXS, __VA_ARGS__)
 #define MOE_ROW_IQ3_S(...)   MOE_ROW_OF_ITEMS(MOE_ITEM_IQ3_S, __VA_ARGS__)
 
-/* IQ2's and IQ1's eight magnitudes, IQ3's four. */
+/* Points as bytes: each has eight magnitudes for IQ2 and IQ1, and four for IQ3. */
 extern const uint64_t moe_iq2_xxs_bytes[256];
 extern const uint64_t moe_iq2_xs_bytes[512];
 extern const uint64_t moe_iq2_s_bytes[1024];
@@ -58,7 +58,7 @@ extern const uint16_t moe_iq2_xs_points[512];
 extern const uint16_t moe_iq3_xxs_points[256];
 extern const uint16_t moe_iq3_s_points[512];
 
-/* Functions that GPUs share (cuda/kernels/weight_points.cuh). */
+/* The functions below are compiled for GPUs, too (cuda/kernels/weight_points.cuh). */
 #ifdef __CUDACC__
 #define MOE_ANYWHERE __host__ __device__
 #else

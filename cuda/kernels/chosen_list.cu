@@ -42,8 +42,8 @@ __device__ static inline void stop_or_go_on(const moe_resident_stop &stop, picks
         *stop.stopped = before || stops;
 }
 
-/* Writes the products of pick i's expert, if i is its first pick. Its rows are at .. at + n_rows -
- * 1 in the list of all picks ordered by expert. */
+/* Writes the products of pick i's expert, if i is the expert's first pick. In the list of all picks
+ * ordered by expert, this expert has entries at .. at + n_rows - 1. */
 __device__ static inline void put_products(const moe_cuda_chosen_experts &experts, uint32_t i,
                                            uint32_t n, uint32_t expert, uint32_t at,
                                            uint32_t n_rows)
@@ -190,7 +190,7 @@ __device__ static inline uint32_t place_in_row(const picks *p, uint32_t n_used, 
     return place;
 }
 
-/* One block runs it. */
+/* Makes the list of products for all picks. One block runs it. */
 __device__ static inline void list_picks(const moe_cuda_chosen_experts &experts, picks &p)
 {
     const uint32_t n = experts.n_rows * experts.n_used;

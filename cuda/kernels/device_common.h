@@ -69,7 +69,7 @@ static inline void moe_launch_early(void (*kernel)(PARAMETERS...), dim3 grid, di
     (void)cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
-/* Launches with up to 99 KiB of shared memory. A kernel must ask for more than 48 KiB. */
+/* Launches with up to 99 KiB of shared memory. Kernels get more than 48 KiB only on request. */
 #define MOE_LAUNCH_LARGE(kernel, grid, block, shared_bytes, stream, ...)                           \
     do {                                                                                           \
         if ((shared_bytes) > 48u << 10)                                                            \
@@ -101,7 +101,8 @@ __device__ static inline uint32_t moe_device_bits_of(float value)
     return __float_as_uint(value);
 }
 
-/* Both convert as the F16C instructions do, except for the payload of a NaN. */
+/* This function and the next convert as the F16C instructions do, except for the payload of a NaN.
+ */
 __device__ static inline float moe_device_half_to_float(uint16_t bits)
 {
     return __half2float(__ushort_as_half(bits));

@@ -20,7 +20,7 @@ typedef struct store_args {
     size_t v_stride;
 } store_args;
 
-/* Stores element `lane` of a block of 32; one warp stores them all. */
+/* Stores element `lane` of a block of 32; a warp stores the whole block. */
 __device__ static inline void store_q8(uint8_t *block, float x, uint32_t lane)
 {
     uint32_t top = moe_device_bits_of(x) & 0x7fffffffu;

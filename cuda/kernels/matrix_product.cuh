@@ -48,7 +48,7 @@ template <int TYPE, int COLUMNS> struct matrix_columns {
 
 /* Where a thread reads: offsets in a stage. */
 typedef struct matrix_place {
-    uint32_t weights; /* its first row */
+    uint32_t weights; /* the thread's first weight row */
     uint32_t codes;
     uint32_t factors;
     uint32_t w, g, t;

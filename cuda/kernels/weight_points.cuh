@@ -33,7 +33,7 @@ __device__ static inline uint32_t signed_word(uint32_t magnitudes, uint32_t sign
     return (magnitudes ^ ones * 255u) + ones;
 }
 
-/* Half a point of eight: `half` 0 or 1. */
+/* Half `half` (0 or 1) of a point of eight coordinates. */
 __device__ static inline uint32_t half_point(const uint64_t *book, uint32_t at, uint32_t half)
 {
     return (uint32_t)(book[at] >> 32 * half);
