@@ -306,7 +306,7 @@ void moe_expert_store_forget(moe_expert_store *store, moe_still_foreseen_fn stil
  * way are pinned. O(slots + keys). */
 bool moe_expert_store_is_sane(const moe_expert_store *store);
 
-/* True when no demand and no verification waits for the disk. */
+/* True when the disk has neither a demand nor a verification to serve. */
 bool moe_expert_store_is_idle(const moe_expert_store *store);
 
 void moe_expert_store_end_pass(moe_expert_store *store, uint64_t pass);

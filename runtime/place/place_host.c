@@ -14,7 +14,7 @@
 #include "runtime/host/team.h"
 #include "runtime/place/place.h"
 
-#define MOST_BROUGHT 32u /* most rows fetched before a job asks for them */
+#define MOST_BROUGHT 32u /* rows fetched before a job asks for them, at most */
 
 typedef enum job_state { JOB_NONE, JOB_GIVEN, JOB_DONE } job_state;
 
