@@ -117,7 +117,7 @@ static uint32_t stored_of(const moe_stream_read *r)
     return r->n_stored > 0 ? r->n_stored : r->n_streams;
 }
 
-/* A task is one stream of a row. */
+/* Scores streams; a task is one stream of a row. */
 static void score_range(void *context, uint32_t begin, uint32_t end)
 {
     const streams_job *job = context;
@@ -242,7 +242,8 @@ int moe_cpu_stream_write(moe_device *device, const moe_stream_write *write, uint
     return MOE_OK;
 }
 
-/* A task is one stream of a row. */
+/* Turns each key into the values times a gate, by how well it matches its query; a task is one
+ * stream of a row. */
 static void match_range(void *context, uint32_t begin, uint32_t end)
 {
     const streams_job *job = context;

@@ -149,7 +149,8 @@ int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *
     if (status != MOE_OK || move->n == 0 || move->n_layouts == 0) {
         return status;
     }
-    /* Moves are ascending, and no target is behind its source. */
+    /* Moves are ascending, and no target is behind its source. So the last source is in the last
+     * page. */
     size_t n_pages =
         (size_t)(move->from[move->n - 1] / MOE_KV_PAGE + 1) * (move->layouts[0].n_other_groups + 1);
     uint32_t max_head_kv = 0;

@@ -102,7 +102,7 @@ static uint32_t pages_to_hold(uint32_t n_pages)
     return n;
 }
 
-/* False: a path is too long. */
+/* Finds the shape of a step. False: a path is too long to be recorded. */
 static bool find_shape(const moe_step_inputs *inputs, moe_cuda_step_shape *shape)
 {
     bool has_paths = false;

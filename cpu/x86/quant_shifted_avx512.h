@@ -119,7 +119,7 @@ MOE_INLINE __m512i codes_of_shifted(moe_dtype type, const uint8_t *block, int c)
     const __m512i bits = _mm512_setr_epi64(r0, r0, r1, r1, r2, r2, r3, r3);
     const __mmask32 set =
         _mm512_test_epi16_mask(_mm512_set1_epi16((short)shifts_of_16(block)), bits);
-    /* No sum of bytes exceeds a byte. */
+    /* Adding words adds their bytes, because no sum of two bytes exceeds a byte. */
     return _mm512_mask_add_epi16(codes, set, codes, _mm512_set1_epi8(shift_of_type(type)));
 }
 

@@ -14,7 +14,8 @@
 
 #include <immintrin.h>
 
-/* By run of the group: 16, or 8 in the lower half (the upper half is unspecified). */
+/* Scales and minima of a group's runs: of 16 runs, or of 8 in the lower half (the upper half is
+ * unspecified). */
 typedef struct group_state {
     __m512 scales;
     __m512 mins;

@@ -158,7 +158,8 @@ __device__ static inline void list_fetches(const moe_cuda_chosen_experts &expert
     }
 }
 
-/* All threads of the block call it. */
+/* Gives spare slots to chosen experts that are read over the link, and lists the copies. All
+ * threads of the block call it. */
 __device__ static inline void keep_chosen(const moe_cuda_chosen_experts &experts, picks *p,
                                           uint32_t n)
 {
