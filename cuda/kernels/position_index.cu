@@ -150,7 +150,6 @@ __device__ static inline void reduce_highest(float value, float *scratch)
 template <int TYPE> __global__ __launch_bounds__(SCORE_THREADS) void moe_score_blocks(score_job job)
 {
     MOE_DYNAMIC_SHARED(float, score_memory);
-    __shared__ float scratch[SCORE_THREADS];
     const moe_cuda_kv_row &row = job.rows[blockIdx.y];
     const uint32_t begin = blockIdx.x * job.block;
     if (!is_choosing(row, job.n_chosen) || begin > row.position)
@@ -161,6 +160,7 @@ template <int TYPE> __global__ __launch_bounds__(SCORE_THREADS) void moe_score_b
     const uint32_t stride = job.dim | 1;
     float *keys = score_memory;
     float *queries = keys + SCORE_THREADS * stride;
+    float *scratch = queries + SCORE_HEADS * job.dim; /* [SCORE_THREADS] */
     const float *from = job.queries + (size_t)blockIdx.y * job.n_head * job.dim;
     float *scores = job.scores + (size_t)blockIdx.y * job.n_head * job.n_positions + blockIdx.x;
     for (uint32_t head = 0; head < job.n_head; head += SCORE_HEADS) {
@@ -349,6 +349,7 @@ static void launch_typed(moe_cuda_stream stream, const score_job &job, uint32_t 
     size_t bytes = (SCORE_THREADS * (job.dim | 1) + SCORE_HEADS * job.dim) * sizeof(float);
     if (job.block > 0) {
         dim3 grid(job.n_positions, n_rows);
+        bytes += SCORE_THREADS * sizeof(float);
         MOE_LAUNCH_LARGE(moe_score_blocks<TYPE>, grid, SCORE_THREADS, bytes, stream, job);
     } else {
         dim3 grid((job.n_positions + SCORE_THREADS - 1) / SCORE_THREADS, n_rows);
