@@ -403,8 +403,12 @@ int __wrap_moe_step(moe_engine *engine, moe_session *const *sessions, size_t n, 
 {
     (void)engine;
     ve_enter("moe_step");
+    if (n == 0) { /* lets slots follow the machine's memory, while nobody waits */
+        ve_leave();
+        return MOE_OK;
+    }
     the_engine.n_steps++;
-    if (n == 0 || n > the_engine.parallel) {
+    if (n > the_engine.parallel) {
         sim_fail("a step of %zu sessions, and %u were planned", n, the_engine.parallel);
     }
     for (size_t i = 0; i < n; i++) {
