@@ -20,6 +20,7 @@ SECONDS = 900  # only ends what hangs for ever
 BASE = {
     "run": {"-m": "model.gguf", "-p": "once upon a time", "-n": "4", "--temp": "0"},
     "serve": {"-m": "model.gguf", "--port": "0"},
+    "worker": {"-m": "model.gguf", "--listen": "127.0.0.1:0"},
     "tokenize": {"-m": "model.gguf", "-p": "once upon a time"},
     "logits": {"-m": "model.gguf", "-p": "once upon a time", "-o": "out.npy"},
     "perplexity": {"-m": "model.gguf", "-f": "text", "-c": "16"},
@@ -45,6 +46,11 @@ BASE = {
 }
 # They need a hub, or remove the model: tests/hub.
 NOT_RUN = {"pull", "rm"}
+# Without UCX there are no workers.
+has_workers = os.path.exists(os.path.join(os.path.dirname(command), "runtime/wire/module/moe_ucx.so"))
+if not has_workers:
+    NOT_RUN.add("worker")
+    del BASE["worker"]
 # What a refusal asks for.
 REMEDIES = (
     (r"no tokenizer\.chat_template|no chat template", "--chat-template", "chatml"),
@@ -76,18 +82,19 @@ def arguments(name, options):
 
 
 def execute(words):
-    """Status, standard output and error; a server is ended as soon as it listens."""
+    """Status, standard output and error; a server or worker is ended as soon as it listens."""
+    stays = words[0] in ("serve", "worker")
     with open("stdin", "rb") as stdin, open("stdout", "wb") as out, open("stderr", "wb") as err:
         process = subprocess.Popen([command] + words, stdin=stdin, stdout=out, stderr=err)
         end = time.monotonic() + SECONDS
         asked = False
         while True:
             try:
-                status = process.wait(0.005 if words[0] == "serve" else SECONDS)
+                status = process.wait(0.005 if stays else SECONDS)
                 break
             except subprocess.TimeoutExpired:
-                with open("stderr", "rb") as so_far:
-                    listens = b"listening on" in so_far.read()
+                with open("stderr", "rb") as so_far, open("stdout", "rb") as printed:
+                    listens = b"listening on" in so_far.read() or b"worker at" in printed.read()
                 if listens and not asked:
                     asked = True
                     process.send_signal(signal.SIGTERM)
@@ -158,7 +165,7 @@ def prepare(folder):
     words = "the cat and the dog went out, and day {} was good.\n"
     for name, text in (("text", "".join(words.format(i) for i in range(6))),
                        ("ids", " ".join(str(3 + i % 20) for i in range(40))),
-                       ("keys", "secret\n"), ("stdin", "hello\nwell\n"),
+                       ("keys", "secret\n"), ("worker_key", "0123456789abcdef"), ("stdin", "hello\nwell\n"),
                        ("template.jinja", TEMPLATE)):
         with open(name, "w") as file:
             file.write(text)

@@ -13,10 +13,13 @@ import sys
 import tempfile
 import time
 
-from option_lines import BASE, NOT_RUN, arguments, fail, failures, judge, lister, prepare, run, small, verbose, whole
+from option_lines import (BASE, NOT_RUN, arguments, fail, failures, has_workers, judge, lister, prepare, run, small,
+                          verbose, whole)
 
 # Options that may be refused with every value.
 MAY_BE_REFUSED = {"--plot"} if shutil.which("gnuplot") is None else set()
+if not has_workers:
+    MAY_BE_REFUSED |= {"--workers", "--worker-compute", "--worker-timeout", "--worker-key"}
 
 
 def listed():

@@ -7,6 +7,7 @@ lines of option_triples.c, a covering array of strength 3. By day it runs so man
 MOE_TEST_SIZE=small fewer, with MOE_TEST_WHOLE all. Failures are: an end by a signal, a hang, a
 sanitizer's report; a refusal that is not one of REFUSED; a text that another one than the options of
 TEXT has changed; and an option that was accepted and has no effect (EFFECTS)."""
+import glob
 import json
 import os
 import re
@@ -238,6 +239,11 @@ with tempfile.TemporaryDirectory() as scratch:
     prepare(scratch)
     shutil.copy("cal.gguf", "model.moe-cal.gguf")
     shutil.copy("cal.gguf.moe-lowbit.gguf", "model.moe-lowbit.gguf")
+    # Sidecars of a far model are in its folder of the cache.
+    execute(["run", "-m", "model.gguf", "-p", "once", "-n", "1", "--disk-cache", "far"])
+    for cached in glob.glob("far/file/*/model.gguf"):
+        for kind in ("cal", "lowbit"):
+            shutil.copy(f"model.moe-{kind}.gguf", os.path.dirname(cached))
     if not failures:
         main()
     os.chdir("/")
