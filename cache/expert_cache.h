@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Which experts are resident in one tier: slots, lookup and pins. The cache moves no bytes; the
  * owner of the slots' memory does. Engine and simulator use the same object, so they always agree.
- * Not thread-safe. */
+ * Not thread-safe.
+ *
+ *    key      an expert: layer * n_expert + its number in the layer
+ *    domain   a group of slots of one size, shared by the experts of some layers and governed by
+ *             one policy object. Domains are numbered from 0; each has consecutive slots
+ *    scan     a time in which each expert is used once, in ascending order of keys, as a long
+ *             prompt does (moe_expert_cache_scan()) */
 #ifndef MOE_CACHE_EXPERT_CACHE_H
 #define MOE_CACHE_EXPERT_CACHE_H
 
@@ -89,11 +95,11 @@ bool moe_expert_cache_is_pinned(const moe_expert_cache *cache, uint32_t key);
 
 void moe_expert_cache_end_pass(moe_expert_cache *cache, uint64_t pass);
 
-/* Says that from now on each key is used once, in ascending order, beginning with this key: a scan,
- * which is the worst case of every policy that only looks at the past. Victims then are experts
- * that the scan has passed; if there are none, experts of later layers; only when nothing else is
- * left, experts in the rest of its layer. The policy chooses among them. A prefetch only evicts
- * experts that the scan has passed. MOE_NO_SCAN: the policy alone decides. */
+/* Says that from now on each key is used once, in ascending order, beginning with this key: a scan.
+ * This is the worst case of every policy that only looks at the past. Victims then are experts that
+ * the scan has passed; if there are none, experts of later layers; only when nothing else is left,
+ * experts that the scan still needs in its present layer. The policy chooses among them. A prefetch
+ * only evicts experts that the scan has passed. MOE_NO_SCAN: the policy alone decides. */
 #define MOE_NO_SCAN UINT32_MAX
 void moe_expert_cache_scan(moe_expert_cache *cache, uint32_t key);
 /* Returns how many slots a layer's experts could be given now without a loss for the scan: empty
@@ -109,8 +115,7 @@ void moe_expert_cache_lookahead(moe_expert_cache *cache, uint64_t first_pass,
 
 /* ---- The border between expert slots and other uses of memory ---- */
 
-/* A domain: a group of slots of one size, shared by the experts of some layers and governed by
- * one policy object. */
+/* The size of a domain. */
 typedef struct moe_cache_domain_size {
     uint32_t class_id;
     uint32_t n_slots;
@@ -121,11 +126,12 @@ typedef struct moe_cache_domain_size {
 /* Describes domain number d. Returns false if there is no such domain. */
 bool moe_expert_cache_domain(const moe_expert_cache *cache, uint32_t d,
                              moe_cache_domain_size *size);
-/* Closes n_run neighbouring slots of a domain: they hold no expert until they are opened again.
- * Takes an empty run if there is one. Otherwise takes the run of the expert that the policy
- * nominates (during a scan, among the experts that the scan needs least), and evicts all experts of
- * this run. Runs begin at multiples of n_run from the domain's first slot. False when every run has
- * a pinned expert or a closed slot. */
+/* Closes n_run neighbouring slots (a run) of domain d, so that their memory can be used otherwise:
+ * they hold no expert until they are opened again. *first is set to the run's first slot. Runs
+ * begin at multiples of n_run from the domain's first slot. Closes an empty run if there is one.
+ * Otherwise the policy nominates an expert, during a scan one of those that the scan needs last;
+ * its run is closed, and all experts in this run are evicted. Returns false if every run has a
+ * pinned expert or a closed slot. */
 bool moe_expert_cache_close(moe_expert_cache *cache, uint32_t d, uint32_t n_run, uint32_t *first);
 /* Opens a run of slots that moe_expert_cache_close() returned. */
 void moe_expert_cache_open_again(moe_expert_cache *cache, uint32_t first, uint32_t n_run);

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Several residual streams: computes a branch's input from them, and adds its output to them. */
+/* Models with several residual streams: a row has n_streams vectors of n floats, where other models
+ * have one. Computes the input of a branch (attention, network) as a weighted sum of a row's
+ * streams, and adds the branch's output to them. Functions named *_range carry out tasks; a task is
+ * a block of COLUMNS columns of one row, unless the function says otherwise. row_ops.h defines the
+ * arithmetic. */
 #include <math.h>
 #include <string.h>
 
@@ -36,7 +40,7 @@ static void divide_by_sum(float *w, uint32_t n, uint32_t step, float eps)
     }
 }
 
-/* w: [from][to] */
+/* Turns products into weights for mixing streams. w: [from][to] */
 static void weigh_mixing(float *w, uint32_t n, uint32_t mixings, float eps)
 {
     for (uint32_t from = 0; from < n; from++) {
@@ -81,7 +85,8 @@ static void weigh(const moe_cpu_device *cpu, const moe_stream_read *r, float *w)
     }
 }
 
-/* If each element has a gate, there are only weights for adding to the streams. */
+/* Turns products into weights if each element has a gate. There are then only weights for adding to
+ * the streams. */
 static void weigh_addition(const moe_cpu_device *cpu, const moe_stream_read *r, float *w)
 {
     cpu->vector.scale(1.0f / (float)r->n_streams, w, r->n_weights);
@@ -117,7 +122,8 @@ static uint32_t stored_of(const moe_stream_read *r)
     return r->n_stored > 0 ? r->n_stored : r->n_streams;
 }
 
-/* Scores streams; a task is one stream of a row. */
+/* Computes a score for each stream: its product with r->score, divided by the stream's root mean
+ * square. A task is one stream of one row. */
 static void score_range(void *context, uint32_t begin, uint32_t end)
 {
     const streams_job *job = context;
@@ -242,8 +248,8 @@ int moe_cpu_stream_write(moe_device *device, const moe_stream_write *write, uint
     return MOE_OK;
 }
 
-/* Turns each key into the values times a gate, by how well it matches its query; a task is one
- * stream of a row. */
+/* Replaces each key by the values times a gate. The gate is greater the better the key matches its
+ * query. A task is one stream of one row. */
 static void match_range(void *context, uint32_t begin, uint32_t end)
 {
     const streams_job *job = context;

@@ -3,7 +3,18 @@
  * expert is in the slot (expert_cache.h), and the mover how far a request has come (mover.h). All
  * else is here. Only expert_store_slots.c writes it, on the store's thread.
  *
- * A slot has one use. Each change of use has one function, and no other change is allowed:
+ * A slot has one use (moe_slot_use) and any number of holds. A hold says who needs the slot's
+ * expert to stay:
+ *
+ *    WAVE       the layer that is being computed. A wave is the set of its experts that have slots
+ *               at the same time
+ *    AHEAD      a move that no layer waits for: a prefetch, foresight, a warm start
+ *    FORESEEN   a draft that expects the expert to be used
+ *    KEPT       a draft, or the store's options: the expert stays from pass to pass
+ *
+ * Each hold is one pin in the cache; its owner sets it and releases it.
+ *
+ * Each change of use has one function, and no other change is allowed:
  *
  *    from         to         function             what happens
  *    EMPTY        GIVEN      moe_store_give()     the cache has given the slot to an expert
@@ -22,15 +33,11 @@
  *    CLOSED, LENT EMPTY      moe_store_reopen()   the slot will be used again
  *    any          RETIRED    all of these         the change is not in this table
  *
- * When a layer fails, times out or is cancelled, its slots under way stay MOVING, with the hold
- * AHEAD in place of WAVE. All moves that no layer waits for (prefetches, foresight, a warm start)
- * have the hold AHEAD. A slot leaves MOVING only through settle() or cancel(), and both release
+ * A slot that is GIVEN or MOVING has at least one hold, except between give() and the hold that
+ * follows. When a layer fails, times out or is cancelled, its MOVING slots stay MOVING, and their
+ * hold WAVE becomes AHEAD. A slot leaves MOVING only through settle() or cancel(), and both release
  * what the request held in the host tier. So the cache cannot give away a slot whose request has
  * not been settled.
- *
- * Holds say who needs the expert to stay. Each hold is one pin in the cache; its owner sets it and
- * releases it. A slot that is GIVEN or MOVING has at least one hold, except between give() and the
- * hold that follows.
  *
  * A slot is RETIRED after a change that is not lawful, which is a fault of this program. It is
  * never used again, since something may still write to it, and the layer fails with
@@ -53,7 +60,7 @@ typedef enum moe_slot_use {
     MOE_USE_COUNT
 } moe_slot_use;
 
-/* Bits. */
+/* Who needs the expert to stay (see above); bits of moe_slot_record.holds. */
 typedef enum moe_slot_hold {
     MOE_HOLD_WAVE = 1,  /* the layer at work uses the expert */
     MOE_HOLD_AHEAD = 2, /* MOVING, and no layer waits for it; in the list `ahead` */

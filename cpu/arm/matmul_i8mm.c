@@ -2,7 +2,8 @@
 /* Products of several activation rows with FEAT_I8MM: smmla multiplies two rows of 8 weight codes
  * with two rows of 8 activations, four sums at once. Weights are unpacked PAIRS pairs of rows at a
  * time, so that a pair of activation rows is interleaved once for all of these. sdot computes what
- * is left over: a single activation row, or the last row of an odd number of weight rows. */
+ * is left over: a single activation row, or the last row of an odd number of weight rows. A group
+ * is 256 elements of a row; a run is the 16 or 32 of them that share a scale (matmul.h). */
 #include "cpu/arm/matmul_arm.h"
 #include "cpu/arm/quant_neon.h"
 
@@ -31,11 +32,13 @@ MOE_ARM_INLINE void interleave(pair_codes *pair, const int8_t *first, const int8
     }
 }
 
-/* Computes sums[i]: four runs of weight row i / 2 with activation row i % 2, a run in each lane. */
+/* Multiplies four runs, from run `first` of the group on, of two weight rows with the same runs of
+ * two activation rows. sums[i] is for weight row i / 2 and activation row i % 2; each lane has one
+ * run. */
 MOE_ARM_INLINE void pair_runs(const pair_codes *w, const pair_codes *x, uint32_t run,
                               uint32_t first, int32x4_t sums[4])
 {
-    int32x4_t s[4]; /* of a run: w0 x0, w0 x1, w1 x0, w1 x1 */
+    int32x4_t s[4]; /* s[j], for run j: w0 x0, w0 x1, w1 x0, w1 x1 */
     for (uint32_t j = 0; j < 4; j++) {
         s[j] = vdupq_n_s32(0);
         for (uint32_t i = 0; i < run / 8; i++) {
@@ -51,7 +54,8 @@ MOE_ARM_INLINE void pair_runs(const pair_codes *w, const pair_codes *x, uint32_t
     sums[3] = vzip2q_s32(b, d);
 }
 
-/* Adds a group of a pair of weight rows. acc[i]: of weight row i / 2 with activation row i % 2. */
+/* Adds a group of a pair of weight rows. acc[i]: the sums of weight row i / 2 with activation row
+ * i % 2. */
 MOE_ARM_INLINE void add_pair(lane_sums acc[4], const weight_pair *w, const pair_codes *codes,
                              const x_row x[2], uint32_t run, bool has_mins, uint32_t n)
 {

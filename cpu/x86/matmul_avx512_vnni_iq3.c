@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* AVX-512 VNNI products of the types with points of three bits: a file for each family of types, so
- * that they compile side by side. */
+/* AVX-512 VNNI products of the IQ3 types, which store about three bits for a weight: four weights
+ * together are one entry (a point) of a codebook. Each family of types has a file of its own, so
+ * that the files compile in parallel. */
 #define MOE_FILE_TYPES MOE_QUANT_TYPES_IQ3
 #include "cpu/x86/matmul_avx512_vnni.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* AVX-VNNI products of the types with points of two bits: a file for each family of types, so
- * that they compile side by side. */
+/* AVX-VNNI products of the IQ2 types, which store about two bits for a weight: eight weights
+ * together are one entry (a point) of a codebook. Each family of types has a file of its own, so
+ * that the files compile in parallel. */
 #define MOE_FILE_TYPES MOE_QUANT_TYPES_IQ2
 #include "cpu/x86/matmul_avx_vnni.h"
 

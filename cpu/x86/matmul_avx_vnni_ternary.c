@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* AVX-VNNI products of the ternary types and of NVFP4: a file for each family of types, so
- * that they compile side by side. */
+/* AVX-VNNI products of the ternary types and of NVFP4. Each family of types has a file of its
+ * own, so that the files compile in parallel. */
 #define MOE_FILE_TYPES MOE_QUANT_TYPES_TERNARY
 #include "cpu/x86/matmul_avx_vnni.h"
 

@@ -14,8 +14,9 @@ void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
 
 /* Quantised weights: lists that call X(name, TYPE, with) for each type of a family. The families
  * are: blocks of 32 whose codes have 4 or 5 bits, or whose codes stand for bytes; blocks of 256
- * with runs of 32, or with runs of 16; points of 2 bits, of 3 bits, and of one bit and a half;
- * ternary types together with NVFP4. */
+ * with runs of 32, or with runs of 16 (a run is the elements that share a scale); types that store
+ * several weights as one point of a codebook, with about 2, 3 or 1.5 bits for a weight; ternary
+ * types together with NVFP4. */
 #define MOE_QUANT_TYPES_32(X, with)                                                                \
     X(q4_0, Q4_0, with)                                                                            \
     X(q4_1, Q4_1, with)                                                                            \

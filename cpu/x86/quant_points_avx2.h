@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Unpacks types with codebooks of points, the ternary types and NVFP4 with AVX2, 32 codes at a
- * time. Points are loaded from tables of bytes (codebooks.h). */
+/* Unpacks types with codebooks, the ternary types and NVFP4 with AVX2, 32 codes at a time. An entry
+ * of a codebook, a point, has the codes of four or eight weights. Points are loaded from tables of
+ * bytes (codebooks.h). */
 #ifndef MOE_X86_QUANT_POINTS_AVX2_H
 #define MOE_X86_QUANT_POINTS_AVX2_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Parts that products of quantised weights need with every instruction set: where rows are, and
- * whole groups at the end of a row. */
+ * whole groups at the end of a row. A group is 256 elements of a row (MOE_GROUP); a run is the 16
+ * or 32 elements that share a scale. */
 #ifndef MOE_X86_QUANT_ROWS_X86_H
 #define MOE_X86_QUANT_ROWS_X86_H
 
@@ -66,7 +67,8 @@ MOE_INLINE const uint8_t *whole_group(moe_dtype type, const uint8_t *blocks, uin
     return copy->bytes;
 }
 
-/* Prefetches a group's number of bytes, `prefetch` bytes behind the group. */
+/* Prefetches as many bytes as a group has. They begin `prefetch` bytes after the begin of `group`.
+ */
 MOE_INLINE void prefetch_group(moe_dtype type, const uint8_t *group, size_t prefetch)
 {
     for (size_t line = 0; line < group_bytes_of(type); line += 64) {

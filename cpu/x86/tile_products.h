@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* A panel of weights as codes of 8 bits. The files for each type unpack blocks into it, and the
- * products of the matrix unit (tile_products_amx.c) read it, without transposing it.
+/* A panel: TILE_PANEL elements of 16 weight rows, unpacked to codes of 8 bits. The files for each
+ * type unpack blocks into the panel, and the products of the matrix unit (tile_products_amx.c) read
+ * it, without transposing it. A group is 256 elements of a row. A run is the 16 or 32 elements that
+ * share a scale (matmul.h); the matrix unit multiplies one run of 16 weight rows, a tile, at a
+ * time.
  *
- *     codes   16 weight rows with 64 elements each: with runs of 32, two tiles side by side
- *     scales  of each group and row, by run; minima in the same order
+ *     codes   of 64 elements of each row: two tiles side by side with runs of 32, four with runs
+ *             of 16
+ *     scales  one for each run of each row and group; minima likewise
  */
 #ifndef MOE_X86_TILE_PRODUCTS_H
 #define MOE_X86_TILE_PRODUCTS_H
@@ -16,13 +20,13 @@
 
 enum {
     TILE = 16,       /* weight rows of a tile, and activation rows */
-    TILE_GROUPS = 8, /* of 256 elements of a weight row that are unpacked at a time */
+    TILE_GROUPS = 8, /* groups of a weight row that are unpacked at a time */
     TILE_PANEL = TILE_GROUPS * MOE_GROUP
 };
 
 struct moe_weight_tiles {
-    /* [quarter of a group][group]: all codes that a lane needs lie together. Offsets are already
-     * subtracted. */
+    /* [quarter of a group][group]: all codes of a lane (matmul.h), which adds the same run of every
+     * group, lie together. The formats' offsets are already subtracted. */
     _Alignas(64) int8_t codes[4][TILE_GROUPS][TILE][64];
     float scales[TILE_GROUPS][TILE][16];
     float mins[TILE_GROUPS][TILE][16];

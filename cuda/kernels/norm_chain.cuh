@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The sum of squares of a long row, by rms_norm of vector_ops.h: sixteen chains of fmaf, which must
- * keep their order and length. A block brings the row into shared memory piece by piece, and
- * sixteen threads add. */
+/* The sum of squares of a long row, by rms_norm of vector_ops.h. Sixteen threads have a chain each:
+ * every sixteenth element in order, one fmaf after another. The order must not change. A block
+ * brings the row into shared memory in pieces of NORM_PIECE floats. */
 #ifndef MOE_CUDA_NORM_CHAIN_CUH
 #define MOE_CUDA_NORM_CHAIN_CUH
 

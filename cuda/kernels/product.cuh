@@ -11,12 +11,13 @@
  * A thread owns a quarter of the lanes: four of sixteen, or two of eight. So each lane's sum runs
  * through the row in order. At the end the lanes are added up, first between threads by shuffles,
  * then within the thread. With quantised weights a thread has whole runs, 64 neighbouring elements
- * of each 256. A run is a chain of integer dot products, then one product of scales and one fmaf().
+ * of each 256. A run (16 or 32 elements that share a scale) is a chain of integer dot products,
+ * then one product of scales and one fmaf().
  *
- * Weights are copied in segments of SEGMENT bytes of a row. The four threads of a row copy STAGES -
- * 1 segments ahead into shared memory, in aligned pieces of 16 bytes, without registers. Rows may
- * begin at any address, so there is room for one piece more than the segment is long. Warps share
- * nothing: there is no barrier of the block.
+ * A row of weights is copied in segments (product_shape). The four threads of a row copy STAGES - 1
+ * segments ahead into shared memory, without registers. They copy a segment in aligned pieces of 16
+ * bytes. Rows may begin at any address, so there is room for one piece more than the segment is
+ * long. Warps share nothing: there is no barrier of the block.
  *
  * Codes are unpacked once for all activation rows. The integer dot products begin at the bits of
  * the float 1.5 * 2^23. Read as a float and with 1.5 * 2^23 subtracted, the result is the integer
@@ -47,9 +48,10 @@ template <int N> struct alignas(4 * N) product_factors {
     float v[N];
 };
 
-/* How a type's rows are cut into segments. A segment is a multiple of 16 bytes unless that would be
- * too long: short segments cost thread time, long ones shared memory. The number of pieces for each
- * row is odd, so that a warp's eight rows lie in different banks. */
+/* How a type's rows are cut into segments. A segment has two groups of 256 elements if these are
+ * short, else one: short segments cost thread time, long ones shared memory. A segment is copied in
+ * pieces of 16 bytes. `pieces` is how many a stage holds: as many as a segment touches when it does
+ * not begin at a piece's begin. It is odd, so that a warp's eight rows lie in different banks. */
 template <int TYPE> struct product_shape {
     typedef weight_format<TYPE> format;
     static constexpr uint32_t group_bytes = 256 / format::elems * format::bytes;

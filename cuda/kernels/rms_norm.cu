@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* Root-mean-square norms of rows, by rms_norm of vector_ops.h.
  *
- * Short rows (a head's norm) take sixteen threads each, which read memory themselves. For a long
- * row, the whole block loads a piece at a time, with all loads at once (norm_chain.cuh).
+ * Sixteen threads add a row's squares. Each takes every sixteenth element in order, one fmaf after
+ * another: a chain, whose order must not change. The threads of a short row (a head's norm) read
+ * memory themselves. A long row is cut into pieces of NORM_PIECE floats; the whole block loads a
+ * piece into shared memory, with all loads at once (norm_chain.cuh).
  */
 #include "cuda/kernels/norm_chain.cuh"
 #include "cuda/kernels/vector_launch.h"
 
 #define THREADS 256u
-/* Rows up to this length count as short: their chains take no longer than the block would take for
- * one piece. */
+/* Rows up to this length count as short: each of their chains has at most 32 steps, which take no
+ * longer than the block would take to load a piece and add it. */
 #define SHORT_ROW    512u
 #define ROWS_A_BLOCK (THREADS / MOE_LANES)
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* softplus by the series that decays of rows have in cpu/kernels/delta_rule.h. */
+/* softplus(x) = log(1 + exp(x)), computed as in cpu/kernels/delta_rule.h, which uses it for the
+ * decay of a recurrent state's rows: a series of MOE_DECAY_TERMS terms. */
 #ifndef MOE_CUDA_SHORT_SOFTPLUS_CUH
 #define MOE_CUDA_SHORT_SOFTPLUS_CUH
 

@@ -11,13 +11,15 @@ typedef struct cli_line_edit cli_line_edit;
 
 typedef enum cli_line_result {
     CLI_LINE_READ,
-    CLI_LINE_END,         /* end of input: Ctrl-D */
-    CLI_LINE_INTERRUPTED, /* Ctrl-C, twice where lines are edited; or a signal that ends */
-    CLI_LINE_REFUSED      /* an error has been printed; the next line may be read */
+    CLI_LINE_END, /* end of input: Ctrl-D */
+    /* The user wants to leave: by Ctrl-C, or where lines are edited by Ctrl-C twice in a row; or
+     * the command got SIGTERM or SIGHUP. */
+    CLI_LINE_INTERRUPTED,
+    CLI_LINE_REFUSED /* no line; a message has been printed, and the next line may be read */
 } cli_line_result;
 
-/* NULL: lines cannot be edited here, because the command was built without libedit, or libedit
- * cannot handle the terminal. */
+/* words: completed by the tabulator key; ends with NULL. Returns NULL if lines cannot be edited
+ * here, because the command was built without libedit, or libedit cannot handle the terminal. */
 cli_line_edit *cli_line_edit_open(cli_history *history, const char *const *words);
 
 /* Reads a line; *line grows as in getline(). */

@@ -31,10 +31,10 @@ typedef struct cli_option_rule {
     cli_rule_kind kind;
     unsigned commands;
     const char *options; /* the options that the rule constrains */
-    const char *others;  /* the options that these need or exclude */
-    const char *when;    /* NULL: always */
-    const char *unless;  /* NULL: never */
-    const char *why;     /* ends the message */
+    const char *others;  /* the options that `options` need or exclude */
+    const char *when;    /* the rule acts only where one of these holds; NULL: everywhere */
+    const char *unless;  /* the rule does not act where one of these holds; NULL: no exception */
+    const char *why;     /* the reason, at the end of the error message */
 } cli_option_rule;
 
 extern const cli_option_rule cli_option_rules[];

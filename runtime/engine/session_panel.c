@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: MIT */
+/* Panels: the rows of one or more long prompts, which go through a layer together before the next
+ * layer begins (session_panel.h). In a layer whose experts are not all in memory, they go through
+ * in blocks: a block takes as many rows as memory allows through the layer expert by expert
+ * (runtime/pass/panel_block.h). Without blocks, the rows go through in chunks of a pass's rows. */
 #include "runtime/engine/session_panel.h"
 
 #include <stdlib.h>
@@ -10,9 +14,9 @@
 #include "runtime/engine/engine_parts.h"
 #include "runtime/program/op_forms.h"
 
-/* A panel may take 1 / PANEL_SHARE of the memory for experts. It borrows this from slots. */
+/* A panel may take 1 / PANEL_SHARE of the memory for experts, which slots lend to it. */
 #define PANEL_SHARE 8u
-/* A block leaves 1 / BLOCK_REST of the slots for experts, which are read through them. */
+/* A block leaves 1 / BLOCK_REST of the slots. Experts are read through these. */
 #define BLOCK_REST 4u
 
 /* The number of chosen positions that a row carries from layer to layer. */
@@ -280,8 +284,10 @@ static void list_prompts(moe_panel *p, moe_session *const *sessions, size_t n, u
     }
 }
 
-/* Takes the memory for a panel of at most *n_rows rows: residual stream, KV pages, states. Sets
- * *n_rows to the panel's rows. */
+/* Begins a panel of at most *n_rows rows of the sessions' prompts: takes memory for the rows'
+ * residual stream, and for the KV pages and recurrent states of the sessions. Sets *n_rows to the
+ * number of rows that the prompts fill. Returns false if there is no such prompt, or too little
+ * memory. */
 static bool take(moe_engine *engine, moe_session *const *sessions, size_t n, uint32_t *n_rows)
 {
     moe_panel p = {.n_rows = 0};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Each thread that fetches takes a connection from a list of idle ones. Redirects are followed
- * once: later requests go where they led, until that address is refused, because addresses of
- * storage are good for an hour or so. */
+/* Fetches ranges of a file on a web server. Each thread that fetches takes a connection from a list
+ * of idle ones. A redirect is followed once: later requests go straight to the address to which it
+ * led. Such an address of storage is valid for an hour or so; when it is refused, the next request
+ * asks the first address again. */
 #include "far_http.h"
 
 #include <errno.h>
@@ -15,26 +16,26 @@
 #include "cli_interrupt.h"
 #include "hub_http.h"
 
-/* A read of the engine may take 30 s by default, all tries together. */
+/* A read of the engine may take 30 s by default, so all tries of a request together take less. */
 #define TRIES           3
 #define SECONDS_WITHOUT 8L
 #define CONNECT_SECONDS 5L
 #define MOST_IDLE       32
-#define FAILING_NS      UINT64_C(10000000000) /* after a failure, others try once */
+#define FAILING_NS      UINT64_C(10000000000) /* after a failure, others have one try */
 
 struct far_http {
     /* Set at open, never changed. */
     const char *url, *name;
-    hub_http settings; /* without a connection, but for the first request */
+    hub_http settings; /* its connection is only for the first request */
     uint64_t size;
-    char sum[HUB_SUM_SIZE];      /* of a hub's redirect to storage; "": none */
+    char sum[HUB_SUM_SIZE];      /* the file's, which a hub named when it redirected; "": none */
     pthread_mutex_t lock;        /* guards all that follows */
-    char tag[128], modified[64]; /* of the address in use */
+    char tag[128], modified[64]; /* marks of the file's version in answers */
     CURL *idle[MOST_IDLE];
     unsigned n_idle;
-    char direct[HUB_URL_SIZE]; /* where redirects led; "": ask url */
+    char direct[HUB_URL_SIZE]; /* where a redirect led; "": ask url */
     bool told;                 /* an error has been printed */
-    uint64_t failed_ns;        /* when all tries of a request had failed; 0: the last one did not */
+    uint64_t failed_ns;        /* when a request last failed for good; 0: none since a success */
 };
 
 static void close_connection(far_http *h, CURL *curl)
@@ -61,9 +62,10 @@ static CURL *take_connection(far_http *h)
     return curl != NULL ? curl : curl_easy_init();
 }
 
-/* ---- Words ---- */
+/* ---- Messages ---- */
 
-/* Whether nobody has been told of an error yet: one line is enough, and threads fail together. */
+/* Whether this is the first error, which is then printed. Threads tend to fail together, and one
+ * line is enough. */
 static bool is_first(far_http *h)
 {
     pthread_mutex_lock(&h->lock);
@@ -209,8 +211,9 @@ static int refused(far_http *h, const hub_answer *answer)
                                                             : EIO;
 }
 
-/* Whether the answer is of the version that was opened. A hub that redirects names the version, and
- * its storage may have moved; else the answer's own marks are those of the answers before. */
+/* Whether the answer is of the version of the file that was opened. If a hub redirected, the
+ * checksum that it named decides, and the storage, which may be another one now, may have other
+ * marks. Else the answer must have the marks of the answers before. */
 static bool is_same_version(far_http *h, const hub_answer *answer)
 {
     bool linked = answer->linked && h->sum[0] != '\0';
@@ -225,7 +228,8 @@ static bool is_same_version(far_http *h, const hub_answer *answer)
     return same && (!linked || strcmp(answer->sum, h->sum) == 0);
 }
 
-/* Judges an answer that came. 0: dst has the range; EAGAIN: try again; else what is wrong. */
+/* Checks an answer, and copies the range to dst. Returns 0, EAGAIN (try again), or another errno.
+ */
 static int judge(far_http *h, hub_answer *answer, uint64_t offset, void *dst, size_t size)
 {
     if (answer->status != 206) {
@@ -261,7 +265,8 @@ static void note_address(far_http *h, const char *url)
     pthread_mutex_unlock(&h->lock);
 }
 
-/* Threads that wait for the same lost link do not each try for as long. */
+/* Returns how often a request is tried. If another request has just failed, once: threads that wait
+ * for the same lost link would otherwise all try for long. */
 static unsigned most_tries(far_http *h)
 {
     pthread_mutex_lock(&h->lock);

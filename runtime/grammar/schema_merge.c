@@ -122,7 +122,7 @@ struct json_object *moe_schema_find(moe_schema_writer *w, const char *ref)
     return at;
 }
 
-/* ---- Both ---- */
+/* ---- Merging two schemas: a value must be valid by both ---- */
 
 static bool is_word(struct json_object *value, const char *word)
 {
@@ -390,7 +390,7 @@ struct json_object *moe_schema_both(moe_schema_writer *w, struct json_object *a,
     return w->status != MOE_OK || is_empty(out) ? NULL : out;
 }
 
-/* ---- Plain ---- */
+/* ---- Plain schemas (schema_merge.h) ---- */
 
 /* Reports keywords that restrict values but that the grammar does not enforce. Any keyword that is
  * not known counts as an annotation. */
@@ -501,7 +501,7 @@ static struct json_object *negation(moe_schema_writer *w, struct json_object *ba
     out = wrap(
         w, "properties",
         wrap(w, name, none ? keep(w, json_object_new_boolean(false), 0) : wrap(w, "enum", rest)));
-    if (!is_required(condition, name)) { /* without it the condition holds */
+    if (!is_required(condition, name)) { /* the condition holds for values that lack it */
         struct json_object *names = new_array(w);
         append(w, names, keep(w, json_object_new_string(name), 0));
         put(w, out, "required", names);
@@ -598,7 +598,7 @@ static struct json_object *copy_members(moe_schema_writer *w, struct json_object
                 put(w, out, key, json_object_object_get(schema, bound));
             }
         } else if (strcmp(key, "unevaluatedProperties") == 0) {
-            continue; /* below */
+            continue; /* plain_at() copies it */
         } else {
             put(w, out, key, value);
         }
@@ -647,7 +647,8 @@ static struct json_object *plain_at(moe_schema_writer *w, struct json_object *sc
     out = add_dependents(w, out, json_object_object_get(schema, "dependentSchemas"), depth);
     out = add_dependents(w, out, json_object_object_get(schema, "dependencies"), depth);
     if (out != NULL && has(schema, "unevaluatedProperties") && !has(out, "additionalProperties")) {
-        if (has(out, "anyOf")) { /* properties of alternatives may come, others not */
+        if (has(out, "anyOf")) {
+            /* additionalProperties would also forbid the properties that an alternative lists. */
             moe_schema_note(w, "unevaluatedProperties");
         } else {
             put(w, out, "additionalProperties",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A pass of a small model is a few hundred fork-joins of some microseconds each. No thread waits
- * for a worker that has not arrived: on a busy machine a core may be away for milliseconds, and the
- * others then share the work. One word holds the state:
+/* A pass of a small model is a few hundred fork-joins of some microseconds each; a fork-join is
+ * called a generation here. No thread waits for a worker that has not arrived: on a busy machine a
+ * core may be away for milliseconds, and the others then share the work. One word holds the state:
  *
  *    gate:  generation | workers that entered | workers inside | open
  *
@@ -134,7 +134,7 @@ static bool all_came(const moe_team *team, uint32_t gate)
     return gate % GATE_GENERATION / GATE_ONE_CAME == team->n_threads - 1;
 }
 
-/* True if no worker is inside, and none can enter. */
+/* Whether the generation is over: no worker is inside, and none can enter. */
 static bool is_over(const moe_team *team, uint32_t gate)
 {
     return (gate & GATE_INSIDE) == 0 && ((gate & GATE_OPEN) == 0 || all_came(team, gate));
@@ -205,7 +205,8 @@ static bool is_long_absence(moe_team *team)
     return true;
 }
 
-/* Returns when the generation is over. */
+/* Called by the caller after its own share of the work. Closes the gate to workers that have not
+ * entered, unless they have been absent for long; then waits until the generation is over. */
 static void close_gate(moe_team *team)
 {
     uint32_t spins = 0;

@@ -10,7 +10,7 @@
  *    group 1, a window:     -      -      -   | page | page | page |
  *                                               ^ first_page[1]    ^ n_pages
  *
- * What has been freed cannot be seen again, so a timeline is cut back in one of two ways:
+ * A freed page is lost, so a timeline (the positions of a session) is cut back in one of two ways:
  *   - Within the margin (the last MOE_KV_MARGIN positions, and earlier ones that are still stored)
  *     the pages are at hand.
  *   - Further back the table returns to a snapshot before the place, or to the beginning, and the
@@ -43,7 +43,8 @@ typedef struct moe_kv_page {
 typedef struct moe_kv_group {
     uint32_t window, chunk; /* of the layers' kind (moe_layer_kind); both 0: all positions */
     bool frees;             /* pages behind the span are freed as the timeline grows */
-    /* If it frees: the most pages that a table has, without its snapshots. */
+    /* If `frees` is set: the most pages of the group in one table, without those of its
+     * snapshots. */
     uint32_t most_live;
     size_t page_bytes; /* 0: no layer stores anything, as in a model of recurrent layers alone */
     moe_kv_page *free_pages;
@@ -67,7 +68,7 @@ typedef struct moe_kv_pool {
     moe_memory_border *border; /* grants pages */
     moe_kv_group groups[MOE_KV_GROUPS];
     uint32_t n_groups;
-    uint32_t n_beyond; /* the most positions that passes store behind a full context; set at open */
+    uint32_t n_beyond; /* the most positions that passes store beyond a full context; set at open */
 } moe_kv_pool;
 
 typedef struct moe_kv_snapshot {
@@ -86,7 +87,7 @@ typedef struct moe_kv_table {
     uint32_t capacity;
     uint32_t first_page[MOE_KV_GROUPS];
     uint32_t n_promised[MOE_KV_GROUPS]; /* free pages that are reserved for this table */
-    /* The positions before this one are covered by the promise. */
+    /* The promised pages are enough for all positions before this one. */
     uint32_t promised_end;
     moe_kv_snapshot snapshots[MOE_KV_SNAPSHOTS]; /* ascending positions */
     uint32_t n_snapshots;
@@ -112,7 +113,7 @@ typedef struct moe_kv_sizes {
 int moe_kv_pool_init(moe_kv_pool *pool, moe_device *device, const moe_model_config *config,
                      moe_kv_type type, uint32_t most_rows, moe_error *err);
 void moe_kv_pool_free(moe_kv_pool *pool);
-/* Gives free pages that are not promised back to where they came from. */
+/* Returns the memory of free pages that are not promised to where it came from. */
 void moe_kv_pool_trim(moe_kv_pool *pool);
 /* Bytes of all allocated pages. */
 uint64_t moe_kv_pool_bytes(const moe_kv_pool *pool);
@@ -120,7 +121,8 @@ uint64_t moe_kv_pool_bytes(const moe_kv_pool *pool);
 void moe_kv_pool_sizes(const moe_kv_pool *pool, moe_kv_sizes *sizes);
 /* The most pages of a group that a session with this context takes. */
 uint64_t moe_kv_group_pages(const moe_kv_sizes *sizes, uint32_t group, uint32_t context);
-/* The most bytes that it takes in all groups; only_freed: counts only groups that free pages. */
+/* The most bytes that such a session takes in all groups. only_freed: counts only groups that free
+ * pages. */
 uint64_t moe_kv_session_bytes(const moe_kv_sizes *sizes, uint32_t context, bool only_freed);
 /* Call once the context of sessions is known. A group in which freeing pages would save none then
  * keeps all of its pages. */

@@ -292,8 +292,8 @@ static int run_counted_layers(moe_runner *runner, const moe_pass *pass, moe_erro
     return MOE_OK;
 }
 
-/* `begun`: the front of the first layer has been computed; the cheap operations of its second part
- * are repeated. */
+/* Queues the layers of the part. part->begun: the front of the first layer has been computed; only
+ * its operations from `mixed` on are queued (moe_layer_network()). */
 static int queue_part(moe_runner *runner, const moe_pass *pass, const moe_pass_part *part,
                       moe_error *err)
 {

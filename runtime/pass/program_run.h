@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Runs a model's program (runtime/program/program.h). Passes, drafts, drafting layers, recordings
  * and searches all compute layers in this one way. Each kind of operation has one body; the values
- * that it reads and writes are in buffers->values. */
+ * that it reads and writes are in buffers->values. program.h draws a layer, with the places first,
+ * mixed, rest, summed and end in its list of operations. */
 #ifndef MOE_PASS_PROGRAM_RUN_H
 #define MOE_PASS_PROGRAM_RUN_H
 
@@ -26,12 +27,14 @@ int moe_program_run(const moe_run *run, moe_span span, moe_error *err);
 
 /* ---- Layers ---- */
 
-/* A layer in two parts. The front goes up to the point where the host needs the router's logits;
- * the rest may be empty. Each part reads x of the buffers and adds to it. */
+/* Run a layer in two parts. The front goes up to `rest`, the place where the host needs the
+ * router's logits; the part from `rest` on may be empty. Each part reads x of the buffers and adds
+ * to it. */
 int moe_layer_front(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
 int moe_layer_rest(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
-/* Runs a layer from the operation `mixed` to its end, once its mixer has been run. The operations
- * between `mixed` and `rest` may run a second time; they are cheap. */
+/* Runs a layer from `mixed` to its end. Call it when the layer's mixer (attention or a recurrent
+ * rule) has been computed, as when a recording stopped in this layer. The recording may have run
+ * the operations from `mixed` to `rest`, too; they are run again, because they are cheap. */
 int moe_layer_network(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
 /* Runs the operations before the layers and, for a drafting layer, those that join its inputs. */
 int moe_program_front(moe_runner *runner, const moe_pass *pass, moe_error *err);
@@ -41,7 +44,7 @@ int moe_program_last_norm(moe_runner *runner, float *x, float *y, uint32_t n, mo
  * experts, projected if the layer projects it. */
 int moe_bring_experts_x(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,
                         moe_error *err);
-/* Queues the next layer's router on the stream as it is now. */
+/* Queues the router of `layer` ahead of its turn: on the residual stream of the layer before. */
 int moe_program_router_ahead(moe_runner *runner, uint32_t layer, uint32_t n_rows, moe_error *err);
 /* Advances a layer's states from run->from over the first n_rows rows of run->log, and writes them
  * to run->to (moe_state_run). Does nothing in layers without states. */

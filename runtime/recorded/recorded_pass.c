@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Before a pass, the host brings the table (recorded_table.h) up to date. No new move of an expert
- * begins while the pass runs, because only this thread requests moves, and it waits for the
- * results. A move that is still under way goes to a slot whose expert the table does not list. So
- * slots need no pins. A draft's picks go to foresight. After any other pass without missing picks,
- * this file reports the layers to the store and the observers as if the host had routed them. If an
- * exact pass misses an expert, it computes no experts from that layer on, and keeps the layer's
- * inputs. The host then reports the layers before, computes that layer, and plays a recording of
- * the layers behind it (a tail), with the table as it is by then. Tails begin at every layer, or in
- * deep models at every few layers; the host computes the layers up to the next tail. If a tail
- * stops in its first half, the host computes twice as many layers as before until it plays another.
+/* Before a pass, the host brings the table (recorded_table.h) up to date, from which the device
+ * reads where the resident experts are. No new move of an expert begins while the pass runs,
+ * because only this thread requests moves, and it waits for the results. A move that is still under
+ * way goes to a slot whose expert the table does not list. So slots need no pins.
+ *
+ * The results include the routers' choices (picks). A draft's picks go to foresight. After any
+ * other pass that missed no expert, this file reports the layers to the store and the observers as
+ * if the host had routed them.
+ *
+ * If an exact pass misses an expert, it computes no experts from that layer on, and keeps the
+ * layer's inputs. The host then reports the layers before, computes that layer, and plays a tail: a
+ * recording of the pass from some later layer to its end. For this the table is brought up to date
+ * again. Tails begin at every layer, or in deep models at every few layers; the host computes the
+ * layers up to the next tail. If a tail stops in its first half, the host computes twice as many
+ * layers as before until it plays another.
  *
  * For lossy passes the host edits the routers' choice once more, for its counts; if the device
  * edited differently (entropies may differ in their last bits), the pass runs again. If the result
@@ -30,20 +35,21 @@
 #include "runtime/recorded/recorded_table.h"
 
 #define MOST_SKIPPED 256u
-/* The most recordings that begin behind the first layer. Together they are as long as half as many
- * recordings of whole passes. */
+/* The most tails. A tail has half of the layers in the mean, so all tails together are as long as
+ * half as many recordings of whole passes. */
 #define MOST_TAILS 16u
 /* The additional cost of a layer that the host routes over one in a recording: a wait for the
  * device, and some twenty launches. A nominal figure, not measured on a GPU. */
 #define ROUND_TRIP_NS 20e3
 /* Weight of the newest pass among the numbers of experts that passes need from host memory. */
 #define NEWEST_WEIGHT 0.125
-/* Slots offered to a pass, as a multiple of that average: more than most passes fill. */
+/* Slots offered to a pass for experts that it reads in host memory: OFFERS_A_HIT times the average
+ * number of such experts, plus OFFERS_MORE. Most passes fill fewer. */
 #define OFFERS_A_HIT 2.0
 #define OFFERS_MORE  16.0
-/* the most slots offered, as a share of the device's, or OFFERS_MORE */
+/* The most slots offered, as a share of the device's slots; or OFFERS_MORE, if that is more. */
 #define OFFERS_OF_SLOTS 0.5
-/* up to this share of slots, slots of later layers may be offered, too */
+/* If no more than this share of the slots is offered, slots of later layers may be among them. */
 #define EARLY_OF_SLOTS 0.125
 
 typedef struct moe_recorded_pass {
@@ -74,7 +80,7 @@ struct moe_recorded_passes {
     moe_recorded_pass *kinds[MOE_RECORDED_KINDS]; /* NULL: the host routes */
 };
 
-/* ---- Their inputs ---- */
+/* ---- All recorded passes ---- */
 
 uint64_t moe_recorded_passes_bytes(const moe_device *device, const moe_program *program,
                                    const moe_engine_options *options, bool keeps_experts)
@@ -237,7 +243,8 @@ static bool has_missed(const moe_recorded_pass *r)
     return n > 0;
 }
 
-/* Copies the choice of one row to the pass's buffers, or back. */
+/* show_choice() copies the choice of the pass's rows in a layer to the pass's buffers,
+ * keep_choice() that of one row back. */
 static void show_choice(const moe_recorded_pass *r, const moe_recorded_results *results)
 {
     moe_runner *runner = r->runner;
@@ -316,7 +323,8 @@ static uint32_t stopped_at(const moe_recorded_pass *r)
     return c->n_layer;
 }
 
-/* Returns where the next tail begins, at this layer or later; n_layer: there is none. */
+/* Returns the first layer, from `layer` on, at which a tail begins; n_layer: no tail begins there.
+ */
 static uint32_t next_tail(const moe_recorded_pass *r, uint32_t layer)
 {
     const uint32_t n_layer = r->runner->config->n_layer;
@@ -337,8 +345,8 @@ static void want_offers(const moe_recorded_pass *r, moe_recorded_reach *by)
     by->n_offers = (uint32_t)fmin(fmin(n, most), MOE_MOST_OFFERS);
 }
 
-/* Plays the tail at r->first. If there is none, the host computes the rest, and r->first becomes
- * n_layer. */
+/* Plays the tail that begins at layer r->first. If the device cannot record it, the host computes
+ * these layers, and r->first becomes n_layer. */
 static int play_tail(moe_recorded_pass *r, const moe_pass *pass, moe_error *err)
 {
     bool fits;
@@ -423,7 +431,8 @@ static int take_exact(moe_recorded_pass *r, const moe_pass *pass, moe_error *err
             status = take_played(r, pass, &end, err);
         }
     }
-    /* True if the host computed the rest, because there was no tail, or no room for one. */
+    /* True if the host computed the last layers, because no tail followed or the device could not
+     * record it. */
     bool by_host = r->first == n_layer;
     if (n_early > 1 || (n_early > 0 && by_host)) {
         wait_longer(r);

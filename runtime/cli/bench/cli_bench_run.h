@@ -9,7 +9,7 @@
 #include "cli_hash.h"
 
 typedef struct cli_bench_run {
-    cli_options options; /* of the engine; seed: of a random prompt */
+    cli_options options; /* for the engine; `seed` also chooses the random prompt */
     size_t n_prompt, n_decode;
     const cli_buffer *text; /* the prompt is its first n_prompt tokens; NULL: random tokens */
 } cli_bench_run;
@@ -25,7 +25,7 @@ typedef struct cli_bench_outcome {
     double bytes_read, stall_s;
     double stall_share;
     double read_bytes_per_s;
-    double cpu_s_per_gb; /* of everything, including computing; NaN if nothing is read */
+    double cpu_s_per_gb; /* CPU time of the process, computing included; NaN if nothing is read */
     uint64_t prefetches, prefetches_used;
     uint64_t policy_faults;
     char hash[CLI_HASH_HEX_SIZE]; /* of the tokens written */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Reads texts that may be hostile within bounds: conversations, grammars, schemas and texts to be
- * tokenized, which others send to a program such as a server. The functions do the same as those
- * without _within, within a limit of memory and steps.
+/* Limits the memory and the work with which a call reads a text. Use this for texts from strangers,
+ * which may be hostile, such as what clients send to a server: conversations, grammars, schemas and
+ * texts to be tokenized. A function NAME_within does the same as the function NAME, but fails when
+ * it reaches a limit of its allowance.
  *
- * A step is about the work for one byte of text, one instruction of a template or one rule: some
- * nanoseconds. The number is a function of the input, not of the machine.
+ * Work is counted in steps. A step is about the work for one byte of text, one instruction of a
+ * template or one rule: some nanoseconds. How many steps a call takes depends on its input alone,
+ * not on the machine.
  *
  * Errors, beside those of the other functions: MOE_ERR_BUDGET, if the allowance has not enough
  * bytes or steps; MOE_ERR_CANCELLED, if the caller stopped the call.
@@ -32,7 +34,7 @@ extern "C" {
 /* The bounds of one call, or of several calls one after the other. Fill the struct with 0 first.
  * With a NULL allowance a function has no bounds. */
 typedef struct moe_allowance {
-    uint64_t bytes; /* the most memory at a time, with results that were handed out. 0: no limit */
+    uint64_t bytes; /* the most memory at a time, results included. 0: no limit */
     uint64_t steps; /* the most steps of all calls. 0: no limit */
     /* Called every 65536 steps on the calling thread; true ends the call. NULL: it is never
      * stopped. */
@@ -40,8 +42,8 @@ typedef struct moe_allowance {
     void *user; /* passed to stopped */
 
     /* Written by the calls. */
-    uint64_t bytes_now;  /* memory taken now. What a result holds counts until the program sets
-                          * bytes_now lower */
+    uint64_t bytes_now;  /* memory taken now. Memory of a result counts until the program lowers
+                          * bytes_now */
     uint64_t bytes_peak; /* the most that bytes_now was */
     uint64_t steps_taken;
     int refused;       /* the status with which the allowance ended a call; MOE_OK: none */
