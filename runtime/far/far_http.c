@@ -21,7 +21,8 @@
 #define SECONDS_WITHOUT 8L
 #define CONNECT_SECONDS 5L
 #define MOST_IDLE       32
-#define FAILING_NS      UINT64_C(10000000000) /* after a failure, others have one try */
+/* For so long after a failure, requests have one try. */
+#define FAILING_NS UINT64_C(10000000000)
 
 struct far_http {
     /* Set at open, never changed. */
