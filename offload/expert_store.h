@@ -310,8 +310,8 @@ bool moe_expert_store_is_sane(const moe_expert_store *store);
 bool moe_expert_store_is_idle(const moe_expert_store *store);
 
 void moe_expert_store_end_pass(moe_expert_store *store, uint64_t pass);
-/* Calls moe_expert_cache_scan() for both tiers, from this expert of the layer on. layer
- * MOE_NO_SCAN: the scan is over. */
+/* Says that from this expert of the layer on each expert is used once, in ascending order (a scan).
+ * Calls moe_expert_cache_scan() for both tiers. layer MOE_NO_SCAN: the scan is over. */
 void moe_expert_store_scan(moe_expert_store *store, uint32_t layer, uint32_t expert);
 /* moe_expert_cache_scan_room() for the device's slots. */
 uint32_t moe_expert_store_scan_room(const moe_expert_store *store, uint32_t layer);

@@ -13,8 +13,8 @@
 
 /* ---- Experts that stay for good ---- */
 
-/* Refuses kept experts that would fill all slots of a domain: its other experts would have no
- * slot. */
+/* Refuses kept experts that would fill all slots of a domain (layers that share slots): its other
+ * experts would have no slot. */
 static int check_kept_fit(const moe_expert_store *store, moe_error *err)
 {
     const moe_expert_store_options *o = &store->options;

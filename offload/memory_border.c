@@ -22,7 +22,7 @@
 
 #define MIB 1048576.0
 
-/* How many slots of a domain may be closed. */
+/* How many slots of a domain (the slots that some layers share) may be closed. */
 static uint32_t n_closable(const moe_expert_store *store, const moe_cache_domain_size *d)
 {
     MOE_ASSERT(d->n_open <= d->n_slots && d->n_pinned <= d->n_open);

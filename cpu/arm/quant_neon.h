@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Parts of quantised products with NEON: where rows are, sums of runs, and unpackers of blocks into
  * signed bytes, which the products need. The sums of a group of 256 elements are in vectors with
- * one run in each lane, so that each lane of the contract is a lane here. */
+ * one run (the 16 or 32 elements that share a scale) in each lane, so that each lane of the
+ * contract (matmul.h) is a lane here. */
 #ifndef MOE_ARM_QUANT_NEON_H
 #define MOE_ARM_QUANT_NEON_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Unpacks, in plain C, the types whose elements are coordinates of codebook points. This code
- * defines the types. Scales are exact: a block's scale d has 11 significant bits, and the factor by
- * which it is multiplied has at most 5, times a power of two. */
+/* Unpacks, in plain C, the types with codebooks: four or eight neighbouring elements of a row are
+ * one entry of a codebook, a point, and the elements are its coordinates. This code defines the
+ * types. Scales are exact: a block's scale d has 11 significant bits, and the factor by which it is
+ * multiplied has at most 5, times a power of two. */
 #include "cpu/kernels/block_unpack_iq.h"
 
 #include "cpu/kernels/codebooks.h"

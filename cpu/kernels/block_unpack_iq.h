@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Unpackers (block_unpack.h) of the types with codebooks of points, the ternary types, NVFP4, and
- * the types in which a bit of each run shifts the codes. */
+ * the types in which one bit of each run (the 16 or 32 elements that share a scale) shifts the
+ * run's codes. */
 #ifndef MOE_CPU_BLOCK_UNPACK_IQ_H
 #define MOE_CPU_BLOCK_UNPACK_IQ_H
 

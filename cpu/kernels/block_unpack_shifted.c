@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The definition, in plain C, of the types in which a bit of each run shifts the codes. */
+/* The definition, in plain C, of the types in which one bit of each run (the 16 or 32 elements that
+ * share a scale) shifts the run's codes. */
 #include "cpu/kernels/block_unpack_iq.h"
 
 #include <stddef.h>

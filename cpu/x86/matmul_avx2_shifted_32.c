@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* AVX2 products of the types in which a bit of each run shifts the codes, with runs of 32; rows
- * begin with a scale. */
+/* AVX2 products of the types in which one bit of each run (the elements that share a scale) shifts
+ * the run's codes. Runs have 32 elements; rows begin with a scale. */
 #define MOE_FILE_TYPES MOE_QUANT_TYPES_SHIFTED_32
 #include "cpu/x86/matmul_avx2.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* AVX-VNNI products of the types in which a bit of each run shifts the codes, with runs of 16. */
+/* AVX-VNNI products of the types in which one bit of each run (the elements that share a scale)
+ * shifts the run's codes. Runs have 16 elements. */
 #define MOE_FILE_TYPES MOE_QUANT_TYPES_SHIFTED_16
 #include "cpu/x86/matmul_avx_vnni.h"
 

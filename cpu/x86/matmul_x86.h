@@ -49,8 +49,8 @@ void moe_matmul_init_float_avx512(moe_matmul_kernels *kernels);
     X(tq2_0, TQ2_0, with)                                                                          \
     X(nvfp4, NVFP4, with)
 
-/* Types whose codes a bit of each run shifts: with runs of 16, and with runs of 32, whose rows
- * begin with a scale. */
+/* Types in which one bit of each run shifts the run's codes: with runs of 16, and with runs of 32,
+ * whose rows begin with a scale. */
 #define MOE_QUANT_TYPES_SHIFTED_16(X, with)                                                        \
     X(iq2_k, IQ2_K, with)                                                                          \
     X(iq3_k, IQ3_K, with)                                                                          \

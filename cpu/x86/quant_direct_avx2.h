@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of few activation rows, whose weights come from memory: one weight row after another, a
- * group of 256 elements at a time. A run of 32 gives a register of eight partial sums. A tree of
- * additions folds the eight registers of a group into one register (two for runs of 16) with a run
- * in each lane. So one instruction multiplies the sums of eight runs by their scales or minima. All
- * activation rows share the unpacked codes.
+ * group of 256 elements at a time. A run (the elements that share a scale) of 32 gives a register
+ * of eight partial sums. A tree of additions folds the eight registers of a group into one register
+ * (two for runs of 16) with a run in each lane. So one instruction multiplies the sums of eight
+ * runs by their scales or minima. All activation rows share the unpacked codes.
  */
 #ifndef MOE_X86_QUANT_DIRECT_AVX2_H
 #define MOE_X86_QUANT_DIRECT_AVX2_H

@@ -8,7 +8,8 @@
  *                       ->  lanes of the contract: one multiplication, one fmaf
  *
  * Unpacked codes stay in registers for all activation rows of the tile. A tile that extends beyond
- * the last weight row repeats that row and does not store it. */
+ * the last weight row repeats that row and does not store it. A run is the 16 or 32 elements that
+ * share a scale. */
 #ifndef MOE_X86_QUANT_DIRECT_AVX512_H
 #define MOE_X86_QUANT_DIRECT_AVX512_H
 

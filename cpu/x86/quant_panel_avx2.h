@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of many activation rows. Up to PANEL elements of PANEL_OUT weight rows are transposed
  * into a panel in the L1 cache, so that each lane of a register has four codes of one row. Four
- * activations are broadcast to every lane. So a run's sums of eight outputs need no folding, and
- * scales, minima and the reduction tree work on eight outputs at once.
+ * activations are broadcast to every lane. So the sums of a run (the 16 or 32 elements that share a
+ * scale) of eight outputs need no folding, and scales, minima and the reduction tree work on eight
+ * outputs at once.
  *
  * A tile is TILE_PANELS panels by up to TILE_ROWS activation rows. The lanes of the contract are
  * computed one after the other, each with all of its runs. So registers hold a tile's accumulators

@@ -3,9 +3,9 @@
  *
  * Up to PANEL elements of 16 weight rows are unpacked into a panel in the L1 cache, transposed: a
  * register has four neighbouring codes of each of the 16 rows. One instruction then multiplies four
- * broadcast activations with all of these codes, and a run's sum needs no folding. A tile is two
- * panels side by side by TILE_ROWS activation rows. It has an integer accumulator and a float
- * accumulator for each panel and row.
+ * broadcast activations with all of these codes, and the sum of a run (the 16 or 32 elements that
+ * share a scale) needs no folding. A tile is two panels side by side by TILE_ROWS activation rows.
+ * It has an integer accumulator and a float accumulator for each panel and row.
  *
  *    for each panel    (k)    for each tile of rows    for each lane of the contract
  *        for each run of the lane:  integer sums  ->  one multiplication, one fmaf

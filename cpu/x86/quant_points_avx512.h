@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Unpacks types with codebooks, with AVX-512. An entry of a codebook, a point, has the codes
- * (coordinates) of four or eight weights. A codebook of up to 512 points is a table
- * of 16-bit words in registers. Permutations look up 32 points at a time; each permutation reaches
- * 64 words. A point is then copied to the words of its coordinates. A shift of each word brings its
- * coordinates to the lowest bits of its bytes, and a byte shuffle turns them into magnitudes. For
- * larger codebooks each point is loaded separately, which takes the same time for any size. */
+ * (coordinates) of four or eight weights. A codebook of up to 512 points is a table of 16-bit words
+ * in registers. Permutations look up 32 points at a time; each permutation reaches 64 words. A
+ * point is then copied to the words of its coordinates. A shift of each word brings its coordinates
+ * to the lowest bits of its bytes, and a byte shuffle turns them into magnitudes. For larger
+ * codebooks each point is loaded separately, which takes the same time for any size. */
 #ifndef MOE_X86_QUANT_POINTS_AVX512_H
 #define MOE_X86_QUANT_POINTS_AVX512_H
 

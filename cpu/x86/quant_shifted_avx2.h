@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Unpacks codes of the types in which a bit of each run shifts the codes, 32 at a time with AVX2.
+/* Unpacks codes of the types in which one bit of each run (the 16 or 32 elements that share a
+ * scale) shifts the run's codes, 32 at a time with AVX2.
  */
 #ifndef MOE_X86_QUANT_SHIFTED_AVX2_H
 #define MOE_X86_QUANT_SHIFTED_AVX2_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Unpacks codes of the types in which a bit of each run shifts the codes, with AVX-512, 64 at a
- * time. */
+/* Unpacks codes of the types in which one bit of each run (the 16 or 32 elements that share a
+ * scale) shifts the run's codes, with AVX-512, 64 at a time. */
 #ifndef MOE_X86_QUANT_SHIFTED_AVX512_H
 #define MOE_X86_QUANT_SHIFTED_AVX512_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Unpacks scales of the types in which a bit of each run shifts the codes, as whole numbers of one
- * byte: sixteen, or eight in the lower half of the register. AVX2 suffices. The arithmetic is that
- * of block_unpack_shifted.c. */
+/* Unpacks scales of the types in which one bit of each run (the 16 or 32 elements that share a
+ * scale) shifts the run's codes, as whole numbers of one byte: sixteen, or eight in the lower half
+ * of the register. AVX2 suffices. The arithmetic is that of block_unpack_shifted.c. */
 #ifndef MOE_X86_QUANT_SHIFTED_X86_H
 #define MOE_X86_QUANT_SHIFTED_X86_H
 

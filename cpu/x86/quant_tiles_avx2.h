@@ -4,10 +4,10 @@
  * quant_turned_avx2.h, which transposes codes in registers, so that little folding is left. Many
  * rows use quant_panel_avx2.h, which transposes weights in the cache, so that nothing is folded.
  *
- * In all three ways a run's sum is an exact integer and every lane adds its runs in order, so the
- * bits are equal. Tiles that extend beyond the last weight row repeat that row and do not store the
- * repeated outputs. If the row ends within a group, a copy of the group is multiplied whose further
- * blocks change nothing. */
+ * In all three ways the sum of a run (the 16 or 32 elements that share a scale) is an exact integer
+ * and every lane adds its runs in order, so the bits are equal. Tiles that extend beyond the last
+ * weight row repeat that row and do not store the repeated outputs. If the row ends within a group,
+ * a copy of the group is multiplied whose further blocks change nothing. */
 #ifndef MOE_X86_QUANT_TILES_AVX2_H
 #define MOE_X86_QUANT_TILES_AVX2_H
 

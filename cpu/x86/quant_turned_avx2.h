@@ -8,11 +8,12 @@
  *   c0..c31       ->     a16..    b16..    c16..    d16..
  *   d0..d31              a24..    b24..    c24..    d24..
  *
- * Eight activations are loaded into every quarter of a register. A run's products are added up lane
- * by lane, and then only one fold for eight outputs is left. Turning takes two shuffles for 32
- * codes, which all activation rows share. The panels of quant_panel_avx2.h need no fold, but three
- * shuffles and a way through the cache. The next tile is prefetched in the order of its addresses,
- * so that the processor's own prefetcher follows. */
+ * Eight activations are loaded into every quarter of a register. The products of a run (the 16 or
+ * 32 elements that share a scale) are added up lane by lane, and then only one fold for eight
+ * outputs is left. Turning takes two shuffles for 32 codes, which all activation rows share. The
+ * panels of quant_panel_avx2.h need no fold, but three shuffles and a way through the cache. The
+ * next tile is prefetched in the order of its addresses, so that the processor's own prefetcher
+ * follows. */
 #ifndef MOE_X86_QUANT_TURNED_AVX2_H
 #define MOE_X86_QUANT_TURNED_AVX2_H
 

@@ -9,11 +9,12 @@
  *   h0..h63         a56..    b56..    ..  h56..
  *
  * Eight activations are loaded into every eighth of a register, once for all sixteen weight rows.
- * (With eight weight rows, the loads limited the speed.) A run's products are added up lane by
- * lane. One fold then gives the sums of two runs of eight weight rows. Quarter q has the sums of
- * rows 2q and 2q + 1, first for the even run, then for the odd one. Scales, minima and the lanes of
- * the contract have the same order. Turning takes three shuffles for 64 codes, which all activation
- * rows share. The next tile is prefetched in the order of its addresses. */
+ * (With eight weight rows, the loads limited the speed.) The products of a run (the 16 or 32
+ * elements that share a scale) are added up lane by lane. One fold then gives the sums of two runs
+ * of eight weight rows. Quarter q has the sums of rows 2q and 2q + 1, first for the even run, then
+ * for the odd one. Scales, minima and the lanes of the contract have the same order. Turning takes
+ * three shuffles for 64 codes, which all activation rows share. The next tile is prefetched in the
+ * order of its addresses. */
 #ifndef MOE_X86_QUANT_TURNED_AVX512_H
 #define MOE_X86_QUANT_TURNED_AVX512_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Unpacks groups of 256 elements with AVX2: their scales and minima by run, and 32 codes at a time.
+/* Unpacks groups of 256 elements with AVX2: the scale and minimum of each run (16 or 32 elements
+ * that share them), and 32 codes at a time.
  *
  * Codes are unsigned: the value plus the type's offset. Without VNNI, products of unsigned codes
  * that use all 256 values may saturate. So without VNNI, types with offset 128 give the signed

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Unpacks blocks with AVX-512, a group of 256 elements at a time: begin_group() gives the scale and
- * the minimum of each run, and codes_of_chunk() gives 64 unsigned codes. */
+ * the minimum of each run (the 16 or 32 elements that share them), and codes_of_chunk() gives 64
+ * unsigned codes. */
 #ifndef MOE_X86_QUANT_UNPACK_AVX512_H
 #define MOE_X86_QUANT_UNPACK_AVX512_H
 

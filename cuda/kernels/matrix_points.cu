@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Products by the matrix units with weights that are points of codebooks. */
+/* Products by the matrix units with weights of IQ2 and IQ3, which are points of codebooks
+ * (weight_points.cuh). */
 #include "cuda/kernels/matrix_product.cuh"
 #include "cuda/kernels/weight_point_slices.cuh"
 

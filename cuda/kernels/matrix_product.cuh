@@ -11,10 +11,11 @@
  *
  * In the contract each output has 8 or 16 accumulators (lanes), each a chain of fmaf() in the order
  * of the row. Warp w owns the lanes of slice w of every group, for all outputs of the tile, and
- * keeps them in registers. One instruction multiplies a run (matrix_units.cuh): it gives the exact
- * integer sums of 16 x 8 outputs. A product of scales and an fmaf() for each output follow. At the
- * end the lanes are added up in shared memory, by the contract's tree. For types with 16 lanes a
- * warp has two lanes, and a tile has half as many weight rows.
+ * keeps them in registers. One instruction multiplies a run, the elements that share a scale
+ * (matrix_units.cuh): it gives the exact integer sums of 16 x 8 outputs. A product of scales and an
+ * fmaf() for each output follow. At the end the lanes are added up in shared memory, by the
+ * contract's tree. For types with 16 lanes a warp has two lanes, and a tile has half as many weight
+ * rows.
  *
  * The block copies the next group into shared memory while it multiplies the current one. It copies
  * the weights in the aligned pieces of 16 bytes that contain them, as product.cuh does, and the

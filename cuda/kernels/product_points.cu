@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Products with weights that are points of codebooks. */
+/* Products with weights of IQ2 and IQ3, which are points of codebooks (weight_points.cuh). */
 #include "cuda/kernels/product.cuh"
 #include "cuda/kernels/weight_points.cuh"
 

@@ -2,9 +2,9 @@
 /* Block formats, unpacked by the thread that multiplies.
  *
  * Rows are cut into groups of 256 elements, and a group is divided among four threads. Thread t has
- * the part 64t .. 64t + 63, which is two whole runs of 32 or four of 16, so its integer sums need
- * no other thread. The elements of a part also share bytes: they are two blocks, or both nibbles of
- * 32 bytes.
+ * the part 64t .. 64t + 63, which is two whole runs (elements that share a scale) of 32 or four of
+ * 16, so its integer sums need no other thread. The elements of a part also share bytes: they are
+ * two blocks, or both nibbles of 32 bytes.
  *
  * unpack() gives part t of the group whose bytes begin at `group`: one signed byte for each code,
  * offsets subtracted, in the order of the elements. A code stays at the bit position in its byte

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Unpacks types with codebooks of points, ternary types and NVFP4, in the thread that multiplies
- * (weight_formats.cuh). Points are loaded from tables of bytes, which stay in the first-level
- * cache. */
+/* Unpacks types with codebooks, whose entries (points) have the codes of four or eight weights,
+ * ternary types and NVFP4, in the thread that multiplies (weight_formats.cuh). Points are loaded
+ * from tables of bytes, which stay in the first-level cache. */
 #ifndef MOE_CUDA_WEIGHT_POINTS_CUH
 #define MOE_CUDA_WEIGHT_POINTS_CUH
 

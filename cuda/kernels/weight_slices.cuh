@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Block formats, unpacked for the matrix units.
  *
- * Slice w of a group of 256 elements is its elements 32w .. 32w + 31: a run of 32 or two of 16. The
- * four threads of a weight row share it in the layout of fragments (matrix_units.cuh): thread t has
- * elements 4t .. 4t + 3 (`low`) and 16 + 4t .. (`high`), one signed byte each, 2^zeros times its
- * value, as in weight_formats.cuh. No code is unpacked twice. Threads share only scales, and these
- * only for formats that pack scales.
+ * Slice w of a group of 256 elements is its elements 32w .. 32w + 31: a run (elements that share a
+ * scale) of 32 or two of 16. The four threads of a weight row share it in the layout of fragments
+ * (matrix_units.cuh): thread t has elements 4t .. 4t + 3 (`low`) and 16 + 4t .. (`high`), one
+ * signed byte each, 2^zeros times its value, as in weight_formats.cuh. No code is unpacked twice.
+ * Threads share only scales, and these only for formats that pack scales.
  *
  * Codes are read in words, counted from byte `origin` of the group: all arrays of a slice begin a
  * multiple of four bytes from there, so the same shift aligns all words of a row. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The part of the device contract for operations on the rows of a pass: products with weights,
- * routes, experts and their sums, norms, gates, streams. */
+ * routes, experts and their sums, norms, gates, residual streams (some models have several for each
+ * row). */
 #ifndef MOE_DEVICE_ROW_OPS_H
 #define MOE_DEVICE_ROW_OPS_H
 

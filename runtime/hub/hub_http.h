@@ -32,13 +32,13 @@ typedef struct hub_answer {
     long status;
     cli_buffer body;
     bool whole;                        /* false: the body was longer than allowed */
-    char url[HUB_URL_SIZE];            /* that answered */
+    char url[HUB_URL_SIZE];            /* the address that answered */
     char commit[HUB_COMMIT_SIZE];      /* X-Repo-Commit; "": none */
-    char sum[HUB_SUM_SIZE];            /* X-Linked-Etag, or ETag; "": none that is a checksum */
+    char sum[HUB_SUM_SIZE];            /* X-Linked-Etag or ETag, if it is a checksum; else "" */
     bool linked;                       /* sum and size come from X-Linked- headers */
     char tag[128];                     /* the last ETag, as it came */
     char modified[64];                 /* the last Last-Modified */
-    uint64_t size;                     /* of the whole file; 0: not known */
+    uint64_t size;                     /* bytes of the whole file; 0: not known */
     uint64_t from, to;                 /* the range that the answer has */
     uint64_t total;                    /* the file's size by the range's header; 0: no range came */
     unsigned retry_after;              /* Retry-After in seconds; 0: none */

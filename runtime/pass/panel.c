@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Panels: computes one layer for all rows, chunk by chunk, before the next layer begins. */
+/* Panels: the rows of long prompts, more than a pass holds. Computes one layer for all of these
+ * rows, chunk by chunk, before the next layer begins. So each expert is read once for all of them.
+ */
 #include "cache/expert_cache.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Takes many rows of a panel through a layer expert by expert: first the mixers and the routing of
- * all of their chunks; then each expert once, over all of its rows, in ascending order of the
- * experts' numbers; then, for each chunk, what follows the experts' sum. A row's sum is always
- * taken in this order, so a few slots are enough for any number of experts: an expert that is in
- * memory stays until it has been computed, and then gives up its slot. For each row the block keeps
- * the sum, and also the experts' input if that is more than the norm of the row's stream. */
+/* A block: many rows of a panel (pass.h), which go through a layer expert by expert: first the
+ * mixers and the routing of all of their chunks; then each expert once, over all of its rows, in
+ * ascending order of the experts' numbers; then, for each chunk, what follows the experts' sum. A
+ * row's sum is always taken in this order, so a few slots are enough for any number of experts: an
+ * expert that is in memory stays until it has been computed, and then gives up its slot. For each
+ * row the block keeps the sum, and also the experts' input unless that is just the norm of the
+ * row's residual stream. */
 #ifndef MOE_PASS_PANEL_BLOCK_H
 #define MOE_PASS_PANEL_BLOCK_H
 
