@@ -29,7 +29,7 @@ typedef struct moe_expert_cache_options {
     bool per_layer;                 /* split a class's slots evenly between its layers */
     const moe_policy *policy;
     const float *hotness;    /* [n_layer * n_expert] or NULL */
-    const float *fetch_cost; /* likewise */
+    const float *fetch_cost; /* [n_layer * n_expert] or NULL */
     bool has_gates;          /* accesses carry gates */
     bool has_future;         /* accesses carry next uses */
     uint64_t seed;
@@ -119,7 +119,7 @@ void moe_expert_cache_lookahead(moe_expert_cache *cache, uint64_t first_pass,
 typedef struct moe_cache_domain_size {
     uint32_t class_id;
     uint32_t n_slots;
-    uint32_t n_open; /* of these, the slots that are not closed */
+    uint32_t n_open; /* of n_slots, the slots that are not closed */
     uint32_t n_pinned;
 } moe_cache_domain_size;
 

@@ -104,8 +104,8 @@ struct moe_mover {
     _Atomic uint64_t read_interval_ns, last_read_ns;
 
     /* Only the mover's thread touches these. */
-    uint32_t n_ranges;                       /* in flight */
-    uint32_t n_prefetches;                   /* in flight */
+    uint32_t n_ranges;                       /* ranges that are being read */
+    uint32_t n_prefetches;                   /* prefetches that are being read */
     moe_mover_copy copies[MOE_MOVER_COPIES]; /* on the link, oldest first */
     uint32_t n_copies;
     moe_mover_copy saving[MOE_MOVER_COPIES]; /* UNDER_WAY, oldest first */

@@ -12,14 +12,14 @@
 #include "runtime/model/tensor_map.h"
 
 typedef struct moe_slot_class {
-    uint64_t part_bytes[MOE_EXPERT_PARTS];  /* of an expert */
-    size_t buffer_offset[MOE_EXPERT_PARTS]; /* in a slot */
+    uint64_t part_bytes[MOE_EXPERT_PARTS];  /* bytes of an expert's parts */
+    size_t buffer_offset[MOE_EXPERT_PARTS]; /* where each part begins in a slot */
     size_t slot_bytes;
     uint64_t n_experts; /* how many experts of the model are in this class */
     uint32_t n_slots;
     uint32_t first_slot;
-    uint32_t card;       /* of the device; 0 for host memory */
-    size_t arena_offset; /* in the card's memory */
+    uint32_t card;       /* the device's card with the slots; 0 for host memory */
+    size_t arena_offset; /* where the slots begin in the card's memory */
 } moe_slot_class;
 
 typedef struct moe_slot_memory {
@@ -35,9 +35,9 @@ typedef struct moe_slot_arena {
     uint32_t n_layer;
     uint32_t n_slots;
     bool on_host;
-    uint8_t *memory;                     /* of the first card, or host memory */
-    size_t bytes;                        /* of all cards */
-    moe_slot_memory more[MOE_MAX_CARDS]; /* of further cards, by the card's number */
+    uint8_t *memory;                     /* slots of the first card, or in host memory */
+    size_t bytes;                        /* all cards together */
+    moe_slot_memory more[MOE_MAX_CARDS]; /* slots of further cards, by the card's number */
 } moe_slot_arena;
 
 /* Sorts layers into classes; allocates no slots yet. buffer_bytes() gives, for a part's bytes, the

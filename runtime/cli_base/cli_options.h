@@ -145,8 +145,8 @@ typedef struct cli_options {
     uint64_t context;        /* 0: the model's (perplexity: 512) */
     uint64_t threads;        /* 0: the cores */
     uint64_t prefill_chunk;  /* 0: the library's default */
-    uint64_t panel;          /* likewise */
-    uint64_t panel_others;   /* likewise */
+    uint64_t panel;          /* 0: the library's default */
+    uint64_t panel_others;   /* 0: the library's default */
     int64_t predict;         /* tokens to write; -1: until the end of the text or a full context */
     int64_t seed;            /* -1: a random one */
     const char *tokens_from; /* bench decode: a word or a file; NULL: greedy */

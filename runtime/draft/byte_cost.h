@@ -18,8 +18,8 @@
 
 typedef struct moe_byte_cost {
     double resident_bytes;
-    double expert_bytes; /* of one expert, on average */
-    double active_bytes; /* that one token uses */
+    double expert_bytes; /* bytes of one expert, on average */
+    double active_bytes; /* bytes of the weights that one token uses */
     /* Bytes of a drafting layer's weights: those that every row uses, and those that only rows
      * with logits use. */
     double head_layer_bytes, head_output_bytes;
@@ -28,7 +28,7 @@ typedef struct moe_byte_cost {
 /* How much a drafting layer computed: passes and rows. */
 typedef struct moe_head_work {
     uint32_t n_passes, n_rows;
-    uint32_t n_logit_passes, n_logit_rows; /* those of them with logits */
+    uint32_t n_logit_passes, n_logit_rows; /* passes and rows that computed logits */
 } moe_head_work;
 
 void moe_byte_cost_init(moe_byte_cost *cost, const moe_tensor_map *map, uint32_t n_expert_used);

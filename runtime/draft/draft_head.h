@@ -33,16 +33,16 @@
 
 struct moe_draft_head {
     /* Set at open. */
-    moe_draft_eagle *eagle;  /* NULL: it is no EAGLE-3 head */
-    moe_model_config config; /* of a model of this layer alone */
+    moe_draft_eagle *eagle;  /* NULL: the layer is no EAGLE-3 head */
+    moe_model_config config; /* as if the layer were a model of its own */
     moe_tensor_map map;
     moe_program program;
     const moe_gguf *gguf; /* the file that has the layer */
-    moe_weights weights;  /* its own, and the model's embedding and head */
+    moe_weights weights;  /* the layer's, and the model's embedding and output matrix */
     moe_kv_pool kv;       /* only the layout of a page */
     moe_runner runner;
     moe_device *device;
-    bool is_open; /* its memory */
+    bool is_open; /* the layer's memory is allocated */
     uint64_t
         layer_bytes; /* that a row uses: weights without embedding and output matrix, experts */
     /* Inputs of a pass, one entry for each row. */

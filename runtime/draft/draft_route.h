@@ -8,7 +8,7 @@
 
 /* How to choose the stand-in for a pick that is not resident. */
 typedef enum moe_draft_fill {
-    MOE_DRAFT_FILL_AFFINITY, /* its nearest unused resident expert, by the table */
+    MOE_DRAFT_FILL_AFFINITY, /* the pick's nearest unused resident expert, by `affinity` */
     MOE_DRAFT_FILL_ROUTER,   /* the top-k of the router among the resident */
     MOE_DRAFT_FILL_RANDOM,   /* any resident one (baseline) */
     MOE_DRAFT_FILL_NONE      /* nothing replaces it: the rank is dropped */
@@ -17,7 +17,7 @@ typedef enum moe_draft_fill {
 typedef struct moe_draft_routing {
     moe_draft_fill fill;
     const uint16_t *affinity; /* [n_expert][n_expert] of this layer, or NULL: ROUTER instead */
-    moe_random *random;       /* of MOE_DRAFT_FILL_RANDOM */
+    moe_random *random;       /* for MOE_DRAFT_FILL_RANDOM */
 } moe_draft_routing;
 
 /* Restricts the routing to the resident experts (edit->resident).

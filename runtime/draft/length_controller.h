@@ -17,8 +17,8 @@ typedef struct moe_length_base {
     uint32_t n_sequences; /* 0: the slot is free */
     uint32_t n_samples;
     uint32_t age; /* iterations since the last sample */
-    double cost;  /* of a sequence's token; 0 until a measurement is complete */
-    double sum;   /* of the measurement under way (cascade) */
+    double cost;  /* the cost of a sequence's token; 0 until a measurement is complete */
+    double sum;   /* costs in the measurement under way (cascade) */
     uint32_t n_sum;
 } moe_length_base;
 

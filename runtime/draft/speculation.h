@@ -48,9 +48,9 @@ typedef enum moe_drafter {
 
 struct moe_miss_model;
 typedef struct moe_lookahead moe_lookahead;   /* lookahead.h */
-typedef struct moe_ahead_line moe_ahead_line; /* likewise: a session's */
+typedef struct moe_ahead_line moe_ahead_line; /* lookahead.h: a session's part */
 typedef struct moe_draft_head moe_draft_head; /* draft_head.h */
-typedef struct moe_head_line moe_head_line;   /* likewise: a session's */
+typedef struct moe_head_line moe_head_line;   /* draft_head.h: a session's part */
 
 #define MOE_MOST_DRAFT   63u /* tokens in a row */
 #define MOE_SILENT_DRAFT 4u
@@ -81,9 +81,9 @@ typedef struct moe_session_draft {
     moe_kv_table *kv;
     moe_state_table *states;
     const _Atomic bool *cancelled;
-    moe_token_tree tree; /* of this step; with only the root: plain decoding */
+    moe_token_tree tree; /* this step's drafts; only the root: plain decoding */
     bool active;         /* the tree is this step's rows */
-    moe_drafter drafter; /* whose tree it is */
+    moe_drafter drafter; /* the drafter that made the tree */
     double *survival;    /* [nodes] calibrated probability that the path to the node is accepted */
     float *confidence;   /* [nodes] the drafter's confidence in the node itself */
     bool is_chain;
@@ -92,12 +92,12 @@ typedef struct moe_session_draft {
     uint32_t path_stride;
     uint32_t *frontier; /* [nodes] while drafting: nodes to go on from */
     uint32_t n_frontier;
-    uint32_t max_nodes; /* in this step, including the root */
+    uint32_t max_nodes; /* the most nodes in this step, including the root */
     uint32_t max_depth; /* ... of the current drafter */
     uint32_t room;      /* ... of any drafter */
     /* The walk. */
     uint32_t current; /* deepest accepted node */
-    int32_t next;     /* what follows it, once decided */
+    int32_t next;     /* the token after `current`, once it is decided */
     bool decided;
     /* For temperatures above 0: element i is the distribution from which the child of node i of a
      * chain was drawn. */
@@ -107,11 +107,11 @@ typedef struct moe_session_draft {
     bool is_drawn;
     moe_silent_draft silent[MOE_DRAFTERS];
     moe_random random;        /* for drawing drafts */
-    moe_random random_before; /* its state when the step began */
+    moe_random random_before; /* the state of `random` when the step began */
     moe_suffix_index *suffix;
     moe_ahead_line *ahead; /* NULL: no lookahead */
     moe_head_line *head;   /* NULL: no drafting layer */
-    moe_session *mirror;   /* of a second model, whose maker closes it */
+    moe_session *mirror;   /* session of a second model that drafts; its maker closes it */
 } moe_session_draft;
 
 /* One row of a draft pass. */
@@ -162,7 +162,7 @@ struct moe_speculation {
     /* Changed by steps. */
     moe_length_control *control[MOE_DRAFTERS];
     moe_length_account account; /* of all drafters together */
-    bool begun[MOE_DRAFTERS];   /* it was asked for a length in this step */
+    bool begun[MOE_DRAFTERS];   /* the drafter's control was asked for a length in this step */
     bool by_bytes;              /* costs are modelled in bytes; else they are times */
     moe_byte_cost byte_cost;
     struct moe_miss_model *misses; /* NULL: all experts fit, and costs are times */
@@ -177,13 +177,13 @@ struct moe_speculation {
     uint64_t misses_before;
     double plain_wait, plain_missed; /* fading sums over plain passes */
     uint32_t n_writing;              /* sessions that write in this step */
-    double draft_cost;               /* of this step */
+    double draft_cost;               /* cost of this step's drafts */
     uint32_t n_draft_passes;
     uint64_t n_draft_experts;   /* distinct ones of the layers of a draft pass */
     moe_head_work head_work;    /* ... of a drafting layer, also to keep up with the text */
-    uint32_t n_recorded_passes; /* of those, passes that the device routed by itself */
+    uint32_t n_recorded_passes; /* of n_draft_passes, those that the device routed by itself */
     uint32_t *accepted_rows;    /* [max_rows] rows that plain decoding would have had */
-    uint32_t *accepted_of;      /* [max_rows] the place of each one's session in the step */
+    uint32_t *accepted_of;      /* [max_rows] the place of each such row's session in the step */
     /* Arrays for the rows of a draft pass, [max_rows]. */
     moe_draft_row *rows;
     int32_t *pass_tokens;
@@ -191,7 +191,7 @@ struct moe_speculation {
     moe_kv_row *pass_kv;
     uint32_t *pass_logit_rows;
     moe_state_run *pass_states;
-    moe_drafter drafter; /* of this step */
+    moe_drafter drafter; /* the drafter of this step */
     bool is_silent;      /* the draft under way will not be verified */
     uint32_t n_sharing;  /* sequences whose chains share the draft pass under way; 0: not known */
     moe_speculation_stats stats;

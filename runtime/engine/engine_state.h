@@ -47,8 +47,8 @@ typedef struct moe_draft_head moe_draft_head;   /* runtime/draft/draft_head.h */
 
 /* A session's rows in a panel. */
 typedef struct moe_panel_prompt {
-    moe_session *session;   /* NULL: it has left the panel, whose chunks skip its rows */
-    uint32_t first, n_rows; /* its rows in the panel: its tokens from n_evaluated on */
+    moe_session *session;   /* NULL: the session has left the panel; its rows are skipped */
+    uint32_t first, n_rows; /* the session's rows in the panel: its tokens from n_evaluated on */
     moe_state *state;       /* of recurrent layers; chunks use this state and `next` in turns */
 } moe_panel_prompt;
 
@@ -56,7 +56,7 @@ typedef struct moe_panel_prompt {
 typedef struct moe_panel {
     moe_panel_prompt *prompts;
     uint32_t n_prompts; /* 0: there is no panel */
-    uint32_t n_rows;    /* of all prompts */
+    uint32_t n_rows;    /* rows of all prompts together */
     uint32_t layer, at; /* the next chunk's layer, and the rows before the chunk */
     /* [n_rows][floats of x] The residual stream: of rows < at behind `layer`, of the others before
      * it. After all rows come the positions that were chosen for each row, if a later layer uses
@@ -151,7 +151,7 @@ struct moe_engine {
     moe_learning *learning;          /* NULL until requested */
     moe_draft_model *draft_model;    /* NULL: none */
     moe_draft_head *draft_head;      /* NULL: none */
-    moe_gguf *head_gguf;             /* its own file; NULL: it is in the model's */
+    moe_gguf *head_gguf;             /* the drafting layer's own file; NULL: it is in the model's */
     moe_speculation *speculation;    /* NULL: off */
     moe_lossy *lossy;                /* NULL: off */
     moe_workers *workers;            /* NULL: none */
@@ -159,7 +159,7 @@ struct moe_engine {
     uint32_t marks;                  /* MOE_SESSION_ bits of what this engine computes */
     moe_low_bit_file *low_bit_file;  /* copies of experts; NULL: none */
     moe_expert_slot_sizes low_bit_sizes;
-    moe_expert_store *low_bit_experts; /* their slots */
+    moe_expert_store *low_bit_experts; /* the slots of the copies */
     moe_budget_exact *budget_exact;    /* NULL unless a budget is measured */
     moe_route_rules *rules;            /* NULL when both are off */
     moe_recorded_passes *recorded;     /* NULL: the device does not record */

@@ -28,16 +28,16 @@ typedef struct moe_recorded_table_options {
     bool stops;                   /* the host may continue from a layer that misses an expert */
     bool keeps;        /* with stops: the pass may keep experts that it reads in host memory;
                         * changes no sizes */
-    uint32_t max_rows; /* of a pass; 1 unless it stops */
+    uint32_t max_rows; /* the most rows of a pass; 1 unless `stops` */
 } moe_recorded_table_options;
 
 /* The results of a pass: places on the host, or on the device. */
 typedef struct moe_recorded_results {
-    uint32_t *picks;   /* [n_rows][n_used] the routers' */
-    float *weights;    /* [n_rows][n_used] likewise */
-    uint32_t *missing; /* number of picks, of all rows, for which no expert could be used */
-    float *probs;      /* [n_expert] of one row, or NULL without substitutes */
-    uint32_t *chosen;  /* [n_used] of the same row: the experts that served the ranks */
+    uint32_t *picks;   /* [n_rows][n_used] the experts that the routers chose */
+    float *weights;    /* [n_rows][n_used] the routers' weights of the picks */
+    uint32_t *missing; /* how many picks, of all rows, had no expert that could be used */
+    float *probs;      /* [n_expert] probabilities of one row; NULL without substitutes */
+    uint32_t *chosen;  /* [n_used] the experts that were used for the picks of this row */
 } moe_recorded_results;
 
 typedef struct moe_recorded_table {
@@ -49,17 +49,17 @@ typedef struct moe_recorded_table {
     size_t spares_at, ranges_at, taken_at;
     bool has_affinity, stops, keeps;
     uint32_t max_rows;
-    uint32_t n_rows;          /* rows of the running pass; set by the owner, at first 1 */
-    uint32_t longest_list;    /* of substitutes; 0: none */
-    uint8_t *table;           /* [n_layer][layer_bytes], equal to the device's copy */
-    uint8_t *fresh;           /* of one layer */
-    uint8_t *reach;           /* [n_layer][n_expert] moe_expert_reach */
-    uint8_t *results;         /* of the last pass; from taken_at on */
+    uint32_t n_rows;       /* rows of the running pass; set by the owner, at first 1 */
+    uint32_t longest_list; /* the longest list of substitutes; 0: none */
+    uint8_t *table;        /* [n_layer][layer_bytes], equal to the device's copy */
+    uint8_t *fresh;   /* [layer_bytes] a layer's new entry, until it is compared with `table` */
+    uint8_t *reach;   /* [n_layer][n_expert] moe_expert_reach */
+    uint8_t *results; /* results of the last pass: the device's bytes from taken_at on */
     moe_slot_offer *offers;   /* [n_offers] slots that the pass may fill; they are the last of the
                                * spares */
     moe_expert_spare *spares; /* [MOE_MOST_OFFERS] equal to the device's, but for `used` */
-    moe_spare_range *ranges;  /* [n_layer], of domains */
-    moe_kept_expert *kept;    /* [MOE_MOST_OFFERS] of one layer */
+    moe_spare_range *ranges;  /* [n_layer] for each domain (layers that share slots), its spares */
+    moe_kept_expert *kept;    /* [MOE_MOST_OFFERS] the experts that the pass kept in one layer */
     uint32_t n_offers;
     bool offered;     /* the store offered at least half of the slots asked for */
     uint64_t version; /* the store's version when the table was made */
@@ -67,7 +67,8 @@ typedef struct moe_recorded_table {
     bool was_in_place;
 } moe_recorded_table;
 
-/* Returns the bytes of device memory. Of affinity only matters whether it is NULL. */
+/* Returns the bytes of device memory that a table takes. Of the field affinity, it only matters
+ * whether it is NULL. */
 uint64_t moe_recorded_table_bytes(const moe_model_config *config,
                                   const moe_recorded_table_options *options);
 /* Opens a table, which must be closed also after a failure. config must outlive it. */
@@ -106,7 +107,7 @@ void moe_recorded_table_forget(moe_recorded_table *table, moe_runner *runner);
 /* Returns which experts of the layer were resident at the last refresh: [n_expert], in host
  * memory. */
 const bool *moe_recorded_table_residents(const moe_recorded_table *table, uint32_t layer);
-/* Restores the x and norm with which the layer began that stopped the pass. */
+/* Restores the inputs (x and norm) of the layer that stopped the pass. */
 int moe_recorded_table_restore(const moe_recorded_table *table, moe_runner *runner, moe_error *err);
 /* Writes the layer's places on the device into the job, and those of its lists into *substitution.
  * first: the layer with which the recording begins. */

@@ -73,13 +73,13 @@ typedef enum moe_calibration_extent {
 typedef struct moe_calibration {
     moe_calibration_shape shape;
     char *text_name;
-    uint64_t n_tokens;                      /* in counts */
-    uint64_t n_learned;                     /* ... of these, added by conversations */
+    uint64_t n_tokens;                      /* the tokens that `counts` counts */
+    uint64_t n_learned;                     /* of n_tokens, those that conversations added */
     uint64_t *counts;                       /* [n_layer][n_expert] */
     float *coactivation;                    /* [n_layer][n_expert][n_expert] */
-    float *coactivation_weighted;           /* likewise */
+    float *coactivation_weighted;           /* [n_layer][n_expert][n_expert] */
     float *tae;                             /* [n_layer][MOE_PERCENTILES] */
-    float *margin;                          /* likewise */
+    float *margin;                          /* [n_layer][MOE_PERCENTILES] */
     uint16_t *affinity[MOE_AFFINITY_KINDS]; /* [n_layer][n_expert][n_expert] */
     uint64_t *checksums;                    /* [n_layer][n_expert][MOE_EXPERT_PARTS] */
     float *gram;                            /* [n_layer][n_embd][n_embd] or NULL */
