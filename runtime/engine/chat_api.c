@@ -139,6 +139,43 @@ static moe_grammar_mark mark_of(const moe_engine *engine, const char *text)
     return (moe_grammar_mark){text, is_control ? token : -1};
 }
 
+/* Appends a mark as grammars have it: its tags that are control tokens by their numbers. */
+static void add_mark(const moe_engine *engine, const char *mark, char *out, size_t size)
+{
+    while (*mark != '\0') {
+        const char *end = *mark == '<' ? strchr(mark, '>') : strchr(mark, '<');
+        const size_t n = end == NULL ? strlen(mark) : (size_t)(end - mark) + (*mark == '<');
+        const int32_t token = moe_tokenizer_find(engine->tokenizer, mark, n);
+        const size_t used = strlen(out);
+        if (token >= 0 && moe_tokenizer_is_control(engine->tokenizer, token)) {
+            snprintf(out + used, size - used, " <[%d]>", (int)token);
+        } else {
+            snprintf(out + used, size - used, " \"%.*s\"", (int)n, mark);
+        }
+        mark += n;
+    }
+}
+
+/* The answer stands between marks of its own, behind the reasoning that the prompt may have begun.
+ * Reasoning holds no control token; where its end is spelt as text, it holds no "<". */
+static int put_between(moe_grammar **out, const moe_engine *engine, const moe_chat_output *chat,
+                       const moe_grammar *answer, moe_allowance *allowance, moe_error *err)
+{
+    const moe_chat_marks *marks = &chat->marks;
+    char close[96] = "", opening[96] = "", closing[96] = "", ending[96] = "";
+    char before[256] = "", behind[256];
+    add_mark(engine, marks->close, close, sizeof close);
+    add_mark(engine, marks->answer_open, opening, sizeof opening);
+    add_mark(engine, marks->answer_close, closing, sizeof closing);
+    add_mark(engine, marks->message_close, ending, sizeof ending);
+    if (chat->in_reasoning) {
+        const bool is_control = strncmp(close, " <[", 3) == 0;
+        snprintf(before, sizeof before, "%s%s%s", is_control ? ".*" : "[^<]*", close, opening);
+    }
+    snprintf(behind, sizeof behind, "(%s )? (%s )?", closing, ending);
+    return moe_grammar_between(out, answer, before, behind, allowance, err);
+}
+
 int moe_chat_grammar_create(moe_grammar **out, const moe_engine *engine,
                             const moe_chat_prompt *prompt, moe_grammar *answer, moe_error *err)
 {
@@ -159,6 +196,9 @@ int moe_chat_grammar_create_within(moe_grammar **out, const moe_engine *engine,
     if (engine->tokenizer == NULL || marks->has_channels || marks->open[0] == '\0') {
         *out = moe_grammar_hold(answer);
         return MOE_OK;
+    }
+    if (marks->answer_open[0] != '\0') {
+        return put_between(out, engine, &prompt->output, answer, allowance, err);
     }
     return moe_grammar_after_reasoning(out, answer, mark_of(engine, marks->open),
                                        mark_of(engine, marks->close), prompt->output.in_reasoning,

@@ -140,6 +140,15 @@ static size_t decode(const char *text, uint32_t out[MOST_CHARACTERS])
     return n;
 }
 
+static int finish(writer *w, moe_grammar **out, moe_error *err)
+{
+    int status = w->failed ? moe_allowance_fail(w->allowance, err, "a grammar")
+                           : moe_grammar_read(out, w->data, w->size, START, w->allowance, err);
+    free(w->data);
+    moe_allowance_give(w->allowance, w->capacity);
+    return status;
+}
+
 int moe_grammar_after_reasoning(moe_grammar **out, const moe_grammar *answer, moe_grammar_mark open,
                                 moe_grammar_mark close, bool is_open, moe_allowance *allowance,
                                 moe_error *err)
@@ -161,9 +170,17 @@ int moe_grammar_after_reasoning(moe_grammar **out, const moe_grammar *answer, mo
         add_reasoning(&w, closing, n_close);
     }
     add_text(&w, is_open ? " [ \\t\\r\\n]* root\n" : " [ \\t\\r\\n]* )? root\n");
-    int status = w.failed ? moe_allowance_fail(allowance, err, "a grammar")
-                          : moe_grammar_read(out, w.data, w.size, START, allowance, err);
-    free(w.data);
-    moe_allowance_give(allowance, w.capacity);
-    return status;
+    return finish(&w, out, err);
+}
+
+int moe_grammar_between(moe_grammar **out, const moe_grammar *answer, const char *before,
+                        const char *behind, moe_allowance *allowance, moe_error *err)
+{
+    writer w = {.allowance = allowance};
+    const char *const parts[] = {"\n" START " ::= ", before, " root ", behind, "\n"};
+    add(&w, answer->text, answer->size);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        add_text(&w, parts[i]);
+    }
+    return finish(&w, out, err);
 }

@@ -20,5 +20,9 @@ typedef struct moe_grammar_mark {
 int moe_grammar_after_reasoning(moe_grammar **out, const moe_grammar *answer, moe_grammar_mark open,
                                 moe_grammar_mark close, bool is_open, moe_allowance *allowance,
                                 moe_error *err);
+/* Creates a grammar that matches what `before` and `behind`, parts of a rule's text, say around an
+ * answer. */
+int moe_grammar_between(moe_grammar **out, const moe_grammar *answer, const char *before,
+                        const char *behind, moe_allowance *allowance, moe_error *err);
 
 #endif

@@ -3,19 +3,30 @@
 
 #include <string.h>
 
+#define XTML_OPEN(tag)  "<|open|>" tag "<|sep|>"
+#define XTML_CLOSE(tag) "<|close|>" tag "<|sep|>"
+
 static const moe_chat_marks pairs[] = {
-    {"<|channel|>analysis<|message|>", "<|end|>", true}, /* gpt-oss */
-    {"<seed:think>", "</seed:think>", false},            /* Seed-OSS */
-    {"[THINK]", "[/THINK]", false},                      /* Magistral */
-    {"<|START_THINKING|>", "<|END_THINKING|>", false},   /* Command A, Command R7B */
-    {"<|channel>thought\n", "<channel|>", false},        /* Gemma 4 */
-    {"<|inner_prefix|>", "<|inner_suffix|>", false},     /* Apertus */
-    {"◁think▷", "◁/think▷", false},                      /* Kimi-VL */
-    {"<mm:think>", "</mm:think>", false},                /* MiniMax-M3 */
-    {"<think>", "</think>", false},
-    {"<thinking>", "</thinking>", false},
-    {"<thought>", "</thought>", false},
-    {"<reasoning>", "</reasoning>", false},
+    /* gpt-oss */
+    {.open = "<|channel|>analysis<|message|>", .close = "<|end|>", .has_channels = true},
+    /* Kimi-K3 */
+    {.open = XTML_OPEN("think"),
+     .close = XTML_CLOSE("think"),
+     .answer_open = XTML_OPEN("response"),
+     .answer_close = XTML_CLOSE("response"),
+     .message_close = XTML_CLOSE("message")},
+    {.open = "<seed:think>", .close = "</seed:think>"}, /* Seed-OSS */
+    {.open = "[THINK]", .close = "[/THINK]"},           /* Magistral */
+    /* Command A, Command R7B */
+    {.open = "<|START_THINKING|>", .close = "<|END_THINKING|>"},
+    {.open = "<|channel>thought\n", .close = "<channel|>"},    /* Gemma 4 */
+    {.open = "<|inner_prefix|>", .close = "<|inner_suffix|>"}, /* Apertus */
+    {.open = "◁think▷", .close = "◁/think▷"},                  /* Kimi-VL */
+    {.open = "<mm:think>", .close = "</mm:think>"},            /* MiniMax-M3 */
+    {.open = "<think>", .close = "</think>"},
+    {.open = "<thinking>", .close = "</thinking>"},
+    {.open = "<thought>", .close = "</thought>"},
+    {.open = "<reasoning>", .close = "</reasoning>"},
 };
 
 #define N_PAIRS (sizeof pairs / sizeof pairs[0])
@@ -68,11 +79,20 @@ bool moe_chat_marks_with_suffix(moe_string_view text, moe_chat_marks *out)
     return true;
 }
 
+/* Templates for gpt-oss and Kimi-K3 join their marks from pieces. */
+static bool writes(moe_string_view source, const moe_chat_marks *pair)
+{
+    return pair->has_channels ? holds(source, "<|channel|>") && holds(source, "<|message|>")
+           : pair->answer_open[0] != '\0'
+               ? holds(source, "<|open|>") && holds(source, "<|close|>") &&
+                     holds(source, "<|sep|>") && holds(source, "think")
+               : holds(source, pair->close);
+}
+
 bool moe_chat_marks_in(moe_string_view source, moe_chat_marks *out)
 {
     for (size_t i = 0; i < N_PAIRS; i++) {
-        if (pairs[i].has_channels ? holds(source, "<|channel|>") && holds(source, "<|message|>")
-                                  : holds(source, pairs[i].close)) {
+        if (writes(source, &pairs[i])) {
             *out = pairs[i];
             return true;
         }
@@ -122,9 +142,10 @@ static bool is_mark(moe_string_view piece, const char *mark)
 bool moe_chat_is_mark(moe_string_view piece)
 {
     static const char *const tools[] = {
-        "<tool_call>",   "</tool_call>", "<tool_response>",  "</tool_response>",  "<tool_calls>",
-        "</tool_calls>", "<tool_sep>",   "<tool_responses>", "</tool_responses>", "<arg_key>",
-        "</arg_key>",    "<arg_value>",  "</arg_value>"};
+        "<tool_call>",       "</tool_call>",  "<tool_response>", "</tool_response>",
+        "<tool_calls>",      "</tool_calls>", "<tool_sep>",      "<tool_responses>",
+        "</tool_responses>", "<arg_key>",     "</arg_key>",      "<arg_value>",
+        "</arg_value>",      "<|open|>",      "<|close|>",       "<|sep|>"};
     for (size_t i = 0; i < N_PAIRS; i++) {
         if (is_mark(piece, pairs[i].open) || is_mark(piece, pairs[i].close)) {
             return true;

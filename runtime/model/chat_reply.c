@@ -5,7 +5,8 @@
  *    token -> text -> held --mark found--> the other part
  *                       |--- no mark ----> out
  *
- * gpt-oss writes messages with headers: <|channel|>analysis<|message|>text<|end|>. */
+ * gpt-oss writes messages with headers: <|channel|>analysis<|message|>text<|end|>. Kimi-K3 also
+ * writes marks around its answer, which are dropped. */
 #include "runtime/model/chat_reply.h"
 
 #include <stdlib.h>
@@ -88,35 +89,73 @@ static void drop(moe_reply_text *text, size_t n)
     text->size -= n;
 }
 
+/* Lists the marks that are awaited, the one that changes the part first. Returns their number. */
+static size_t await(const moe_reply_reader *r, const char *out[4])
+{
+    const char *const marks[] = {r->part == MOE_REPLY_REASONING ? r->marks.close : r->marks.open,
+                                 r->marks.answer_open, r->marks.answer_close,
+                                 r->marks.message_close};
+    size_t n = 0;
+    for (size_t i = 0; i < (r->part == MOE_REPLY_REASONING ? 1 : 4); i++) {
+        if (marks[i][0] != '\0') {
+            out[n++] = marks[i];
+        }
+    }
+    return n;
+}
+
 static void scan(moe_reply_reader *r)
 {
     while (r->held.size > 0) {
-        const char *mark = r->part == MOE_REPLY_REASONING ? r->marks.close : r->marks.open;
-        const char *found = memmem(r->held.data, r->held.size, mark, strlen(mark));
-        if (found != NULL) {
-            size_t at = (size_t)(found - r->held.data);
-            emit(r, r->held.data, at);
-            drop(&r->held, at + strlen(mark));
-            enter(r, r->part == MOE_REPLY_REASONING ? MOE_REPLY_CONTENT : MOE_REPLY_REASONING);
-            continue;
+        const char *marks[4], *first = NULL, *mark = NULL;
+        size_t kept = 0;
+        const size_t n = await(r, marks);
+        for (size_t i = 0; i < n; i++) {
+            const char *found = memmem(r->held.data, r->held.size, marks[i], strlen(marks[i]));
+            if (found != NULL && (first == NULL || found < first)) {
+                first = found;
+                mark = marks[i];
+            }
+            const size_t may_begin = begun(&r->held, marks[i]);
+            kept = may_begin > kept ? may_begin : kept;
         }
-        size_t kept = begun(&r->held, mark);
-        emit(r, r->held.data, r->held.size - kept);
-        drop(&r->held, r->held.size - kept);
-        return;
+        if (first == NULL) {
+            emit(r, r->held.data, r->held.size - kept);
+            drop(&r->held, r->held.size - kept);
+            return;
+        }
+        const size_t at = (size_t)(first - r->held.data);
+        emit(r, r->held.data, at);
+        drop(&r->held, at + strlen(mark));
+        if (mark == marks[0]) {
+            enter(r, r->part == MOE_REPLY_REASONING ? MOE_REPLY_CONTENT : MOE_REPLY_REASONING);
+        }
     }
 }
 
-/* A control token counts if it is the awaited mark or a part of it. Otherwise it is dropped, or
+/* Whether the text goes on with the piece as an awaited mark begins. */
+static bool begins_mark(const moe_reply_reader *r, moe_string_view text, moe_string_view piece)
+{
+    const char *marks[4];
+    bool begins = false;
+    const size_t n = await(r, marks);
+    for (size_t i = 0; i < n; i++) {
+        begins |= text.size + piece.size <= strlen(marks[i]) &&
+                  memcmp(marks[i], text.data, text.size) == 0 &&
+                  memcmp(marks[i] + text.size, piece.data, piece.size) == 0;
+    }
+    return begins;
+}
+
+/* A control token counts if it is an awaited mark or a part of one. Otherwise it is dropped, or
  * written as text if markup is kept. */
 static void push_control(moe_reply_reader *r, moe_string_view piece, bool ends)
 {
-    const char *mark = r->part == MOE_REPLY_REASONING ? r->marks.close : r->marks.open;
-    size_t length = strlen(mark);
-    size_t at = r->held.size; /* the held text is the beginning of the mark */
-    bool goes_on =
-        length > 0 && at + piece.size <= length && memcmp(mark + at, piece.data, piece.size) == 0;
-    if (!goes_on && (piece.size > length || memcmp(mark, piece.data, piece.size) != 0)) {
+    const moe_string_view nothing = {"", 0};
+    const size_t at = r->held.size; /* the held text is the beginning of a mark */
+    const bool goes_on =
+        begins_mark(r, at > 0 ? (moe_string_view){r->held.data, at} : nothing, piece);
+    if (!goes_on && !begins_mark(r, nothing, piece)) {
         if (r->keeps_markup && !ends) {
             emit(r, r->held.data, at);
             r->held.size = 0;

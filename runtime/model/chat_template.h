@@ -25,6 +25,9 @@ int moe_chat_template_find(moe_chat_template *out, const moe_gguf *gguf, const c
 typedef struct moe_chat_marks {
     char open[48], close[48]; /* texts that the model writes; "": reasoning is not separated */
     bool has_channels;        /* gpt-oss: the header of each message names a channel */
+    /* What the model writes before its answer, behind it, and at the end of its message; nobody is
+     * shown these. "": nothing. */
+    char answer_open[32], answer_close[32], message_close[32];
 } moe_chat_marks;
 
 typedef struct moe_chat_input {

@@ -30,6 +30,7 @@ static const char *const end_texts[] = {
     "<|flush|>",
     "<|calls|>",
     "[e~[",
+    "<|end_of_msg|>",
 };
 
 static int read_id(const moe_tokenizer *tokenizer, const moe_gguf *gguf, const char *key,

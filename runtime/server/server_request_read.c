@@ -207,9 +207,11 @@ static struct json_object *new_arguments(const server_request *request)
             cli_json_put(arguments, key, json_object_get(value));
         }
     }
-    if (request->effort != NULL &&
-        !json_object_object_get_ex(arguments, "reasoning_effort", NULL)) {
-        cli_json_put(arguments, "reasoning_effort", json_object_get(request->effort));
+    static const char *const efforts[] = {"reasoning_effort", "thinking_effort"};
+    for (size_t i = 0; i < 2 && request->effort != NULL; i++) {
+        if (!json_object_object_get_ex(arguments, efforts[i], NULL)) {
+            cli_json_put(arguments, efforts[i], json_object_get(request->effort));
+        }
     }
     if (request->verbosity != NULL && !json_object_object_get_ex(arguments, "verbosity", NULL)) {
         cli_json_put(arguments, "verbosity", json_object_get(request->verbosity));

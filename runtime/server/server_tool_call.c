@@ -256,6 +256,23 @@ static size_t parse_arguments(server_span text, size_t at, server_tool_call *cal
                : end;
 }
 
+/* Parses arguments by tags, or all of them as one object between the block's literals. */
+static size_t parse_tagged(const server_tool_source *r, server_span text, size_t at,
+                           server_tool_call *call)
+{
+    const server_tool_format *f = r->format;
+    size_t block =
+        f->block_open.size == 0 ? SERVER_TEXT_DIFFERS : server_match(text, at, f->block_open, NULL);
+    if (block <= text.size) {
+        size_t end = parse_arguments(text, block, call);
+        return end <= text.size ? server_match(text, end, f->block_close, NULL) : end;
+    }
+    bool is_block = block == SERVER_TEXT_SHORT &&
+                    server_match(text, at, f->key_open, NULL) == SERVER_TEXT_DIFFERS &&
+                    server_match(text, at, f->call_close, NULL) == SERVER_TEXT_DIFFERS;
+    return is_block ? block : server_tag_arguments(r, text, at, call);
+}
+
 /* Parses a name, followed by an object or by arguments. */
 static size_t parse_named(const server_tool_source *r, server_span text, size_t at,
                           server_tool_call *call)
@@ -280,7 +297,7 @@ static size_t parse_named(const server_tool_source *r, server_span text, size_t 
         id = (server_span){text.data + begin, end - begin + id.size};
     }
     take_id(call, id);
-    return f->kind == SERVER_TOOLS_TAGGED ? server_tag_arguments(r, text, next, call)
+    return f->kind == SERVER_TOOLS_TAGGED ? parse_tagged(r, text, next, call)
            : f->kind == SERVER_TOOLS_LITERALS
                ? server_literal_arguments(f, text, next, &call->arguments)
                : parse_arguments(text, next, call);

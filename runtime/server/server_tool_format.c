@@ -39,6 +39,9 @@ static char *replace_ids(char *out, server_span text)
     } words[] = {{SERVER_PROBE_ID, "\1"},
                  {SERVER_PROBE_NUMBER, "\2"},
                  {" string=\"true\"", " string=\"\3\""},
+                 {" type=\"string\"", " type=\"\6\""},
+                 {" index=\"1\"", " index=\"\5\""},
+                 {" index=\"2\"", " index=\"\5\""},
                  {"</" SERVER_PROBE_KEY_A ">", "</\4>"},
                  {"</" SERVER_PROBE_KEY_B ">", "</\4>"}};
     for (size_t i = 0; i < text.size;) {
@@ -293,6 +296,11 @@ static bool learn_with(server_tool_format *f, find_fn find, server_span one, ser
         middle = server_span_cut(middle, closing, middle.size);
     }
     learn_frame(f, before, middle, after);
+    const size_t closed = server_common_start(f->section_open, ending);
+    if (!server_is_blank(server_span_cut(ending, 0, closed))) {
+        f->answer_close = server_span_cut(f->section_open, 0, closed);
+        f->section_open = server_span_cut(f->section_open, closed, f->section_open.size);
+    }
     learn_prefix(f);
     bool is_message = server_span_find(before, 0, "to=functions.") != SERVER_TEXT_DIFFERS;
     f->kind = is_message && f->kind == SERVER_TOOLS_NAMED ? SERVER_TOOLS_CHANNELS : f->kind;
@@ -318,10 +326,13 @@ bool server_tool_learn(server_tool_format *format, server_span content, server_s
                                      .call_close = empty,
                                      .between = empty,
                                      .section_close = empty,
+                                     .answer_close = empty,
                                      .after_name = empty,
                                      .key_open = empty,
                                      .value_open = empty,
                                      .value_close = empty,
+                                     .block_open = empty,
+                                     .block_close = empty,
                                      .name_key = empty,
                                      .arguments_key = empty,
                                      .object_open = empty,
@@ -359,8 +370,41 @@ bool server_tool_learn(server_tool_format *format, server_span content, server_s
     return true;
 }
 
+bool server_tool_learn_block(server_tool_format *f, server_span one)
+{
+    char *text = malloc(one.size + 1), *out = text;
+    if (text == NULL) {
+        return false;
+    }
+    one = take_text(&out, one);
+    const server_span closing = server_span_trim(f->call_close);
+    const size_t name = server_span_find(one, 0, SERVER_PROBE_NAME_A);
+    const size_t named = name == SERVER_TEXT_DIFFERS ? one.size : behind(name, SERVER_PROBE_NAME_A);
+    const size_t begin = named + f->after_name.size;
+    const bool follows =
+        begin <= one.size && memcmp(one.data + named, f->after_name.data, f->after_name.size) == 0;
+    const size_t whole =
+        follows ? server_span_find(one, begin, SERVER_PROBE_WHOLE) : SERVER_TEXT_DIFFERS;
+    const size_t end = whole == SERVER_TEXT_DIFFERS ? one.size : behind(whole, SERVER_PROBE_WHOLE);
+    const char *closed = closing.size == 0
+                             ? NULL
+                             : memmem(one.data + end, one.size - end, closing.data, closing.size);
+    const server_span open = closed == NULL ? closing : server_span_cut(one, begin, whole);
+    const server_span close =
+        closed == NULL ? closing : server_span_cut(one, end, (size_t)(closed - one.data));
+    if (closed != NULL && !server_is_blank(open) && !server_is_blank(close)) {
+        f->block_open = open;
+        f->block_close = close;
+        f->block_text = text;
+        return true;
+    }
+    free(text);
+    return true;
+}
+
 void server_tool_format_free(server_tool_format *format)
 {
     free(format->text);
+    free(format->block_text);
     memset(format, 0, sizeof *format);
 }

@@ -9,7 +9,7 @@
  *   NAMED     a name, then an object: NAME after_name {..}                  (DeepSeek, Kimi,
  *             Mistral, Apertus)
  *   TAGGED    a name, then after_name, and for each argument key_open KEY value_open VALUE
- *             value_close                                    (Qwen3-Coder, GLM, MiniMax, DSML)
+ *             value_close                        (Qwen3-Coder, GLM, MiniMax, DSML, Kimi-K3)
  *   CHANNELS  a message to the tool: to=functions.NAME .. <|message|>{..}   (gpt-oss)
  *   LITERALS  a name, then arguments that are no JSON: NAME(key="text", n=3) or
  *             NAME{key:<|"|>text<|"|>,n:3}                          (LFM2, Llama-4, Gemma-4)
@@ -37,15 +37,18 @@ typedef struct server_tool_format {
     bool no_content; /* beside calls the template wants a content of null, not "" */
     /* Parts of `text` below, or of constants; they may contain SERVER_TOOL_ID and the like. */
     server_span section_open, call_open, call_close, between, section_close;
-    server_span after_name; /* of JSON: from the name to the arguments */
+    server_span answer_close; /* what ends an answer, also an empty one, before calls: the reader
+                               * does not see it */
+    server_span after_name;   /* of JSON: from the name to the arguments */
     server_span key_open, value_open, value_close;
+    server_span block_open, block_close; /* of TAGGED: around arguments that are one object */
     server_span name_key, arguments_key; /* of JSON */
     server_span object_open, object_close;
     server_span name_prefix;         /* of NAMED: an optional prefix of the name, "functions." */
     server_span quote;               /* of LITERALS: quotes of texts; empty: Python's quotes */
     server_span may_open, may_close; /* optional literals around calls, which are dropped */
     const char *reader;              /* name of the built-in format; NULL: it was learned */
-    char *text;                      /* free(): what the spans point into */
+    char *text, *block_text;         /* free(): what the spans point into */
 } server_tool_format;
 
 /* The strings of the conversations that are rendered to learn the format. They are unusual, so
@@ -59,6 +62,7 @@ typedef struct server_tool_format {
 #define SERVER_PROBE_VALUE_B "moevalueb"
 #define SERVER_PROBE_ID      "moecall01"
 #define SERVER_PROBE_NUMBER  ":77"
+#define SERVER_PROBE_WHOLE   "moewhole" /* arguments that are no object, and written as they are */
 
 /* Looks the template up in the table of built-in formats, by its rendered prompt with tools and
  * its rendered conversation with a call. False: the table has no row for it. */
@@ -72,6 +76,9 @@ void server_tool_add_known(server_tool_format *format, server_span prompt);
  * format cannot be recognized. False: memory is short. */
 bool server_tool_learn(server_tool_format *format, server_span content, server_span one,
                        server_span two);
+/* Learns how arguments are written as one object, from the rendering of a call whose arguments are
+ * SERVER_PROBE_WHOLE. False: memory is short. */
+bool server_tool_learn_block(server_tool_format *format, server_span one);
 void server_tool_format_free(server_tool_format *format);
 
 #endif

@@ -9,7 +9,9 @@
  *   call   ::= call-0 | call-1 ..                   one for each tool
  *   call-0 ::= call_open "NAME" after_name arguments call_close
  *
- * A control token in a literal is written <[ID]>, because it has no text. */
+ * If the answer stands between marks (answer_close), its closing mark comes before section_open,
+ * and reasoning is left to moe_chat_grammar_create(). A control token in a literal is written
+ * <[ID]>, because it has no text. */
 #include "server_tool_grammar.h"
 
 #include <stdio.h>
@@ -17,6 +19,7 @@
 
 #include "server_memory.h"
 #include "server_tool_literal_rules.h"
+#include "server_tool_tags.h"
 
 enum { MOST_CALLS = 16 };
 
@@ -61,6 +64,34 @@ static bool add_value_rule(server_rules_text *g, struct json_object *parameters,
     return added;
 }
 
+/* Sets what the special bytes of the literals around an argument stand for. */
+static void set_words(server_rules_text *g, const char *key, struct json_object *schema)
+{
+    static const char *const types[][2] = {{"integer", "number"},  {"number", "number"},
+                                           {"boolean", "boolean"}, {"object", "object"},
+                                           {"array", "array"},     {"null", "null"}};
+    struct json_object *type = json_object_object_get(schema, "type");
+    const char *given =
+        json_object_is_type(type, json_type_string) ? json_object_get_string(type) : "";
+    g->key = key;
+    g->word = is_text(schema) ? "true" : "false";
+    g->type = is_text(schema) ? "string" : "";
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (strcmp(given, types[i][0]) == 0) {
+            g->type = types[i][1];
+        }
+    }
+}
+
+/* Adds the key as the template writes it. */
+static void add_key(server_rules_text *g, const char *key)
+{
+    cli_buffer text = {NULL, 0, 0};
+    g->failed |= !server_write_key(g->rules->format, server_span_of(key), &text);
+    server_rules_add_quoted(g, (server_span){text.size == 0 ? "" : text.data, text.size});
+    cli_buffer_free(&text);
+}
+
 /* Adds the rule arguments-NUMBER: the tool's arguments as keys and values between tags. */
 static bool add_tagged(server_rules_text *g, struct json_object *parameters, size_t number,
                        bool strict)
@@ -79,9 +110,8 @@ static bool add_tagged(server_rules_text *g, struct json_object *parameters, siz
             server_rules_add(g, prefix);
             server_rules_add(g, "-pair ::= ");
             server_rules_add_literal(g, f->key_open);
-            server_rules_add_quoted(g, server_span_of(key));
-            g->key = key;
-            g->word = is_text(schema) ? "true" : "false";
+            add_key(g, key);
+            set_words(g, key, schema);
             server_rules_add_literal(g, f->value_open);
             server_rules_add(g, name);
             server_rules_add(g, " ");
@@ -154,6 +184,7 @@ static void add_calls(server_rules_text *g, server_span section)
 {
     const server_tool_format *f = g->rules->format;
     server_rules_add(g, "calls ::= ");
+    server_rules_add_literal(g, f->answer_close);
     server_rules_add_literal(g, section);
     server_rules_add(g, "call ");
     if (f->several && g->rules->several) {
@@ -175,6 +206,8 @@ static void add_root(server_rules_text *g)
     const char *open, *close;
     const server_tool_format *f = g->rules->format;
     bool inside = moe_chat_prompt_marks(g->rules->prompt, &open, &close);
+    const bool is_framed = f->answer_close.size > 0;
+    close = is_framed ? "" : close;
     char name[32];
     if (*close != '\0') {
         server_rules_add_text(g, server_span_of(close), name);
@@ -197,14 +230,18 @@ static void add_root(server_rules_text *g)
     if (thought != SERVER_TEXT_DIFFERS) {
         section = server_span_cut(section, thought + strlen(close), section.size);
     }
-    while (section.size > 0 && (section.data[0] == '\n' || section.data[0] == ' ') &&
+    while (!is_framed && section.size > 0 && (section.data[0] == '\n' || section.data[0] == ' ') &&
            f->kind != SERVER_TOOLS_CHANNELS) {
         section = server_span_cut(section, 1, section.size);
     }
     add_calls(g, section);
     char text[32] = "";
     if (!g->rules->must_call && g->rules->form == NULL) {
-        server_rules_add_text(g, server_span_trim(section.size > 0 ? section : f->call_open), text);
+        server_rules_add_text(g,
+                              server_span_trim(is_framed          ? f->answer_close
+                                               : section.size > 0 ? section
+                                                                  : f->call_open),
+                              text);
     }
     server_rules_add(g, "root ::= ");
     server_rules_add(g, *close == '\0' ? "" : inside ? "thought " : "thought? ");

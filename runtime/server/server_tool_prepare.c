@@ -154,21 +154,20 @@ bool server_request_find_tools(server_request *request, server_tools *tools,
     return true;
 }
 
-/* Extends a grammar so that reasoning may come before the answer. */
-static bool leave_reasoning(server_request *request, const moe_engine *engine, server_error *error)
+/* Extends a grammar so that reasoning may come before the answer, and the answer between its marks.
+ */
+static bool leave_reasoning(server_request *request, const moe_engine *engine, const char *field,
+                            server_error *error)
 {
     moe_error err = {""};
     moe_grammar *answer = request->job->grammar;
-    if (!request->has_form || answer == NULL) {
-        return true;
-    }
     int status = moe_chat_grammar_create_within(
         &request->job->grammar, engine, request->job->prompt, answer, &request->allowance, &err);
     if (status == MOE_OK && request->job->grammar != answer) {
         request->allowance.bytes_now -= moe_grammar_bytes(answer);
     }
     moe_grammar_close(&answer);
-    return status == MOE_OK || server_work_fail(error, status, "response_format", &err);
+    return status == MOE_OK || server_work_fail(error, status, field, &err);
 }
 
 /* Replaces the grammar of the answer's form by one that also allows calls, or only calls if
@@ -211,7 +210,11 @@ static bool hold(server_request *request, const moe_engine *engine, bool must_ca
         moe_grammar_create_within(&job->grammar, text.data, text.size, &request->allowance, &err);
     cli_buffer_free(&text);
     request->allowance.bytes_now = before + moe_grammar_bytes(job->grammar);
-    return status == MOE_OK || server_work_fail(error, status, "tools", &err);
+    if (status != MOE_OK) {
+        return server_work_fail(error, status, "tools", &err);
+    }
+    return request->tool_format->answer_close.size == 0 ||
+           leave_reasoning(request, engine, "tools", error);
 }
 
 static bool has_strict(const server_request *request)
@@ -240,7 +243,8 @@ bool server_request_hold_to_tools(server_request *request, const moe_engine *eng
     server_job *job = request->job;
     bool must_call = request->tool_choice == SERVER_TOOL_REQUIRED;
     if (request->tool_format == NULL) {
-        return leave_reasoning(request, engine, error);
+        return !request->has_form || job->grammar == NULL ||
+               leave_reasoning(request, engine, "response_format", error);
     }
     job->keeps_markup = true;
     if (must_call && job->grammar != NULL && !request->has_form) {

@@ -75,6 +75,19 @@ static bool has_name(const moe_chat_prompt *prompt)
            server_span_find(text_of(prompt), 0, SERVER_PROBE_NAME_A) != SERVER_TEXT_DIFFERS;
 }
 
+/* Learns how the template writes arguments that it gets as a text, not as an object. */
+static bool learn_block(server_tool_format *format, const probe *p)
+{
+    static const char text[] =
+        "[" USER ", {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": "
+        "\"" SERVER_PROBE_ID "\", \"type\": \"function\", \"function\": {\"name\": "
+        "\"" SERVER_PROBE_NAME_A "\", \"arguments\": \"" SERVER_PROBE_WHOLE "\"}}]}]";
+    moe_chat_prompt *one = render(p, text, false);
+    bool stored = one == NULL || server_tool_learn_block(format, text_of(one));
+    moe_chat_prompt_close(&one);
+    return stored;
+}
+
 /* Adds the facts that the table of built-in formats has about this template. */
 static void add_named(server_tool_format *format, const probe *p)
 {
@@ -108,6 +121,9 @@ static bool learn(server_tool_format *format, const probe *p)
         moe_chat_prompt_close(&one);
     }
     moe_chat_prompt_close(&answer);
+    if (stored && format->kind == SERVER_TOOLS_TAGGED) {
+        stored = learn_block(format, p);
+    }
     if (stored) {
         add_named(format, p);
     }

@@ -98,10 +98,16 @@ void server_rules_add_literal(server_rules_text *g, server_span text)
         snprintf(rule, sizeof rule, "<[%d]> ", (int)token);
         if (c == SERVER_TOOL_WORD || c == SERVER_TOOL_KEY) {
             server_rules_add_quoted(g, server_span_of(c == SERVER_TOOL_WORD ? g->word : g->key));
+        } else if (c == SERVER_TOOL_TYPE && g->type[0] != '\0') {
+            server_rules_add_quoted(g, server_span_of(g->type));
         } else {
-            server_rules_add(g, c == SERVER_TOOL_ID       ? "[a-zA-Z0-9]{9} "
-                                : c == SERVER_TOOL_NUMBER ? "\":\" [0-9]{1,3} "
-                                                          : rule);
+            server_rules_add(g,
+                             c == SERVER_TOOL_ID       ? "[a-zA-Z0-9]{9} "
+                             : c == SERVER_TOOL_NUMBER ? "\":\" [0-9]{1,3} "
+                             : c == SERVER_TOOL_INDEX  ? "[0-9]{1,3} "
+                             : c == SERVER_TOOL_TYPE
+                                 ? "(\"number\" | \"boolean\" | \"object\" | \"array\" | \"null\") "
+                                 : rule);
         }
         begin = i = end;
     }

@@ -40,6 +40,7 @@ typedef struct server_rules_text {
     bool has_any;     /* the rules for a literal of any type have been added */
     const char *word; /* what SERVER_TOOL_WORD and SERVER_TOOL_KEY stand for; NULL: nothing */
     const char *key;
+    const char *type; /* what SERVER_TOOL_TYPE stands for; "": any but "string" */
 } server_rules_text;
 
 void server_rules_add_bytes(server_rules_text *g, const char *bytes, size_t size);

@@ -15,22 +15,34 @@ static bool is_text_type(struct json_object *schema)
            strcmp(json_object_get_string(type), "string") == 0;
 }
 
-/* Appends a value as JSON. It is a string if the tool's schema or the word before the value says
- * so, or if it is no valid JSON. */
+/* Whether the value is a text: the word before it says so or, if there is none, the tool's schema.
+ */
+static bool is_text(struct json_object *schema, server_span word)
+{
+    static const char *const others[] = {"false", "number", "integer", "boolean",
+                                         "null",  "object", "array"};
+    bool is_other = false;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        is_other |= server_span_is(word, others[i]);
+    }
+    return server_span_is(word, "true") || server_span_is(word, "string") ||
+           (is_text_type(schema) && !is_other);
+}
+
+/* Appends a value as JSON. It is a string if it is a text, or no valid JSON. */
 static bool add_value(cli_buffer *out, struct json_object *schema, server_span word,
                       server_span text)
 {
     const int plain = JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE;
     server_span trimmed = server_span_trim(text);
-    bool is_text =
-        server_span_is(word, "true") || (is_text_type(schema) && !server_span_is(word, "false"));
-    const char *written = is_text                            ? NULL
+    const bool is_string = is_text(schema, word);
+    const char *written = is_string                          ? NULL
                           : server_span_is(trimmed, "True")  ? "true"
                           : server_span_is(trimmed, "False") ? "false"
                           : server_span_is(trimmed, "null")  ? "null"
                           : server_span_is(trimmed, "None")  ? "null"
                                                              : NULL;
-    struct json_object *value = is_text || written != NULL ? NULL : server_tool_json(trimmed);
+    struct json_object *value = is_string || written != NULL ? NULL : server_tool_json(trimmed);
     if (value != NULL) {
         written = json_object_to_json_string_ext(value, plain);
     }
@@ -92,6 +104,42 @@ static size_t find_opening(const server_tool_format *f, server_span text, size_t
     return found == NULL ? SERVER_TEXT_SHORT : (size_t)(found - text.data);
 }
 
+/* What templates that write a key as an attribute (key="KEY" type="TYPE") replace in it. */
+static const char *const escapes[][2] = {{"\"", "&quot;"}, {"&", "&amp;"}};
+
+static bool replace(const server_tool_format *f, server_span key, size_t from, cli_buffer *out)
+{
+    const bool is_attribute =
+        memchr(f->value_open.data, SERVER_TOOL_TYPE, f->value_open.size) != NULL;
+    bool stored = true;
+    for (size_t at = 0; at < key.size && stored;) {
+        const char *text = key.data + at;
+        size_t step = 1, size = 1;
+        for (size_t i = 0; i < 2 && is_attribute; i++) {
+            const size_t n = strlen(escapes[i][from]);
+            if (key.size - at >= n && memcmp(key.data + at, escapes[i][from], n) == 0) {
+                text = escapes[i][1 - from];
+                size = strlen(text);
+                step = n;
+                break;
+            }
+        }
+        stored = cli_buffer_append(out, text, size);
+        at += step;
+    }
+    return stored;
+}
+
+bool server_write_key(const server_tool_format *f, server_span key, cli_buffer *out)
+{
+    return replace(f, key, 0, out);
+}
+
+bool server_read_key(const server_tool_format *f, server_span key, cli_buffer *out)
+{
+    return replace(f, key, 1, out);
+}
+
 /* Reads the argument whose key begins here, and appends it to the call's arguments. */
 static size_t read_argument(const server_tool_source *r, server_span text, size_t at,
                             server_tool_call *call)
@@ -107,16 +155,18 @@ static size_t read_argument(const server_tool_source *r, server_span text, size_
     if (at > text.size || key.size == 0 || key.size > 255) {
         return at == SERVER_TEXT_SHORT ? at : SERVER_TEXT_DIFFERS;
     }
-    cli_buffer *out = &call->arguments;
-    struct json_object *schema = server_tool_property(r->tools, tool, key);
-    if (!cli_buffer_append(out, out->size == 0 ? "{\"" : ",\"", 2) ||
-        !server_json_escape(out, key) || !cli_buffer_append(out, "\":", 2)) {
+    cli_buffer *out = &call->arguments, plain = {NULL, 0, 0};
+    bool stored = server_read_key(f, key, &plain);
+    key = (server_span){plain.data, plain.size};
+    struct json_object *schema = stored ? server_tool_property(r->tools, tool, key) : NULL;
+    stored = stored && cli_buffer_append(out, out->size == 0 ? "{\"" : ",\"", 2) &&
+             server_json_escape(out, key) && cli_buffer_append(out, "\":", 2);
+    cli_buffer_free(&plain);
+    if (!stored) {
         return SERVER_TEXT_DIFFERS;
     }
     size_t end = read_value(f, text, at, &value);
-    bool is_text =
-        server_span_is(word, "true") || (is_text_type(schema) && !server_span_is(word, "false"));
-    if (end == SERVER_TEXT_SHORT && is_text) {
+    if (end == SERVER_TEXT_SHORT && is_text(schema, word)) {
         (void)(cli_buffer_append(out, "\"", 1) && server_json_escape(out, value));
     }
     return end <= text.size && !add_value(out, schema, word, value) ? SERVER_TEXT_DIFFERS : end;

@@ -11,4 +11,8 @@
 size_t server_tag_arguments(const server_tool_source *source, server_span text, size_t at,
                             server_tool_call *call);
 
+/* Writes a key as the format's template does, and takes back what was replaced for that. */
+bool server_write_key(const server_tool_format *format, server_span key, cli_buffer *out);
+bool server_read_key(const server_tool_format *format, server_span key, cli_buffer *out);
+
 #endif

@@ -88,7 +88,11 @@ size_t server_common_end(server_span a, server_span b)
     while (n < a.size && n < b.size && a.data[a.size - 1 - n] == b.data[b.size - 1 - n]) {
         n++;
     }
+    static const char sep[] = "<|sep|>";
     const char *shared = a.data + a.size - n;
+    if (n >= sizeof sep - 1 && memcmp(shared, sep, sizeof sep - 1) == 0) {
+        return n - (sizeof sep - 1);
+    }
     for (size_t i = 0; i < n && !opens(shared[i]); i++) {
         if (closes(shared[i])) {
             return n - i - 1;
@@ -124,8 +128,8 @@ size_t server_name_end(server_span text, size_t at)
     return at;
 }
 
-/* Matches what a special byte of a literal stands for: an id, a word, a key, or a colon and a
- * number. The number may be missing. Returns the position behind it. */
+/* Matches what a special byte of a literal stands for: an id, a word, a key, or a number with or
+ * without a colon. The number may be missing. Returns the position behind it. */
 static size_t match_special(server_span text, size_t at, char what, server_span *id)
 {
     size_t begin = at;
@@ -142,7 +146,7 @@ static size_t match_special(server_span text, size_t at, char what, server_span 
     if (at == text.size) {
         return SERVER_TEXT_SHORT;
     }
-    if (id != NULL) {
+    if (id != NULL && what != SERVER_TOOL_INDEX) {
         *id = server_span_cut(text, begin, at);
     }
     return at;

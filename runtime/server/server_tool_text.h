@@ -17,13 +17,20 @@ typedef struct server_span {
 #define SERVER_TEXT_SHORT   ((size_t)-2) /* the text ends too early to decide */
 
 /* Special bytes within a literal of a format. They stand for an id, for a colon and the call's
- * number, for a word that tells the type of the argument ("true": a string, "false": JSON), and
- * for the argument's key. */
-enum { SERVER_TOOL_ID = 1, SERVER_TOOL_NUMBER = 2, SERVER_TOOL_WORD = 3, SERVER_TOOL_KEY = 4 };
+ * number, for a word that tells whether the argument is a text ("true": a string, "false": JSON),
+ * for the argument's key, for the call's number alone, and for the JSON type of the argument. */
+enum {
+    SERVER_TOOL_ID = 1,
+    SERVER_TOOL_NUMBER = 2,
+    SERVER_TOOL_WORD = 3,
+    SERVER_TOOL_KEY = 4,
+    SERVER_TOOL_INDEX = 5,
+    SERVER_TOOL_TYPE = 6
+};
 
 static inline bool server_tool_is_mark(char c)
 {
-    return c >= SERVER_TOOL_ID && c <= SERVER_TOOL_KEY;
+    return c >= SERVER_TOOL_ID && c <= SERVER_TOOL_TYPE;
 }
 
 server_span server_span_of(const char *text);
@@ -35,7 +42,8 @@ server_span server_span_trim(server_span text);
 bool server_is_blank(server_span text);
 
 /* Return the common beginning, and the common end, of two texts. A tag (<..> or [..]) is taken as
- * a whole or not at all. */
+ * a whole or not at all. At the beginning of a common end, <|sep|> is the rest of a tag of
+ * Kimi-K3 (<|close|>tools<|sep|>), and not taken. */
 size_t server_common_start(server_span a, server_span b);
 size_t server_common_end(server_span a, server_span b);
 

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 
-from serving import HERMES, Server, check, end_of_test
+from serving import FORCED, HERMES, Server, check, end_of_test
 from with_tokens import with_tokens
 
 command, model = sys.argv[1:3]
@@ -17,6 +17,8 @@ PARAMETERS = {"type": "object", "properties": {"city": {"type": "string", "maxLe
 FORM = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 10, "maximum": 99}},
         "required": ["n"], "additionalProperties": False}
 MARKS = ["<tool_call>", "</tool_call>"]
+FRAME = ["<|open|>", "<|close|>", "<|sep|>"]  # of Kimi-K3's tags
+TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "template", "templates")
 
 
 def tool(**fields):
@@ -125,9 +127,38 @@ def with_server(path, opening):
             check("exit", server.close() == 0, server.log)
 
 
+def test_framed(path):
+    """Kimi-K3 writes marks around its answer: a grammar has them, and nobody is shown them."""
+    server = Server(command, path, "--chat-template", os.path.join(TEMPLATES, "kimi-k3.jinja"), "-c", "2048", *FORCED)
+    try:
+        begin, close = (one_token(server, tag) for tag in FRAME[:2])
+        for thinks in (True, False):
+            # The bias ends a thought, and then a text, as soon as may be, and rather begins a call than ends.
+            fields = {"chat_template_kwargs": {"thinking": thinks}, "logit_bias": {str(begin): 100, str(close): 90},
+                      "parallel_tool_calls": False, "seed": 1}
+            choice, _ = ask(server, response_format=as_form(), tool_choice="none", **fields)
+            check("a form", choice and choice["finish_reason"] == "stop" and has_form(choice), choice)
+            for more in ({"response_format": as_form()}, {"tool_choice": "required"},
+                         {"tools": [tool(strict=True)]}):
+                choice, _ = ask(server, **more, **fields)
+                check(f"a call in a frame, {more}", choice and choice["finish_reason"] == "tool_calls" and
+                      fits(calls_of(choice)[0]) and not choice["message"]["content"], choice)
+        fields["logit_bias"] = {str(close): -100}
+        choice, _ = ask(server, response_format=as_form(), **fields)
+        check("a form instead of a call", choice and has_form(choice) and not calls_of(choice), choice)
+        status, answer = server.post(CHAT, {"messages": [{"role": "user", "content": "a"}],
+                                            "reasoning_effort": "minimal"})
+        check("an effort the template has not", status == 400 and "low, medium, high, and max" in
+              answer["error"]["message"], answer)
+    finally:
+        check("exit", server.close() == 0, server.log)
+
+
 with_server(model, "<")
 with tempfile.TemporaryDirectory() as folder:
     marked = os.path.join(folder, "marked.gguf")
     with_tokens(model, marked, MARKS)
     with_server(marked, MARKS[0])
+    with_tokens(model, marked, FRAME)
+    test_framed(marked)
 end_of_test()

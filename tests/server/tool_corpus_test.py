@@ -20,13 +20,15 @@ here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tool_corpus")
 with open(os.path.join(here, "corpus.json"), encoding="utf-8") as file:
     CORPUS = json.load(file)
 if not only and SMALL:
-    only = ["qwen3", "qwen3-coder", "gemma-4", "lfm2", "kimi-k2", "hunyuan-4", "gpt-oss"]
+    only = ["qwen3", "qwen3-coder", "gemma-4", "lfm2", "kimi-k2", "kimi-k3", "hunyuan-4", "gpt-oss"]
 # Marks that are control tokens in the vocabulary of the family's models.
 CONTROL = {
     "gpt-oss": ["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|constrain|>",
                 "<|return|>"],
     "kimi-k2": ["<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>",
                 "<|tool_call_end|>", "<|tool_calls_section_end|>"],
+    "kimi-k3": ["<|open|>", "<|close|>", "<|sep|>"],
+    "kimi-k3-answers": ["<|open|>", "<|close|>", "<|sep|>"],
     "gemma-4": ["<|tool_call>", "<tool_call|>", "<|\"|>", "<|channel>", "<channel|>", "<|turn>"],
     "lfm2": ["<|tool_call_start|>", "<|tool_call_end|>"],
     "llama-3.1-tag": ["<|python_tag|>"],
@@ -40,7 +42,7 @@ REAL = {
     "glm-4.7": "GLM-4.7-Flash", "deepseek-v3": "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
     "deepseek-v3.1": "deepseek-ai-DeepSeek-V3.1", "deepseek-v3.2": "deepseek-ai-DeepSeek-V3.2",
     "deepseek-v4": "deepseek-ai-DeepSeek-V4",
-    "kimi-k2": "Kimi-K2-Instruct", "kimi-k2-ids": "moonshotai-Kimi-K2",
+    "kimi-k3": "Kimi-K3", "kimi-k3-answers": "Kimi-K3", "kimi-k2": "Kimi-K2-Instruct", "kimi-k2-ids": "moonshotai-Kimi-K2",
     "gemma-4": "google-gemma-4-31B-it", "lfm2": "LFM2-8B-A1B", "llama-3.1": "meta-llama-Llama-3.1-8B-Instruct",
     "llama-3.1-tag": "meta-llama-Llama-3.3-70B-Instruct", "granite-3.3": "ibm-granite-granite-3.3-2B-Instruct",
     "granite-3.3-tag": "ibm-granite-granite-3.3-2B-Instruct", "granite-4": "ibm-granite-granite-4.0",
@@ -135,14 +137,14 @@ def goes_back(server, name):
     """Calls and their results are in the next prompt."""
     messages = [{"role": "user", "content": "What is new?"},
                 {"role": "assistant", "content": None, "tool_calls": [
-                    {"id": "functions.ping:0" if "kimi" in name else "abcdefgh1", "type": "function",
+                    {"id": "functions.ping:0" if "kimi-k2" in name else "abcdefgh1", "type": "function",
                      "function": {"name": "ping", "arguments": "{}"}}]},
-                {"role": "tool", "tool_call_id": "functions.ping:0" if "kimi" in name else "abcdefgh1",
+                {"role": "tool", "tool_call_id": "functions.ping:0" if "kimi-k2" in name else "abcdefgh1",
                  "content": "pong-result"}]
     status, answer = server.post("/apply-template", {"messages": messages, "tools": CORPUS["tools"]})
     text = answer.get("prompt", "")
     found = status == 200 and "pong-result" in text and text.count("ping") > 1
-    if "kimi" in name:
+    if "kimi-k2" in name:
         found = found and "Return of functions.ping:0" in text
     return found or answer
 

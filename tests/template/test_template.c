@@ -175,6 +175,34 @@ static void test_hostile(void **state)
                   sums.n_data, sums.n_tokens);
 }
 
+/* What a reader makes of the tokens of a text. */
+static void read_parts(const moe_tokenizer *vocabulary, const moe_chat_marks *marks,
+                       const char *written, bool in_reasoning, bool keeps_markup,
+                       char parts[2][256])
+{
+    moe_reply_reader reader;
+    moe_error err;
+    int32_t *tokens;
+    size_t n;
+    parts[0][0] = parts[1][0] = '\0';
+    assert_int_equal(moe_tokenizer_encode(vocabulary, written, strlen(written),
+                                          MOE_ENCODE_PARSE_SPECIAL, &tokens, &n, &err),
+                     MOE_OK);
+    assert_int_equal(moe_reply_open(&reader, vocabulary, marks, in_reasoning, &err), MOE_OK);
+    reader.keeps_markup = keeps_markup;
+    for (size_t i = 0; i <= n; i++) {
+        if (i < n) {
+            moe_reply_push(&reader, tokens[i]);
+        } else {
+            moe_reply_finish(&reader);
+        }
+        strncat(parts[0], reader.out[MOE_REPLY_REASONING].data, 60);
+        strncat(parts[1], reader.out[MOE_REPLY_CONTENT].data, 60);
+    }
+    free(tokens);
+    moe_reply_close(&reader);
+}
+
 /* gpt-oss writes messages with headers, all of whose marks are control tokens. */
 static void expect_parts(const char *written, bool keeps_markup, const char *reasoning,
                          const char *content)
@@ -188,34 +216,15 @@ static void expect_parts(const char *written, bool keeps_markup, const char *rea
     moe_tokenizer *vocabulary = hostile_vocabulary(&of);
     static const char source[] = "<|channel|>analysis<|message|>";
     moe_chat_marks found;
-    moe_reply_reader reader;
-    moe_error err;
-    int32_t *tokens;
-    size_t n;
-    char parts[2][256] = {"", ""};
+    char parts[2][256];
     assert_true(moe_chat_marks_in((moe_string_view){source, strlen(source)}, &found));
     assert_true(found.has_channels);
-    assert_int_equal(moe_tokenizer_encode(vocabulary, written, strlen(written),
-                                          MOE_ENCODE_PARSE_SPECIAL, &tokens, &n, &err),
-                     MOE_OK);
-    assert_int_equal(moe_reply_open(&reader, vocabulary, &found, false, &err), MOE_OK);
-    reader.keeps_markup = keeps_markup;
-    for (size_t i = 0; i <= n; i++) {
-        if (i < n) {
-            moe_reply_push(&reader, tokens[i]);
-        } else {
-            moe_reply_finish(&reader);
-        }
-        strncat(parts[0], reader.out[MOE_REPLY_REASONING].data, 60);
-        strncat(parts[1], reader.out[MOE_REPLY_CONTENT].data, 60);
-    }
+    read_parts(vocabulary, &found, written, false, keeps_markup, parts);
     assert_string_equal(parts[0], reasoning);
     assert_string_equal(parts[1], content);
     /* A message's end is not the answer's. */
     assert_false(moe_tokenizer_is_end(vocabulary, moe_tokenizer_find(vocabulary, "<|end|>", 7)));
     assert_true(moe_tokenizer_is_end(vocabulary, moe_tokenizer_find(vocabulary, "<|call|>", 8)));
-    free(tokens);
-    moe_reply_close(&reader);
     moe_tokenizer_destroy(&vocabulary);
 }
 
@@ -242,26 +251,12 @@ static void test_kept_markup(void **state)
         strcpy(of.words[i], marked[i]);
     }
     static const char written[] = "a<|think|>b<|/think|>c<|tool|>d";
-    const moe_chat_marks marks = {"<|think|>", "<|/think|>", false};
+    const moe_chat_marks marks = {.open = "<|think|>", .close = "<|/think|>"};
     moe_tokenizer *vocabulary = hostile_vocabulary(&of);
     for (int kept = 0; kept < 2; kept++) {
-        moe_reply_reader reader;
-        moe_error err;
-        int32_t *tokens;
-        size_t n;
-        char text[64] = "";
-        assert_int_equal(moe_tokenizer_encode(vocabulary, written, strlen(written),
-                                              MOE_ENCODE_PARSE_SPECIAL, &tokens, &n, &err),
-                         MOE_OK);
-        assert_int_equal(moe_reply_open(&reader, vocabulary, &marks, false, &err), MOE_OK);
-        reader.keeps_markup = kept;
-        for (size_t i = 0; i < n; i++) {
-            moe_reply_push(&reader, tokens[i]);
-            strncat(text, reader.out[MOE_REPLY_CONTENT].data, 30);
-        }
-        assert_string_equal(text, kept ? "ac<|tool|>d" : "acd");
-        free(tokens);
-        moe_reply_close(&reader);
+        char parts[2][256];
+        read_parts(vocabulary, &marks, written, false, kept != 0, parts);
+        assert_string_equal(parts[1], kept ? "ac<|tool|>d" : "acd");
     }
     moe_tokenizer_destroy(&vocabulary);
 }
@@ -277,6 +272,75 @@ static void test_channels(void **state)
                     "commentary to=functions.f <|message|>{}<|call|>",
                     "{}", "I look.");
     expect_channels("No header at all", "", "No header at all");
+}
+
+#define OPEN(tag)  "<|open|>" tag "<|sep|>"
+#define CLOSE(tag) "<|close|>" tag "<|sep|>"
+#define ENDS       CLOSE("response") CLOSE("message") "<|end_of_msg|>"
+
+/* Kimi-K3 writes an answer between marks, which nobody is shown; of its marks the tags are control
+ * tokens or, in another vocabulary, text. Its template joins them from pieces. */
+static void test_frames(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *written;
+        bool in_reasoning;
+        const char *reasoning, *content;
+    } texts[] = {
+        {"So." CLOSE("think") OPEN("response") "Yes." ENDS, true, "So.", "Yes."},
+        {"Yes." ENDS, false, "", "Yes."},
+        {OPEN("think") "So." CLOSE("think") OPEN("response") " a <|close " ENDS, false, "So.",
+         "a <|close "},
+        {"So." CLOSE("think") OPEN("response") CLOSE("response") OPEN("tools") "x" CLOSE("tools")
+             CLOSE("message"),
+         true, "So.", OPEN("tools") "x" CLOSE("tools")},
+        {"So." CLOSE("think") OPEN("tools") "x", true, "So.", OPEN("tools") "x"},
+        {"a" OPEN("response") "b" CLOSE("response") CLOSE("think") "c", true,
+         "a" OPEN("response") "b" CLOSE("response"), "c"},
+        {"a " CLOSE("respond") " b<|close|>" CLOSE("response") "c<|close|>mess", false, "",
+         "a " CLOSE("respond") " b<|close|>c<|close|>mess"},
+    };
+    static const char source[] =
+        "{% macro open(t) %}{{ '<|open|>' + t + '<|sep|>' }}{% endmacro %}{# <|close|> #}"
+        "{{ open('think' if thinking else 'response') }}";
+    static const char *const tags[] = {"<s>",       "</s>",    "<|open|>",
+                                       "<|close|>", "<|sep|>", "<|end_of_msg|>"};
+    hostile_words of = {.n = sizeof tags / sizeof tags[0]};
+    for (size_t i = 0; i < of.n; i++) {
+        strcpy(of.words[i], tags[i]);
+    }
+    for (int spelt = 0; spelt < 2; spelt++) {
+        moe_tokenizer *vocabulary = hostile_vocabulary(&of);
+        moe_chat_input input = {.chat_template = {.source = {source, sizeof source - 1}},
+                                .messages = "[]"};
+        moe_chat_output out;
+        moe_chat_marks marks = {.open = ""};
+        for (input.thinking = -1; input.thinking <= 1; input.thinking += 2) {
+            assert_int_equal(moe_chat_render_input(vocabulary, &input, &out, NULL), MOE_OK);
+            assert_string_equal(out.marks.open, OPEN("think"));
+            assert_string_equal(out.marks.message_close, CLOSE("message"));
+            assert_int_equal(out.in_reasoning, input.thinking > 0);
+            assert_int_equal(out.n_tokens,
+                             spelt ? out.size
+                                   : 2 + strlen("response") - (input.thinking > 0 ? 3 : 0));
+            marks = out.marks;
+            moe_chat_output_free(&out);
+        }
+        for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+            char parts[2][256], *end;
+            read_parts(vocabulary, &marks, texts[i].written, texts[i].in_reasoning, true, parts);
+            if (spelt && (end = strstr(parts[1], "<|end_of_msg|>")) != NULL) {
+                *end = '\0'; /* no end of a text in this vocabulary */
+            }
+            assert_string_equal(parts[0], texts[i].reasoning);
+            assert_string_equal(parts[1], texts[i].content);
+        }
+        assert_true(spelt ||
+                    moe_tokenizer_is_end(vocabulary, moe_tokenizer_find(vocabulary, tags[5], 14)));
+        moe_tokenizer_destroy(&vocabulary);
+        of.n = 2;
+    }
 }
 
 static int render(const char *source, const char *data, moe_template_output *out, moe_error *err)
@@ -444,7 +508,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_origins),        cmocka_unit_test(test_limits),
         cmocka_unit_test(test_cases),          cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_channels),       cmocka_unit_test(test_kept_markup),
-        cmocka_unit_test(test_suffixed_marks),
+        cmocka_unit_test(test_suffixed_marks), cmocka_unit_test(test_frames),
     };
     return cmocka_run_group_tests(tests, open_cases, close_cases);
 }

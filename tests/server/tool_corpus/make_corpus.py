@@ -181,9 +181,42 @@ def glm47(calls):
                    "")
 
 
-# Family: template; how it writes calls; more: names of further writers; thinks: the marks of its
-# reasoning; opens: the prompt begins it; kwargs: of the template; ids: those that the model writes; parser:
-# sglang's; vocabulary: the tokens that the parser asks for.
+def kimi3(calls):
+    """As mlx-lm 0.32.2's and sglang 0.5.23's parsers read it: values of type string are texts, others JSON."""
+    def attribute(text):
+        return text.replace("&", "&amp;").replace('"', "&quot;")
+
+    def type_of(value):
+        kinds = {bool: "boolean", str: "string", list: "array", dict: "object", type(None): "null"}
+        return kinds.get(type(value), "number")
+
+    return "<|open|>tools<|sep|>" + "".join(
+        f'<|open|>call tool="{n}" index="{i}"<|sep|>' + "".join(
+            f'<|open|>argument key="{attribute(k)}" type="{type_of(v)}"<|sep|>{text_of(v)}'
+            "<|close|>argument<|sep|>" for k, v in a.items()) + "<|close|>call<|sep|>"
+        for i, (n, a) in enumerate(calls, 1)) + "<|close|>tools<|sep|>"
+
+
+# What Kimi-K3 may also write: arguments as one object, keys with signs that are replaced, no marks behind the
+# last argument's, a type that is not the schema's.
+KIMI3_MORE = [
+    ("block", '<|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|><|open|>json type="object"<|sep|>'
+     '{"city": "<|close|> \\u00e9", "days": 3}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|>',
+     [("get_weather", {"city": "<|close|> é", "days": 3})]),
+    ("key", '<|open|>tools<|sep|><|open|>call tool="ping" index="12"<|sep|><|open|>argument key="a &quot;b&quot; &amp;lt; c" '
+     'type="null"<|sep|>null<|close|>argument<|sep|><|open|>argument key="d" type="boolean"<|sep|>false<|close|>argument'
+     "<|sep|><|close|>call<|sep|><|close|>tools<|sep|>", [("ping", {'a "b" &lt; c': None, "d": False})]),
+    ("types", '<|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|><|open|>argument key="city" '
+     'type="number"<|sep|>8001<|close|>argument<|sep|><|open|>argument key="days" type="string"<|sep|> 3 <|close|>argument'
+     "<|sep|><|close|>call<|sep|><|close|>tools<|sep|>", [("get_weather", {"city": 8001, "days": " 3 "})]),
+    ("ends early", '<|open|>tools<|sep|><|open|>call tool="ping" index="1"<|sep|><|close|>call<|sep|>', [PING]),
+]
+
+
+# Family: template; how it writes calls; more: further texts and their calls; thinks: the marks of its
+# reasoning; opens: the prompt begins it; frame: what the model writes behind its answer (before calls) and
+# at the end; kwargs: of the template; ids: those that the model writes; parser: sglang's; vocabulary: the
+# tokens that the parser asks for.
 FAMILIES = {
     "qwen3": dict(template="qwen3", write=hermes, thinks=("<think>\n", "\n</think>\n\n"),
                   parser=("qwen25_detector", "Qwen25Detector")),
@@ -212,6 +245,12 @@ FAMILIES = {
     "kimi-k2": dict(template="own/kimi-k2", write=kimi, ids=kimi_ids,
                     parser=("kimik2_detector", "KimiK2Detector")),
     "kimi-k2-ids": dict(template="own/kimi-k2-ids", write=kimi, ids=kimi_ids),
+    "kimi-k3": dict(template="kimi-k3", opens=True, more=KIMI3_MORE, thinks=("", "<|close|>think<|sep|><|open|>response<|sep|>"),
+                    write=kimi3, frame=("<|close|>response<|sep|>", "<|close|>message<|sep|>"),
+                    parser=("kimik3_detector", "KimiK3Detector")),
+    "kimi-k3-answers": dict(template="kimi-k3", kwargs={"thinking": False}, write=kimi3,
+                            frame=("<|close|>response<|sep|>", "<|close|>message<|sep|>"),
+                            parser=("kimik3_detector", "KimiK3Detector")),
     "gemma-4": dict(template="own/gemma-4", write=gemma,
                     thinks=("<|channel>thought\n", "<channel|>"),
                     parser=("gemma4_detector", "Gemma4Detector")),
@@ -282,7 +321,7 @@ def cases_of(name):
     family = FAMILIES[name]
     write, thinks = family["write"], family.get("thinks", ("", ""))
     first = "" if not family.get("opens") else "Hm." + thinks[1]
-    lead = "<|channel|>final<|message|>" if family.get("channels") else ""
+    behind, last = family.get("frame", ("", ""))
     cases = []
 
     def add(case, text, calls, content="", reasoning="", **more):
@@ -293,7 +332,7 @@ def cases_of(name):
     for case, calls in CALLS.items():
         if (family.get("single") and len(calls) > 1) or (family.get("flat") and TRIP in calls):
             continue
-        add(case, first + write(calls), calls, reasoning="Hm." if first else "")
+        add(case, first + behind + write(calls) + last, calls, reasoning="Hm." if first else "")
     if family.get("channels"):
         add("thought", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant" +
             write([WEATHER]), [WEATHER], reasoning="Hm.")
@@ -302,17 +341,19 @@ def cases_of(name):
         add("answer", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
             "<|channel|>final<|message|>It rains.", [], content="It rains.", reasoning="Hm.")
         return cases
-    add("prose", first + "I look. " + write([WEATHER]), [WEATHER], content="I look.",
+    for case, text, calls in family.get("more", []):
+        add(case, first + behind + text, calls, reasoning="Hm." if first else "")
+    add("prose", first + "I look. " + behind + write([WEATHER]) + last, [WEATHER], content="I look.",
         reasoning="Hm." if first else "")
-    add("prose two", first + "I look.\n\n" + write([WEATHER, ITEM]), [WEATHER, ITEM],
+    add("prose two", first + "I look.\n\n" + behind + write([WEATHER, ITEM]) + last, [WEATHER, ITEM],
         content="I look.", reasoning="Hm." if first else "")
     if thinks[1] and not first:
         add("thought", thinks[0] + "Hm. {x}" + thinks[1] + write([WEATHER]), [WEATHER],
             reasoning="Hm. {x}")
     plain = "a < b, [x] {y} and <tool"
-    add("plain", first + plain, [], content=plain, reasoning="Hm." if first else "")
+    add("plain", first + plain + behind + last, [], content=plain, reasoning="Hm." if first else "")
     cut = write([WEATHER])[:len(write([WEATHER])) * 2 // 3]
-    add("cut", first + cut, [], content=cut, reasoning="Hm." if first else "", cut=True)
+    add("cut", first + behind + cut, [], content=cut, reasoning="Hm." if first else "", cut=True)
     if "{" not in write([PING])[1:] and not family.get("bare"):
         return cases
     if "city\"" in write([WEATHER]):
@@ -356,6 +397,10 @@ def load_parsers(folder):
     protocol = types.ModuleType("sglang.srt.entrypoints.openai.protocol")
     protocol.Tool, protocol.ToolChoice = Tool, object
     sys.modules[protocol.__name__] = protocol
+    xgrammar = types.ModuleType("xgrammar")
+    xgrammar.__getattr__ = lambda name: object
+    xgrammar.__path__ = []
+    sys.modules["xgrammar"] = sys.modules["xgrammar.structural_tag"] = xgrammar
     environ = types.ModuleType("sglang.srt.environ")
     environ.envs = Off()
     sys.modules[environ.__name__] = environ
