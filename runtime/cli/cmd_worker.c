@@ -18,17 +18,22 @@ typedef struct serving {
     const moe_engine *engine;
 } serving;
 
+static const char *address_of(const cli_options *options)
+{
+    return options->worker_listen != NULL ? options->worker_listen : "127.0.0.1:7070";
+}
+
+/* The library has found the address, so it has a port. */
 static void on_start(uint16_t port, uint64_t n_experts, void *user)
 {
     const serving *s = user;
     char bytes[CLI_FORMAT_SIZE];
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(s->engine, &info);
-    const char *listen = s->options->worker_listen;
-    const char *end = listen != NULL ? strrchr(listen, ':') : NULL;
+    const char *listen = address_of(s->options);
     printf("worker at %.*s:%" PRIu16 ": %" PRIu64 " experts, memory for %" PRIu64 " (%s)\n",
-           end != NULL ? (int)(end - listen) : 9, end != NULL ? listen : "127.0.0.1", port,
-           n_experts, info.memory.expert_slots + info.memory.host_slots,
+           (int)(strrchr(listen, ':') - listen), listen, port, n_experts,
+           info.memory.expert_slots + info.memory.host_slots,
            cli_format_bytes(bytes, info.memory.expert_cache + info.memory.host_cache));
     fflush(stdout);
 }
@@ -79,7 +84,7 @@ static int serve(const cli_options *options, const cli_engine_settings *settings
     if (code != CLI_EXIT_OK) {
         return code;
     }
-    worker.listen = options->worker_listen != NULL ? options->worker_listen : "127.0.0.1:7070";
+    worker.listen = address_of(options);
     worker.key = settings->workers.key;
     worker.key_bytes = settings->workers.key_bytes;
     worker.started = on_start;
