@@ -5,26 +5,33 @@
 
 #include "cli_fail.h"
 
-int cli_copies_read(cli_copies *copies, const cli_text_list *given)
+int cli_names_read(cli_text_list *text, const char *option, const char *what, const char *many,
+                   const char **list, size_t most, size_t *n)
 {
-    copies->text = *given;
-    copies->n = 0;
-    char *next = given->text[0] != '\0' ? copies->text.text : NULL;
+    *n = 0;
+    char *next = text->text[0] != '\0' ? text->text : NULL;
     while (next != NULL) {
-        char *path = next;
-        char *end = strchr(path, ',');
+        char *name = next;
+        char *end = strchr(name, ',');
         next = end != NULL ? end + 1 : NULL;
         if (end != NULL) {
             *end = '\0';
         }
-        if (*path == '\0') {
-            return cli_fail(CLI_EXIT_USAGE,
-                            "--model-copy: a file's name is empty (a comma separates names)");
+        if (*name == '\0') {
+            return cli_fail(CLI_EXIT_USAGE, "%s: a %s is empty (a comma separates names)", option,
+                            what);
         }
-        if (copies->n == CLI_MOST_COPIES) {
-            return cli_fail(CLI_EXIT_USAGE, "--model-copy: more than %d copies", CLI_MOST_COPIES);
+        if (*n == most) {
+            return cli_fail(CLI_EXIT_USAGE, "%s: more than %zu %s", option, most, many);
         }
-        copies->list[copies->n++] = path;
+        list[(*n)++] = name;
     }
     return CLI_EXIT_OK;
+}
+
+int cli_copies_read(cli_copies *copies, const cli_text_list *given)
+{
+    copies->text = *given;
+    return cli_names_read(&copies->text, "--model-copy", "file's name", "copies", copies->list,
+                          CLI_MOST_COPIES, &copies->n);
 }

@@ -18,4 +18,9 @@ typedef struct cli_copies {
 /* Reads the option. The list points into *copies, which must not move afterwards. */
 int cli_copies_read(cli_copies *copies, const cli_text_list *given);
 
+/* Cuts names with commas between, which stay in `text`: list [most], *n of them. what, many:
+ * one of them and several, in words, for errors. Returns an exit code; errors have been printed. */
+int cli_names_read(cli_text_list *text, const char *option, const char *what, const char *many,
+                   const char **list, size_t most, size_t *n);
+
 #endif

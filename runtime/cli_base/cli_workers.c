@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli_copies.h"
 #include "cli_fail.h"
 
 static int read_key(cli_workers *w, const char *path)
@@ -28,13 +29,11 @@ static int read_key(cli_workers *w, const char *path)
 int cli_workers_read(cli_workers *w, const cli_options *options)
 {
     w->text = options->workers;
-    w->n = w->key_bytes = 0;
-    char *rest = w->text.text;
-    for (char *name = strtok_r(rest, ",", &rest); name != NULL; name = strtok_r(NULL, ",", &rest)) {
-        if (w->n == CLI_MOST_WORKERS) {
-            return cli_fail(CLI_EXIT_USAGE, "--workers: more than %d", CLI_MOST_WORKERS);
-        }
-        w->list[w->n++] = name;
+    w->key_bytes = 0;
+    int code = cli_names_read(&w->text, "--workers", "worker's address", "workers", w->list,
+                              CLI_MOST_WORKERS, &w->n);
+    if (code != CLI_EXIT_OK) {
+        return code;
     }
     return options->worker_key != NULL ? read_key(w, options->worker_key) : CLI_EXIT_OK;
 }

@@ -144,6 +144,7 @@ refused("run", "-m", model, *TEXT, "-n", "2", "--workers", other.address, "--qui
         words=[other.address, "another model"])
 other.end()
 refused("worker", "-m", model, "--listen", "0.0.0.0:0", words=["0.0.0.0:0", "--worker-key"])
+refused("run", "-m", model, *TEXT, "-n", "2", "--workers", ",", words=["--workers", "is empty"])
 refused("worker", "-m", model, "--share", "3/2", words=["--share"])
 refused("worker", "-m", model, "--listen", "nowhere", words=["HOST:PORT"])
 refused("run", "-m", model, *TEXT, "-n", "2", "--worker-timeout", "3", words=["--workers"])
