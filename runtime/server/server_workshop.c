@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "server_workshop.h"
 
-#include <errno.h>
 #include <time.h>
 
 #include "server_heap.h"
@@ -122,9 +121,11 @@ static void await(server_workshop *w, server_task *task)
         until.tv_nsec += (long)LOOK_MS * 1000000;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
-        if (pthread_cond_timedwait(&w->done, &w->lock, &until) != ETIMEDOUT || task->done) {
-            continue;
+        pthread_cond_timedwait(&w->done, &w->lock, &until);
+        if (task->done) {
+            return;
         }
+        // Also when another task's end woke this thread: many short ones would put off the look.
         if (server_peer_left(task->socket)) {
             atomic_store(&task->left, true);
         }
