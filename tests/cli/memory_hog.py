@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """A program that needs memory, beside a run without --host-memory in the same control group: the
-program gets its memory, nobody is killed, tokens go on, and the text is the same.
+program gets its memory, nobody is killed, tokens go on, and the text is the same. The two go in turns,
+a piece of memory and a piece of text, so that neither is done before the other on any machine.
 
 usage: memory_hog.py COMMAND MODEL [--hog MIB] [--step MIB] [--tokens N] [--spare MIB]
 Skipped (77) without a memory controller that this user may make groups in."""
 
 import argparse
+import fcntl
 import json
 import mmap
 import os
@@ -17,6 +19,7 @@ import time
 
 MIB = 1 << 20
 SKIPPED = 77
+PIPE = 4096  # bytes of text that may be written and not yet read: the least that a pipe can hold
 
 
 def make_group():
@@ -42,25 +45,54 @@ def enter(folder):
         file.write("0")
 
 
-def hog(folder, n_bytes, step):
-    """Takes memory step by step, in a process of its own; returns whether it got all."""
-    child = os.fork()
-    if child == 0:
-        enter(folder)
-        held = []
-        for _ in range(n_bytes // step):
-            piece = mmap.mmap(-1, step)
-            piece.write(b"\x01" * step)
-            held.append(piece)
-            time.sleep(0.02)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+class Hog:
+    """A process in the group that takes memory a step at a time, when told, and holds it."""
+
+    def __init__(self, folder, n_steps, step):
+        self.told, tell = os.pipe()
+        answer, self.answered = os.pipe()
+        self.n_steps = n_steps
+        self.n_taken = 0
+        self.tell = tell
+        self.answer = answer
+        self.status = None
+        self.child = os.fork()
+        if self.child == 0:
+            os.close(tell)
+            enter(folder)
+            held = []
+            while os.read(self.told, 1):
+                piece = mmap.mmap(-1, step)
+                piece.write(b"\x01" * step)
+                held.append(piece)
+                os.write(self.answered, b"1")
+            os._exit(0)
+        os.close(self.told)
+        os.close(self.answered)
+
+    def take(self):
+        """Takes one step more, unless it has all, or was killed."""
+        try:
+            os.write(self.tell, b"1")
+        except BrokenPipeError:
+            return
+        self.n_taken += len(os.read(self.answer, 1))
+        time.sleep(0.02)
+
+    def end(self):
+        """Gives the memory back; returns the exit status, and the same if called again."""
+        if self.status is None:
+            os.close(self.tell)
+            self.status = os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
+        return self.status
 
 
 def run(arguments, folder=None, on_text=None):
-    """Returns exit status, text, log lines with their times, and the times of pieces of text."""
+    """Returns exit status, text, and log lines with their times. on_text(text) is called with the text
+    so far before more of it is read."""
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                preexec_fn=(lambda: enter(folder)) if folder else None)
+    fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, PIPE)
     lines = []
 
     def read_log():
@@ -70,24 +102,26 @@ def run(arguments, folder=None, on_text=None):
     reader = threading.Thread(target=read_log)
     reader.start()
     text = b""
-    times = []
-    while piece := os.read(process.stdout.fileno(), 4096):
+    while piece := os.read(process.stdout.fileno(), 64):
         text += piece
-        times.append(time.monotonic())
         if on_text:
             on_text(text)
     reader.join()
-    return process.wait(), text, lines, times
+    return process.wait(), text, lines
+
+
+def told(lines):
+    return any("other programs need memory" in line for _, line in lines)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("command")
     parser.add_argument("model")
-    parser.add_argument("--hog", type=int, default=68, help="MiB that the other program takes")
-    parser.add_argument("--step", type=int, default=1, help="MiB that it takes every 20 ms")
+    parser.add_argument("--hog", type=int, default=48, help="MiB that the other program takes")
+    parser.add_argument("--step", type=int, default=2, help="MiB that it takes at a time")
     parser.add_argument("--spare", type=int, default=16, help="MiB of the limit beyond all needs")
-    parser.add_argument("--tokens", type=int, default=2000)
+    parser.add_argument("--tokens", type=int, default=3000)
     o = parser.parse_args()
     made = make_group()
     if made is None:
@@ -95,7 +129,7 @@ def main():
         return SKIPPED
     folder, limit_file, usage_file = made
     try:
-        options = ["-m", o.model, "-c", "2048", "-b", "64", "-t", "1"]
+        options = ["-m", o.model, "-c", "4096", "-b", "64", "-t", "1"]
         write = ["run", *options, "-p", "Once upon a time", "-n", str(o.tokens), "--temp", "0",
                  "--ignore-eos"]
         plan = json.loads(subprocess.check_output([o.command, "plan", *options, "--json"]))
@@ -104,36 +138,39 @@ def main():
         limit = (needs + o.spare * MIB) // MIB * 8 // 7 * MIB
         with open(f"{folder}/{limit_file}", "w", encoding="ascii") as file:
             file.write(str(limit))
-        status, alone, _, _ = run([o.command, *write])
+        status, alone, _ = run([o.command, *write])
         assert status == 0, status
 
-        outcome = {}
-        began = threading.Event()
+        # Between two steps so much text is read that the last step comes before the last of it is
+        # written: what stands in the pipe is written and not yet read.
+        first = 20
+        share = (len(alone) - first - PIPE - 256) // (o.hog // o.step)
+        assert share > 0, f"{len(alone)} bytes of text are too few for {o.hog} MiB"
+        hog = Hog(folder, o.hog // o.step, o.step * MIB)
+        began = time.monotonic()
+        times = []
 
-        def take():
-            began.wait()
-            outcome["began"] = time.monotonic()
-            outcome["got"] = hog(folder, o.hog * MIB, o.step * MIB)
-            outcome["ended"] = time.monotonic()
+        def take_turns(text):
+            while hog.n_taken < min(hog.n_steps, (len(text) - first) // share):
+                before = hog.n_taken
+                hog.take()
+                if hog.n_taken == before:
+                    return  # it was killed
+                times.append(time.monotonic())
+            if hog.n_taken == hog.n_steps:
+                hog.end()
 
-        taker = threading.Thread(target=take)
-        taker.start()
-        status, beside, lines, times = run([o.command, *write], folder,
-                                           lambda text: len(text) > 20 and began.set())
-        began.set()
-        taker.join()
-        told = [t for t, line in lines if "other programs need memory" in line]
+        status, beside, lines = run([o.command, *write], folder, take_turns)
+        got = hog.n_taken == hog.n_steps
         for moment, line in lines:
-            print(f"{moment - outcome['began']:8.2f} s {line}")
-        during = sum(outcome["began"] <= t <= outcome["ended"] for t in times)
+            print(f"{moment - began:8.2f} s {line}")
         print(f"limit {limit // MIB} MiB, needs {needs // MIB} MiB; the other program took "
-              f"{o.hog} MiB in {outcome['ended'] - outcome['began']:.2f} s: {outcome['got']}; "
-              f"{during} pieces of text meanwhile; exit {status}")
-        assert outcome["got"], "the other program was killed"
+              f"{hog.n_taken * o.step} of {o.hog} MiB in {times[-1] - times[0]:.2f} s, in turns with "
+              f"{share * hog.n_steps} of {len(alone)} bytes of text; exit {status}")
+        assert got and hog.end() == 0, "the other program was killed"
         assert status == 0, "the run failed, or was killed"
         assert beside == alone, "the text differs"
-        assert told, "no slots were given back"
-        assert during > 0, "no text was written meanwhile"
+        assert told(lines), "no slots were given back"
     finally:
         os.rmdir(folder)
     return 0
