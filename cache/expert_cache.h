@@ -157,6 +157,9 @@ bool moe_expert_cache_is_sane(const moe_expert_cache *cache);
  * ".so"). *plugin: out, a handle to give to moe_policy_release(); NULL for built-in policies. The
  * error lists the names. */
 int moe_policy_load(const moe_policy **out, void **plugin, const char *name, moe_error *err);
+/* The program's own policy, checked as a plug-in's is; if own is NULL, moe_policy_load(). */
+int moe_policy_choose(const moe_policy **out, void **plugin, const moe_policy *own,
+                      const char *name, moe_error *err);
 void moe_policy_release(void **plugin);
 /* The n-th built-in policy, or NULL. */
 const moe_policy *moe_policy_at(uint32_t index);

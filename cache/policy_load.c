@@ -62,7 +62,7 @@ static const char *missing_member(const moe_policy *policy)
     return NULL;
 }
 
-static int check_plugin(const moe_policy *policy, const char *path, moe_error *err)
+static int check_table(const moe_policy *policy, const char *path, moe_error *err)
 {
     if (policy == NULL) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED, "%.200s: moe_policy_plugin() returned NULL",
@@ -109,7 +109,7 @@ static int load_plugin(const moe_policy **out, void **plugin, const char *path, 
                                       "%.200s: not a policy plug-in: it does not define "
                                       "moe_policy_plugin() (see moe/policy.h)",
                                       path)
-                           : check_plugin(entry(), path, err);
+                           : check_table(entry(), path, err);
     if (status != MOE_OK) {
         dlclose(handle);
         return status;
@@ -134,6 +134,17 @@ int moe_policy_load(const moe_policy **out, void **plugin, const char *name, moe
         }
     }
     return fail_unknown(name, err);
+}
+
+int moe_policy_choose(const moe_policy **out, void **plugin, const moe_policy *own,
+                      const char *name, moe_error *err)
+{
+    if (own == NULL) {
+        return moe_policy_load(out, plugin, name, err);
+    }
+    *plugin = NULL;
+    *out = own;
+    return check_table(own, "own_policy", err);
 }
 
 void moe_policy_release(void **plugin)

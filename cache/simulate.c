@@ -442,7 +442,8 @@ static int simulate(const moe_trace *trace, const moe_simulation *simulation,
     void *plugin = NULL;
     int status = check_options(simulation, err);
     if (status == MOE_OK) {
-        status = moe_policy_load(&policy, &plugin, simulation->policy, err);
+        status =
+            moe_policy_choose(&policy, &plugin, simulation->own_policy, simulation->policy, err);
     }
     if (status != MOE_OK) {
         return status;

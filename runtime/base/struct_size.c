@@ -41,7 +41,7 @@
     _Static_assert(sizeof(moe_##name) == (size),                                                   \
                    "moe_" #name ": new fields take the place of its reserved words")
 
-WHOLE(engine_options, model_path, read_user);
+WHOLE(engine_options, model_path, own_policy);
 WHOLE(lossy_options, budget_order, quality_share);
 WHOLE(lab_options, kernels, row_slots);
 WITH_RESERVED(session_options, sampling);
@@ -54,7 +54,7 @@ WHOLE(verify_options, model_path, checksums);
 WHOLE(verify_result, n_damaged, n_damaged);
 WITH_RESERVED(trace_open_options, path);
 WHOLE(trace_generator, n_expert_used, seed);
-WHOLE(simulation, policy, lookahead_recall_wrong);
+WHOLE(simulation, policy, own_policy);
 WHOLE(engine_info, architecture, memory);
 WHOLE(engine_stats, passes, workers_lost);
 WITH_RESERVED(memory_plan, budget);

@@ -404,11 +404,16 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
     return status != MOE_OK ? status : expect_hits(engine, err);
 }
 
+static int choose_policy(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    const char *name = o->policy != NULL ? o->policy : MOE_POLICY_DEFAULT;
+    return moe_policy_choose(&engine->policy, &engine->policy_plugin, o->own_policy, name, err);
+}
+
 static int open_experts(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
-    const char *policy = o->policy != NULL ? o->policy : MOE_POLICY_DEFAULT;
-    int status = moe_policy_load(&engine->policy, &engine->policy_plugin, policy, err);
+    int status = choose_policy(engine, o, err);
     if (status == MOE_OK) {
         status = moe_speculation_check_policy(o, engine->policy, err);
     }
@@ -504,8 +509,7 @@ static int open_drafts(moe_engine *engine, const moe_engine_options *o, moe_erro
 
 int moe_engine_check_parts(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
-    const char *policy = o->policy != NULL ? o->policy : MOE_POLICY_DEFAULT;
-    MOE_TRY(moe_policy_load(&engine->policy, &engine->policy_plugin, policy, err));
+    MOE_TRY(choose_policy(engine, o, err));
     return open_drafts(engine, o, err);
 }
 

@@ -14,11 +14,12 @@
 /* Rejects options that have no effect with a baseline that keeps no experts. */
 static int check_baseline_options(const moe_engine_options *o, moe_error *err)
 {
-    if (o->policy != NULL) {
+    if (o->policy != NULL || o->own_policy != NULL) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "in offload mode %s no expert comes and goes, so a cache policy (%s) "
                         "cannot act",
-                        moe_offload_name(o->lab->offload), o->policy);
+                        moe_offload_name(o->lab->offload),
+                        o->policy != NULL ? o->policy : "options.own_policy");
     }
     if (o->prefetch == MOE_SWITCH_ON) {
         return moe_fail(err, MOE_ERR_ARGUMENT, "offload mode %s does not prefetch by prediction",
@@ -42,6 +43,10 @@ static int check_baseline_options(const moe_engine_options *o, moe_error *err)
 
 static int check_offload_options(const moe_engine_options *o, moe_error *err)
 {
+    if (o->policy != NULL && o->own_policy != NULL) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "options.policy has no effect beside options.own_policy: leave one out");
+    }
     if (o->io_block_bytes % 4096 != 0 || o->io_block_bytes > 64u << 20) {
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "io_block_bytes must be a multiple of 4096 up to 64 MiB, or 0 for the "

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <moe/moe.h>
 #include <moe/trace.h>
 
 #include "cache/expert_cache.h"
@@ -91,6 +92,48 @@ static void test_broken(void **state)
     }
 }
 
+/* A policy of the program works as the same one by name does, and is checked as a plug-in is. */
+static void test_own(void **state)
+{
+    (void)state;
+    moe_trace_generator generator;
+    moe_trace *trace = NULL;
+    moe_error err = {""};
+    assert_int_equal(moe_trace_generator_init(&generator, "olmoe", NULL), MOE_OK);
+    generator.decode_passes = 30;
+    assert_int_equal(moe_trace_generate(&trace, &generator, NULL), MOE_OK);
+    const moe_policy *lru = NULL;
+    void *plugin = NULL;
+    assert_int_equal(moe_policy_load(&lru, &plugin, "lru", NULL), MOE_OK);
+    moe_simulation simulation;
+    moe_simulation_result named = {.struct_size = sizeof named};
+    moe_simulation_result own = {.struct_size = sizeof own};
+    moe_simulation_init(&simulation);
+    simulation.n_slots = 200;
+    simulation.policy = "lru";
+    assert_int_equal(moe_simulate(trace, &simulation, &named, &err), MOE_OK);
+    simulation.policy = "lfru"; /* another one, which own_policy replaces */
+    simulation.own_policy = lru;
+    assert_int_equal(moe_simulate(trace, &simulation, &own, &err), MOE_OK);
+    assert_true(named.hits > 0);
+    assert_int_equal(named.hits, own.hits);
+    assert_int_equal(named.evictions, own.evictions);
+    moe_policy broken = *lru;
+    broken.victim = NULL;
+    simulation.own_policy = &broken;
+    assert_int_equal(moe_simulate(trace, &simulation, &own, &err), MOE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "own_policy: the policy's member 'victim' is missing"));
+    moe_trace_close(&trace);
+    moe_engine_options options;
+    moe_engine *engine = NULL;
+    moe_engine_options_init(&options);
+    options.model_path = "/dev/null";
+    options.policy = "lru";
+    options.own_policy = lru;
+    assert_int_equal(moe_engine_open(&engine, &options, &err), MOE_ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "options.policy has no effect beside options.own_policy"));
+}
+
 static void test_not_there(void **state)
 {
     (void)state;
@@ -132,7 +175,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_example),       cmocka_unit_test(test_example_in_simulation),
         cmocka_unit_test(test_broken),        cmocka_unit_test(test_not_there),
-        cmocka_unit_test(test_not_an_object),
+        cmocka_unit_test(test_not_an_object), cmocka_unit_test(test_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,11 +27,12 @@ def outside():
     except ImportError as error:
         print(f"skipped: {error}")
         sys.exit(77)
-    made = subprocess.run([sys.executable, os.path.join(package, "make_layout.py"), *headers()],
-                          capture_output=True, text=True, check=True).stdout
-    with open(os.path.join(package, "moe_offload", "_layout.py"), encoding="utf-8") as file:
-        check("_layout.py is that of the headers: runtime/python/make_layout.py writes it",
-              file.read() == made)
+    for name, option in (("_layout.py", []), ("_options.py", ["--options"])):
+        made = subprocess.run([sys.executable, os.path.join(package, "make_layout.py"), *option, *headers()],
+                              capture_output=True, text=True, check=True).stdout
+        with open(os.path.join(package, "moe_offload", name), encoding="utf-8") as file:
+            check(f"{name} is that of the headers: runtime/python/make_layout.py writes it",
+                  file.read() == made)
     with tempfile.TemporaryDirectory() as folder:
         source = os.path.join(folder, "source")
         subprocess.run(["cp", "-R", package, source], check=True)
@@ -62,8 +63,8 @@ def outside():
 
 def headers():
     return [os.path.join(tree, "runtime", "include", "moe", name + ".h")
-            for name in ("status", "types", "plan", "statistics", "sampling", "moe", "chat", "embedding",
-                                                                             "trace")]
+            for name in ("status", "types", "plan", "statistics", "sampling", "policy", "moe", "chat",
+                         "embedding", "trace")]
 
 
 def run(*arguments):
@@ -216,6 +217,11 @@ def test_errors(moe):
             lambda: moe.Engine(model, host_memory=1 << 20))
     refused("a policy", moe.Error, "policy", lambda: moe.Trace.generate().simulate(policy="none"))
     check("plan", moe.plan(model, context=256)["context"] == 256)
+    sizes = [moe.plan(model, host_memory=size)["budget"] for size in (96 << 20, "96M", "0.09375g", "98304K")]
+    check("sizes", sizes == [96 << 20] * 4, sizes)
+    for size in ("", "6GB", "-1M", "0", "1e9", "nan", "6 G", "2000000T"):
+        refused(f"host_memory={size!r}", ValueError, "host_memory must be bytes, such as .*6G",
+                lambda: moe.plan(model, host_memory=size))
 
 
 def test_hostile_options(moe, np):
@@ -224,7 +230,7 @@ def test_hostile_options(moe, np):
                         ("metadata_overrides", {"a": 1}), ("n_metadata_overrides", 1)):
         refused(f"a pointer, {name}", TypeError, f"cannot take {name} .*use the command",
                 lambda: moe.Engine(model, **{name: value}))
-    for name in ("struct_size", "reserved", "user", "model_path"):
+    for name in ("struct_size", "reserved", "user", "model_path", "own_policy"):
         refused(f"no option {name}", TypeError, f"no option '{name}'",
                 lambda: moe.Engine(model, **{name: 1}))
     wrong = [(TypeError, "integer", "n_threads", v) for v in (1.5, "2", True, None, [2], np.True_)]
@@ -245,6 +251,7 @@ def test_hostile_options(moe, np):
                     lambda: call(model, **{name: value}))
     for value in (None, 5, ["a"]):
         refused(f"Engine({value!r})", TypeError, "path must be", lambda: moe.Engine(value))
+    refused("a policy's number", TypeError, "Engine, policy", lambda: moe.Engine(model, policy=5))
     refused("a NUL in the path", ValueError, "NUL", lambda: moe.Engine(model + "\0.gguf"))
     refused("a log that is none", TypeError, "log", lambda: moe.Engine(model, log=5))
     plan = moe.plan(model, context=np.int64(256), kv_cache="f8", idle_checksums="off", policy=None)
@@ -380,6 +387,8 @@ def test_traces(moe, np):
             np.add.at(counts[layer], chosen[chosen >= 0], 1)
         check("counts are those of the rows", (counts == analysis.counts).all())
         check("pairs", (np.diag(analysis.pairs) == analysis.counts[analysis.pair_layer]).all())
+        check("passes", (np.diff(rows.passes) >= 0).all() and
+              len(np.unique(rows.passes)) == info["n_passes"] and (rows.sequences == 0).all(), rows.passes)
         trace.save(os.path.join(folder, "a.oracleGeneral"))
         check("saved", os.path.getsize(os.path.join(folder, "a.oracleGeneral")) ==
               24 * info["n_accesses"])
@@ -388,7 +397,64 @@ def test_traces(moe, np):
     results = {p: trace.simulate(policy=p, cache_share=0.25) for p in ("lfru", "lru", "belady")}
     check("simulation", results["belady"]["hit_rate"] >= results["lfru"]["hit_rate"] and
           results["lru"]["hits"] + results["lru"]["misses"] == trace.info["n_accesses"], results)
+    gates = trace.rows().gates
+    check("gates", gates.shape == trace.rows().experts.shape and (gates > 0).all() and
+          (gates.sum(axis=2) < 1 + 1e-5).all(), gates)
     check("policies", {"lfru", "lru", "belady"} <= set(moe.policies()), moe.policies())
+
+
+def test_policies(moe):
+    """A policy in Python makes the hits and the text that the same policy in C makes."""
+    class Lfu(moe.Policy):
+        """The least used ever; of several the one that became so first, as `lfu` says."""
+        needs = ["gates"]
+
+        def begin(self, setting):
+            self.setting, self.counts, self.resident, self.ended = setting, {}, {}, 0
+
+        def hit(self, key, access):
+            assert access.layer == key // self.setting.n_expert and access.gate > 0
+            self.counts[key] = self.counts.get(key, 0) + 1
+
+        def insert(self, key, access):
+            self.resident[key] = access.number
+            self.hit(key, access)
+
+        def evict(self, key):
+            del self.resident[key]
+
+        def victim(self, for_key, evictable):
+            assert for_key not in self.resident
+            return min(filter(evictable, self.resident), key=lambda key: (self.counts[key], key), default=None)
+
+        def end_pass(self, number):
+            self.ended += 1
+
+    trace = moe.Trace.generate("olmoe", decode_passes=30, seed=3)
+    lru = [trace.simulate(policy=policy, n_slots=200)
+           for policy in ("lru", lambda use: use.order)]
+    check("lru", lru[0]["hits"] == lru[1]["hits"] > 0 and lru[1]["policy_faults"] == 0, lru)
+    lfu = Lfu()
+    result = trace.simulate(policy=lfu, cache_share=0.25)
+    check("lfu", 0 < result["hits"] < trace.info["n_accesses"] and lfu.ended == 30 and
+          len(lfu.resident) == result["n_slots"] and result["policy_faults"] == 0, result)
+    refused("an error of a policy", ZeroDivisionError, "division",
+            lambda: trace.simulate(policy=lambda use: 1 / 0, n_slots=200))
+    refused("no victim", NotImplementedError, "victim", lambda: trace.simulate(policy=moe.Policy(), n_slots=200))
+    Lfu.needs = ["luck"]
+    refused("a need", ValueError, "hotness, gates, future, not 'luck'", lambda: trace.simulate(policy=lfu))
+    texts = []
+    for policy in ("lru", lambda use: use.order):
+        with moe.Engine(model, context=128, policy=policy, expert_cache_share=0.3, n_threads=2) as engine, \
+                engine.session(temperature=0) as session:
+            texts.append((session.complete("Once upon a time", 24), engine.info["policy"],
+                          engine.stats()["expert_hits"] > 0))
+    check("the text", texts[0][0] == texts[1][0] and [t[1] for t in texts] == ["lru", "python"] and
+          texts[1][2], texts)
+    with moe.Engine(model, context=128, policy=lambda use: 1 / 0, expert_cache_share=0.3) as engine, \
+            engine.session(temperature=0) as session:
+        refused("an error in a run", ZeroDivisionError, "division",
+                lambda: session.complete("Once upon a time", 64))
 
 
 if "--inside" in sys.argv:
@@ -405,6 +471,7 @@ if "--inside" in sys.argv:
     test_text(moe_offload, numpy)
     test_embeddings(moe_offload, numpy)
     test_traces(moe_offload, numpy)
+    test_policies(moe_offload)
 else:
     outside()
 sys.exit(1 if failures else 0)

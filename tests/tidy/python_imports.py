@@ -12,10 +12,10 @@ import ast
 import sys
 from pathlib import Path
 
-PACKAGES = {"agents", "anthropic", "gguf", "httpx", "huggingface_hub", "instructor", "jinja2", "jsonschema", "langchain_anthropic",
-            "langchain_openai", "libcachesim", "litellm", "llama_cpp", "llguidance", "matplotlib", "mlx", "mlx_lm", "numpy", "ollama",
+PACKAGES = {"agents", "anthropic", "auditwheel", "gguf", "httpx", "huggingface_hub", "instructor", "jinja2", "jsonschema", "langchain_anthropic",
+            "langchain_openai", "libcachesim", "litellm", "llama_cpp", "llguidance", "matplotlib", "mlx", "mlx_lm", "mypy", "numpy", "ollama",
             "openai", "pip", "pydantic", "pydantic_ai", "setuptools", "tokenizers", "torch", "transformers",
-            "tvm_ffi", "xgrammar", "xxhash", "zstandard"}
+            "tvm_ffi", "typing_extensions", "wheel", "xgrammar", "xxhash", "zstandard"}
 
 
 def imported(path: Path) -> list[tuple[int, str]]:

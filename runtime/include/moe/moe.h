@@ -276,6 +276,9 @@ struct moe_engine_options {
      * until the engine is closed. */
     moe_read_fn read_file;
     void *read_user; /* passed to read_file */
+    /* A cache policy of the program (moe/policy.h), in place of options.policy; NULL: none. It must
+     * stay valid until the engine is closed. */
+    const struct moe_policy *own_policy;
 };
 
 MOE_API void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size);

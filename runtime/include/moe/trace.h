@@ -163,6 +163,8 @@ typedef struct moe_simulation {
                               */
     double lookahead_recall; /* share of a right token's experts that are named; 0.91 */
     double lookahead_recall_wrong; /* of a wrong token's; 0.56 */
+    /* A policy of the program, in place of `policy`; default NULL: none. */
+    const moe_policy *own_policy;
 } moe_simulation;
 
 typedef struct moe_simulation_result {

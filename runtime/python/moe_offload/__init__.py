@@ -8,8 +8,10 @@
 """
 from ._engine import Engine, Session, Token, plan
 from ._library import BudgetError, Cancelled, ContextFull, Error, lib
+from ._policy import Access, Forecast, Policy, Setting, Use
 from ._trace import Analysis, Rows, Trace, policies
 
 __version__: str = lib.version().decode()
-__all__ = ["Analysis", "BudgetError", "Cancelled", "ContextFull", "Engine", "Error", "Rows",
-           "Session", "Token", "Trace", "plan", "policies"]
+__all__ = ["Access", "Analysis", "BudgetError", "Cancelled", "ContextFull", "Engine", "Error",
+           "Forecast", "Policy", "Rows", "Session", "Setting", "Token", "Trace", "Use", "plan",
+           "policies"]

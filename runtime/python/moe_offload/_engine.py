@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: MIT
 """Engines and sessions."""
+from __future__ import annotations
+
 import ctypes
 import json
 import os
 import threading
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_float, c_int32, c_size_t, c_void_p, sizeof
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
+from typing import (TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional,
+                    Sequence, Union)
 
 import numpy as np
 
 from . import _values as values
 from ._library import Error, as_dict, layout, lib
+from ._policy import Policy, Table, Use, give
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._options import EngineOptions, Sampling, Text
 
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_char_p, c_void_p)
 
@@ -22,12 +31,14 @@ class Token(NamedTuple):
     text: str
 
 
-def _options(path: Union[str, "os.PathLike[str]"], given: Dict[str, Any], what: str):
+def _options(path: Union[str, "os.PathLike[str]"], given: Any, policy: Any,
+             what: str) -> tuple[Any, Optional[Table]]:
+    """The struct, and what must live as long."""
     options = layout.moe_engine_options()
     lib.engine_options_init_sized(byref(options), sizeof(options))
     values.fill(options, given, what)
     options.model_path = values.path(path, f"{what}, path")
-    return options
+    return options, give(options, policy, what)
 
 
 def _most(max_tokens: Optional[int]) -> None:
@@ -35,20 +46,25 @@ def _most(max_tokens: Optional[int]) -> None:
         values.count(max_tokens, "max_tokens")
 
 
-def plan(path: Union[str, "os.PathLike[str]"], **options: Any) -> Dict[str, Any]:
-    """Where memory would go, without loading the model: the members of moe_memory_plan."""
+def plan(path: Union[str, "os.PathLike[str]"], *, policy: Text = None,
+         **options: Unpack[EngineOptions]) -> Dict[str, Any]:
+    """Where memory would go, without loading the model: the members of moe_memory_plan. Options are
+    those of Engine."""
     result = layout.moe_memory_plan(struct_size=sizeof(layout.moe_memory_plan))
-    lib.plan_memory(byref(_options(path, options, "plan")), byref(result))
+    lib.plan_memory(byref(_options(path, options, policy, "plan")[0]), byref(result))
     return as_dict(result)
 
 
 class Engine:
     """An opened model. Options are the members of moe_engine_options (moe/moe.h): n_threads,
-    context, host_memory, expert_cache, speculate="off", kv_cache="q8_0", ... Speculation is off
-    unless asked for. Calls from several threads wait for each other."""
+    context, host_memory="6G", expert_cache, speculate="off", kv_cache="q8_0", ... Speculation is
+    off unless asked for. policy: a cache policy by its name, the path of a plug-in, a Policy, or a
+    function that scores a Use. Calls from several threads wait for each other."""
 
     def __init__(self, path: Union[str, "os.PathLike[str]"], *,
-                 log: Optional[Callable[[str], None]] = None, **options: Any) -> None:
+                 log: Optional[Callable[[str], None]] = None,
+                 policy: Union[Text, Policy, Callable[[Use], Any]] = None,
+                 **options: Unpack[EngineOptions]) -> None:
         self._lock = threading.RLock()  # of the calls that moe.h calls "in turn"
         self._idle = threading.Condition()  # of _readers, and of the handle's end
         self._readers = 0
@@ -57,7 +73,7 @@ class Engine:
         self._sessions = 0
         if log is not None and not callable(log):
             raise TypeError(f"Engine, log must be a function or None, not {log!r}")
-        self._options = _options(path, options, "Engine")
+        self._options, self._policy = _options(path, options, policy, "Engine")
 
         def call(line: bytes, _: Any) -> None:
             inside.log = True
@@ -70,6 +86,12 @@ class Engine:
         self._log = _LOG(call)
         self._options.log = ctypes.cast(self._log, c_void_p)
         lib.engine_open(byref(self._handle), byref(self._options))
+        self._raise()
+
+    def _raise(self) -> None:
+        """Raises what a policy in Python raised."""
+        if self._policy is not None:
+            self._policy.raise_()
 
     def __enter__(self) -> "Engine":
         return self
@@ -201,7 +223,7 @@ class Engine:
                       result.ctypes.data_as(POINTER(c_float)))
         return result
 
-    def session(self, *, evaluate_only: bool = False, **sampling: Any) -> "Session":
+    def session(self, *, evaluate_only: bool = False, **sampling: Unpack[Sampling]) -> "Session":
         """A timeline. sampling: the members of moe_sampling: temperature, top_k, seed, ..."""
         return Session(self, evaluate_only, sampling)
 
@@ -213,7 +235,8 @@ class Engine:
         return Session(self, handle=handle)
 
     def step(self, sessions: Sequence["Session"]) -> List[List[int]]:
-        """One pass over the sessions, as one batch; the tokens that each wrote."""
+        """One pass over the sessions, as one batch; the tokens that each wrote. Raises what a
+        policy in Python raised in the step before."""
         sessions = list(sessions)
         for i, session in enumerate(sessions):
             if not isinstance(session, Session):
@@ -221,6 +244,7 @@ class Engine:
             if session._engine is not self:
                 raise ValueError(f"step, sessions[{i}] is of another engine: step it there")
         with self._turn():
+            self._raise()
             handles = (c_void_p * len(sessions))(*[s._open() for s in sessions])
             lib.step(self._open(), handles, len(sessions))
             return [s._take() for s in sessions]
@@ -230,7 +254,7 @@ class Session:
     """One timeline of tokens; made by Engine.session()."""
 
     def __init__(self, engine: Engine, evaluate_only: bool = False,
-                 sampling: Optional[Dict[str, Any]] = None, *,
+                 sampling: Optional[Sampling] = None, *,
                  handle: Optional[c_void_p] = None) -> None:
         self._engine = engine
         self._ending = threading.RLock()  # keeps cancel() and close() apart

@@ -40,6 +40,10 @@ MOE_METADATA_INT = 0
 MOE_METADATA_TEXT = 3
 MOE_MOST_TOP_TOKENS = 20
 MOE_OK = 0
+MOE_POLICY_ABI = 2
+MOE_POLICY_NEEDS_FUTURE = 4
+MOE_POLICY_NEEDS_GATES = 2
+MOE_POLICY_NEEDS_HOTNESS = 1
 MOE_POOLING_LAST = 1
 MOE_POOLING_MEAN = 0
 MOE_REPORTS_KEPT = 256
@@ -58,6 +62,31 @@ MOE_TOKEN_NONE = -1
 MOE_TRACE_AUTO = 0
 MOE_TRACE_JSONL = 1
 MOE_TRACE_ORACLE_GENERAL = 2
+
+# Members that are enums, and how their constants begin: "f16" is MOE_KV_CACHE_F16.
+WORDS = {
+    "acceptance": "MOE_ACCEPTANCE_",
+    "float_gemm": "MOE_FLOAT_GEMM_",
+    "format": "MOE_TRACE_",
+    "host_compute": "MOE_SWITCH_",
+    "idle_checksums": "MOE_SWITCH_",
+    "io": "MOE_IO_",
+    "kv_cache": "MOE_KV_CACHE_",
+    "prefetch": "MOE_SWITCH_",
+    "speculate": "MOE_SPECULATE_",
+    "warm_start": "MOE_SWITCH_",
+    "worker_compute": "MOE_SWITCH_",
+}
+# Members that are numbers of bytes.
+SIZES = {
+    "device_memory",
+    "expert_bytes",
+    "expert_cache",
+    "host_memory",
+    "io_block_bytes",
+    "program_memory",
+    "worker_key_bytes",
+}
 
 
 class moe_error(Structure):
@@ -330,6 +359,54 @@ class moe_token_report(Structure):
     ]
 
 
+class moe_policy_config(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("n_layer", c_uint32),
+        ("n_expert", c_uint32),
+        ("n_expert_used", c_uint32),
+        ("n_slots", c_uint32),
+        ("n_keys", c_uint32),
+        ("hotness", POINTER(c_float)),
+        ("fetch_cost", POINTER(c_float)),
+        ("seed", c_uint64),
+    ]
+
+
+class moe_policy_access(Structure):
+    _fields_ = [
+        ("pass", c_uint64),
+        ("layer", c_uint32),
+        ("n_rows", c_uint32),
+        ("gate", c_float),
+        ("next_use", c_uint64),
+    ]
+
+
+class moe_policy_forecast(Structure):
+    _fields_ = [
+        ("key", c_uint32),
+        ("chance", c_float),
+        ("pass", c_uint64),
+    ]
+
+
+class moe_policy(Structure):
+    _fields_ = [
+        ("abi", c_uint32),
+        ("needs", c_uint32),
+        ("name", c_char_p),
+        ("create", c_void_p),
+        ("destroy", c_void_p),
+        ("hit", c_void_p),
+        ("insert", c_void_p),
+        ("evict", c_void_p),
+        ("victim", c_void_p),
+        ("end_pass", c_void_p),
+        ("lookahead", c_void_p),
+    ]
+
+
 class moe_engine_options(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -388,6 +465,7 @@ class moe_engine_options(Structure):
         ("user", c_void_p),
         ("read_file", c_void_p),
         ("read_user", c_void_p),
+        ("own_policy", POINTER(moe_policy)),
     ]
 
 
@@ -530,6 +608,7 @@ class moe_simulation(Structure):
         ("lookahead_stands", c_double),
         ("lookahead_recall", c_double),
         ("lookahead_recall_wrong", c_double),
+        ("own_policy", POINTER(moe_policy)),
     ]
 
 

@@ -4,6 +4,7 @@ import ctypes
 import os
 from ctypes import (POINTER, byref, c_bool, c_char_p, c_double, c_int, c_int32, c_float, c_size_t,
                     c_uint32, c_void_p)
+from typing import Any, Dict, List, Tuple
 
 from . import _layout as layout
 
@@ -35,7 +36,7 @@ _OUT = POINTER(c_void_p)
 _TEXT = POINTER(c_size_t)
 
 # name: result, arguments. "error": the last argument is a moe_error, the result a status.
-_FUNCTIONS = {
+_FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "moe_version": (c_char_p, []),
     "moe_free": (None, [c_void_p]),
     "moe_status_name": (c_char_p, [c_int]),
@@ -111,7 +112,9 @@ def _raising(function):
 
 class _Library:
     def __init__(self) -> None:
-        name = os.environ.get("MOE_OFFLOAD_LIBRARY", "libmoe_offload.so.0")
+        name = "libmoe_offload.so.0"
+        brought = os.path.join(os.path.dirname(__file__), name)  # by a wheel of make_wheel.sh
+        name = os.environ.get("MOE_OFFLOAD_LIBRARY", brought if os.path.exists(brought) else name)
         try:
             library = ctypes.CDLL(name)
         except OSError as error:
@@ -125,10 +128,10 @@ class _Library:
             setattr(self, function_name[4:], _raising(function) if raises else function)
 
 
-lib = _Library()
+lib: Any = _Library()
 
 
-def as_dict(struct) -> dict:
+def as_dict(struct: Any) -> Dict[str, Any]:
     """A struct's members as Python values: nested structs as dicts, arrays as lists."""
     result = {}
     for name, _ in struct._fields_:

@@ -6,6 +6,7 @@ import math
 import numbers
 import operator
 import os
+import re
 from ctypes import c_bool, c_char_p, c_int32, c_size_t, sizeof
 from typing import Any
 
@@ -13,13 +14,8 @@ import numpy as np
 
 from . import _layout as layout
 
-# Members that are enums, and how their constants begin: "f16" is MOE_KV_CACHE_F16.
-_ENUMS = {"kv_cache": "MOE_KV_CACHE_", "float_gemm": "MOE_FLOAT_GEMM_", "io": "MOE_IO_",
-          "speculate": "MOE_SPECULATE_", "acceptance": "MOE_ACCEPTANCE_", "format": "MOE_TRACE_",
-          "warm_start": "MOE_SWITCH_", "prefetch": "MOE_SWITCH_", "host_compute": "MOE_SWITCH_",
-          "idle_checksums": "MOE_SWITCH_"}
 # Members that a program sets itself, or that the package sets from an argument.
-_NOT_OPTIONS = {"struct_size", "user", "model_path", "reserved", "reserved32"}
+_NOT_OPTIONS = {"struct_size", "user", "read_user", "model_path", "own_policy", "reserved", "reserved32"}
 
 
 def integer(value: Any, kind: Any, what: str) -> int:
@@ -50,6 +46,18 @@ def real(value: Any, kind: Any, what: str) -> float:
     return number
 
 
+def size(value: Any, kind: Any, what: str) -> int:
+    """Bytes: an integer, or a text such as "6G" or "1.5M", as the command takes it."""
+    if not isinstance(value, str):
+        return integer(value, kind, what)
+    found = re.fullmatch(r"\+?(\d+\.?\d*|\.\d+)([KMGT]?)", value, re.ASCII | re.IGNORECASE)
+    number = float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ") if found else 0
+    if not 0 < number <= 1e18:
+        raise ValueError(f"{what} must be bytes, such as 6442450944 or \"6G\" (K, M, G, T: powers of "
+                         f"1024), not {value!r}")
+    return integer(max(1, int(number)), kind, what)
+
+
 def truth(value: Any, what: str) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{what} must be True or False, not {value!r}")
@@ -76,7 +84,7 @@ def word(value: Any, prefix: str, what: str) -> int:
     """A constant of an enum, by its word or its number."""
     words = {name[len(prefix):].lower(): number for name, number in vars(layout).items()
              if name.startswith(prefix)}
-    number = words.get(value) if isinstance(value, str) else integer(value, ctypes.c_int, what)
+    number = words.get(value, -1) if isinstance(value, str) else integer(value, ctypes.c_int, what)
     if number not in words.values():
         known = ", ".join(sorted(words, key=lambda name: words[name]))
         raise ValueError(f"{what} must be one of {known}, not {value!r}")
@@ -109,8 +117,10 @@ def _member(kind: Any, name: str, value: Any, what: str) -> Any:
         return None if value is None else path(value, what)
     if kind is c_bool:
         return truth(value, what)
-    if name in _ENUMS:
-        return word(value, _ENUMS[name], what)
+    if name in layout.WORDS:
+        return word(value, layout.WORDS[name], what)
+    if name in layout.SIZES:
+        return size(value, kind, what)
     if kind in (ctypes.c_double, ctypes.c_float):
         return real(value, kind, what)
     return integer(value, kind, what)
@@ -122,7 +132,7 @@ def fill(struct: Any, values: Any, what: str) -> None:
     kinds = {name: kind for name, kind in struct._fields_ if name not in _NOT_OPTIONS}
     refused = {name for name, kind in kinds.items() if kind is ctypes.c_void_p or
                not issubclass(kind, ctypes._SimpleCData)}
-    refused |= {"n_" + name for name in refused} & set(kinds)
+    refused |= {form for name in refused for form in ("n_" + name, name + "_bytes")} & set(kinds)
     plain = set(kinds) - refused
     for name, value in values.items():
         if name in refused:
