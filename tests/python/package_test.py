@@ -50,7 +50,7 @@ def outside():
         venv.create(home, system_site_packages=True, with_pip=False)
         python = os.path.join(home, "bin", "python")
         # numpy is this interpreter's, wherever it has it from.
-        paths = os.pathsep.join(p for p in sys.path if p.endswith("-packages"))
+        paths = os.path.dirname(os.path.dirname(numpy.__file__))
         subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index",
                         "--target", os.path.join(folder, "site"), os.path.join(folder, wheels[0])],
                        check=True)

@@ -50,7 +50,7 @@ with tempfile.TemporaryDirectory() as folder:
     python = os.path.join(home, "bin", "python")
     bare = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "LD_LIBRARY_PATH", "MOE_OFFLOAD_LIBRARY")}
     pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    if subprocess.run([*pip, "--retries", "1", "--timeout", "20", "--only-binary=:all:", "numpy"], env=bare).returncode:
+    if subprocess.run([*pip, "--retries", "1", "--timeout", "20", "--no-compile", "--only-binary=:all:", "numpy"], env=bare).returncode:
         skip("numpy cannot be installed")
     subprocess.run([*pip, "--no-index", name], env=bare, check=True)
     shown = subprocess.run([python, "-c", SHOW, model], env=bare, cwd=folder, capture_output=True, text=True)
