@@ -16,6 +16,9 @@ const moe_family moe_family_dots1 = {
     .layer = moe_write_head_normed,
 };
 
+/* Indexers rotate pairs of elements, like heads: so does transformers 5.24, whose code is the
+ * authors'. The converter of GGUF files (conversion/dots3.py of llama.cpp) leaves the order of the
+ * indexers' rows as it is, so files need pairs, too. llama.cpp's graph rotates halves. */
 static void write_latent(moe_program_builder *b)
 {
     moe_write_layer(b, &(moe_layer_form){.attention = {.qk_norm = MOE_QK_NORM_TURNED,
