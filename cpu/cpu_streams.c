@@ -259,7 +259,7 @@ static void match_range(void *context, uint32_t begin, uint32_t end)
         float *key = m->keys + (size_t)task * m->n;
         const float *query = m->queries + (size_t)task * m->n;
         const float s = vector->dot(key, query, m->n) * (1.0f / sqrtf((float)m->n));
-        const float size = fabsf(s) > LEAST_MATCH ? fabsf(s) : LEAST_MATCH;
+        const float size = fabsf(s) < LEAST_MATCH ? LEAST_MATCH : fabsf(s); /* NaN stays */
         float gate = s == 0.0f ? 0.0f : copysignf(sqrtf(size), s);
         vector->sigmoid(&gate, 1);
         memcpy(key, m->values + (size_t)(task / m->n_streams) * m->n, m->n * sizeof *key);

@@ -469,6 +469,12 @@ int moe_cuda_op_combine(moe_device *device, const moe_combine *combine, uint32_t
 int moe_cuda_op_sigmoid_scale(moe_device *device, const float *gate, float *x, uint32_t n_rows,
                               uint32_t n, moe_error *err);
 int moe_cuda_op_gate(moe_device *device, const moe_gating *gating, size_t n_rows, moe_error *err);
+int moe_cuda_op_stream_read(moe_device *device, const moe_stream_read *read, uint32_t n_rows,
+                            moe_error *err);
+int moe_cuda_op_stream_write(moe_device *device, const moe_stream_write *write, uint32_t n_rows,
+                             moe_error *err);
+int moe_cuda_op_stream_match(moe_device *device, const moe_stream_match *match, uint32_t n_rows,
+                             moe_error *err);
 int moe_cuda_op_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                          moe_greatest *out, moe_error *err);
 

@@ -80,7 +80,7 @@ static void choose(moe_cuda_device *cuda, const moe_resident_experts *job, const
         return;
     }
     moe_router_gate gate = moe_cuda_gate_of(route);
-    moe_cuda_route(cuda->stream, &gate, route->logits, route->selection_bias, job->n_rows,
+    moe_cuda_route(cuda->stream, &gate, route->logits, route->selection_bias, NULL, job->n_rows,
                    job->picks, row->weights, row->probs);
     if (job->stop.stopped != NULL) {
         return; /* no other experts replace the missing ones */

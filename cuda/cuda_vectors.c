@@ -146,15 +146,20 @@ static size_t outcome_bytes(const moe_route *route, uint32_t n_rows)
            n_probs * sizeof(float);
 }
 
-static void queue_route(moe_cuda_device *cuda, const moe_route *route, uint32_t n_rows,
-                        uint8_t *outcome)
+static int queue_route(moe_cuda_device *cuda, const moe_route *route, uint32_t n_rows,
+                       uint8_t *outcome, moe_error *err)
 {
     size_t n = (size_t)n_rows * route->n_used;
+    void *given = NULL;
     moe_router_gate gate = moe_cuda_gate_of(route);
     uint32_t *experts = (uint32_t *)outcome;
     float *weights = (float *)(experts + n);
-    moe_cuda_route(cuda->stream, &gate, route->logits, route->selection_bias, n_rows, experts,
-                   weights, route->probs != NULL ? weights + n : NULL);
+    if (route->given) {
+        MOE_TRY(moe_cuda_stage(cuda, route->experts, n * sizeof *experts, &given, err));
+    }
+    moe_cuda_route(cuda->stream, &gate, route->logits, route->selection_bias, given, n_rows,
+                   experts, weights, route->probs != NULL ? weights + n : NULL);
+    return MOE_OK;
 }
 
 static void take_route(const moe_route *route, uint32_t n_rows, const uint8_t *outcome)
@@ -199,7 +204,7 @@ int moe_cuda_op_route(moe_device *device, const moe_route *routes, uint32_t n_ro
     uint8_t *outcome = cuda->maps_host ? cuda->results.host : cuda->results.device;
     size_t at = 0;
     for (uint32_t i = 0; i < n_routes; i++) {
-        queue_route(cuda, &routes[i], n_rows, outcome + at);
+        MOE_TRY(queue_route(cuda, &routes[i], n_rows, outcome + at, err));
         at += outcome_bytes(&routes[i], n_rows);
     }
     status = moe_cuda_launched(cuda, "routing", err);
@@ -266,4 +271,31 @@ int moe_cuda_op_greatest(moe_device *device, const float *x, uint32_t n_rows, ui
     MOE_TRY(moe_cuda_begin(cuda, err));
     moe_cuda_greatest(cuda->stream, x, n_rows, n, out);
     return moe_cuda_launched(cuda, "the greatest of a row", err);
+}
+
+int moe_cuda_op_stream_read(moe_device *device, const moe_stream_read *read, uint32_t n_rows,
+                            moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    moe_cuda_stream_read(cuda->stream, read, n_rows);
+    return moe_cuda_launched(cuda, "reading residual streams", err);
+}
+
+int moe_cuda_op_stream_write(moe_device *device, const moe_stream_write *write, uint32_t n_rows,
+                             moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    moe_cuda_stream_write(cuda->stream, write, n_rows);
+    return moe_cuda_launched(cuda, "writing residual streams", err);
+}
+
+int moe_cuda_op_stream_match(moe_device *device, const moe_stream_match *match, uint32_t n_rows,
+                             moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    moe_cuda_stream_match(cuda->stream, match, n_rows);
+    return moe_cuda_launched(cuda, "matching rows of a table with streams", err);
 }

@@ -43,6 +43,12 @@ __device__ static inline float moe_device_activate(const moe_activation &activat
         float t = g * fmaf(MOE_GELU_B, g * g, MOE_GELU_A);
         return g / (1.0f + moe_device_exp(-t)) * u;
     }
+    case MOE_ACTIVATION_SITU: {
+        float a = activation.alpha * moe_device_tanh(g / activation.alpha);
+        float b =
+            activation.limit > 0.0f ? activation.limit * moe_device_tanh(u / activation.limit) : u;
+        return a / (1.0f + moe_device_exp(-g)) * b;
+    }
     case MOE_ACTIVATION_RELU:
         return (0.0f > g ? 0.0f : g) * u;
     default:

@@ -263,7 +263,7 @@ void moe_cuda_list_chosen(moe_cuda_stream stream, const moe_cuda_chosen_experts 
 {
     const moe_cuda_chosen_router *router = experts->router;
     if (router != NULL) {
-        route_args args = {*router->gate,   router->logits,  router->bias,
+        route_args args = {*router->gate,   router->logits,  router->bias, NULL,
                            router->experts, router->weights, router->probs};
         MOE_LAUNCH_EARLY(moe_route_and_list, 1, THREADS, 0, stream, args, *experts);
     } else {

@@ -9,10 +9,10 @@ __global__ __launch_bounds__(ROUTE_THREADS) void moe_route_rows(route_args args)
 }
 
 void moe_cuda_route(moe_cuda_stream stream, const moe_router_gate *gate, const float *logits,
-                    const float *bias, uint32_t n_rows, uint32_t *experts, float *weights,
-                    float *probs)
+                    const float *bias, const uint32_t *given, uint32_t n_rows, uint32_t *experts,
+                    float *weights, float *probs)
 {
-    route_args args = {*gate, logits, bias, experts, weights, probs};
+    route_args args = {*gate, logits, bias, given, experts, weights, probs};
     if (n_rows > 0)
         MOE_LAUNCH(moe_route_rows, n_rows, ROUTE_THREADS, 0, stream, args);
 }

@@ -8,6 +8,7 @@
 #ifndef MOE_CUDA_ROUTE_CUH
 #define MOE_CUDA_ROUTE_CUH
 
+#include "cuda/kernels/softplus.cuh"
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
 
@@ -20,6 +21,7 @@ typedef struct route_args {
     moe_router_gate gate;
     const float *logits;
     const float *bias;
+    const uint32_t *given; /* or NULL: experts are chosen */
     uint32_t *experts;
     float *weights;
     float *probs; /* or NULL */
@@ -44,10 +46,13 @@ __device__ static inline void probabilities(const route_args &args, const float 
 {
     uint32_t n = args.gate.n_expert;
     bool sigmoid = args.gate.kind == MOE_ROUTER_SIGMOID;
+    bool root = args.gate.kind == MOE_ROUTER_SQRT_SOFTPLUS;
     for (uint32_t e = threadIdx.x; e < n; e += ROUTE_THREADS)
-        shared->p[e] = sigmoid ? moe_device_sigmoid(logits[e]) : logits[e];
+        shared->p[e] = sigmoid ? moe_device_sigmoid(logits[e])
+                       : root  ? sqrtf(moe_device_softplus(logits[e]))
+                               : logits[e];
     __syncthreads();
-    if (!sigmoid)
+    if (!sigmoid && !root)
         moe_block_softmax(shared->p, n, shared->scratch);
 }
 
@@ -198,7 +203,13 @@ __device__ static inline void route_row(const route_args &args, size_t row, rout
     if (args.probs != NULL)
         for (uint32_t e = threadIdx.x; e < gate.n_expert; e += ROUTE_THREADS)
             args.probs[row * gate.n_expert + e] = shared->p[e];
-    select_experts(args, logits, shared);
+    if (args.given == NULL) {
+        select_experts(args, logits, shared);
+    } else {
+        if (threadIdx.x < gate.n_expert_used)
+            shared->ids[threadIdx.x] = args.given[row * gate.n_expert_used + threadIdx.x];
+        __syncthreads();
+    }
     weigh_experts(gate, logits, shared);
     if (threadIdx.x < gate.n_expert_used) {
         size_t at = row * gate.n_expert_used + threadIdx.x;

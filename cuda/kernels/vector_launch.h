@@ -63,6 +63,11 @@ void moe_cuda_copy_rows(moe_cuda_stream stream, const float *src, size_t src_str
 /* As moe_device_ops.combine, but the weights are in device memory. */
 void moe_cuda_combine(moe_cuda_stream stream, const moe_combine *combine, uint32_t n_rows);
 
+/* As moe_device_ops.stream_read, stream_write and stream_match. */
+void moe_cuda_stream_read(moe_cuda_stream stream, const moe_stream_read *read, uint32_t n_rows);
+void moe_cuda_stream_write(moe_cuda_stream stream, const moe_stream_write *write, uint32_t n_rows);
+void moe_cuda_stream_match(moe_cuda_stream stream, const moe_stream_match *match, uint32_t n_rows);
+
 /* In place, x: [n_rows][n]. */
 void moe_cuda_softmax(moe_cuda_stream stream, float *x, uint32_t n_rows, uint32_t n);
 /* As moe_device_ops.greatest. */
@@ -70,10 +75,11 @@ void moe_cuda_greatest(moe_cuda_stream stream, const float *x, uint32_t n_rows, 
                        moe_greatest *out);
 
 /* moe_router_select of n_rows rows. logits, probs: [n_rows][n_expert]; experts, weights:
- * [n_rows][n_expert_used]; bias and probs may be NULL. gate: host. */
+ * [n_rows][n_expert_used]; bias and probs may be NULL. gate: host. given: NULL, or the experts,
+ * like `experts`, which are then not chosen. */
 void moe_cuda_route(moe_cuda_stream stream, const moe_router_gate *gate, const float *logits,
-                    const float *bias, uint32_t n_rows, uint32_t *experts, float *weights,
-                    float *probs);
+                    const float *bias, const uint32_t *given, uint32_t n_rows, uint32_t *experts,
+                    float *weights, float *probs);
 
 /* moe_kv_row in device memory; its lists are in device memory, too. */
 typedef struct moe_cuda_kv_row {

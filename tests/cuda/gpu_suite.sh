@@ -66,7 +66,7 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 gpu_programs='gpu_kernels_vector gpu_kernels_attention gpu_kernels_choice gpu_kernels_resident_route
     gpu_kernels_product gpu_kernels_matrix gpu_device_contract gpu_kv_contract gpu_delta_contract
-    bench_gpu'
+    gpu_streams_contract bench_gpu'
 
 # ---- Programs ----
 
@@ -213,6 +213,7 @@ contract_section() {
     try "device contract" "$programs/gpu_device_contract"
     try "contract of the KV cache" "$programs/gpu_kv_contract"
     try "contract of recurrent layers" "$programs/gpu_delta_contract"
+    try "contract of residual streams" "$programs/gpu_streams_contract"
     leave
 }
 

@@ -371,7 +371,8 @@ static void a_row_is_routed_and_listed_at_once(void **state)
             const moe_cuda_chosen_router router = {&gate,       logits,     bias,
                                                    c[i].chosen, weights[i], probs_of};
             if (i == 0)
-                moe_cuda_route(NULL, &gate, logits, bias, 1, c[i].chosen, weights[i], probs_of);
+                moe_cuda_route(NULL, &gate, logits, bias, NULL, 1, c[i].chosen, weights[i],
+                               probs_of);
             moe_cuda_chosen_experts job =
                 list_job(&c[i], true, (const float *const[]){input, input},
                          (float *const[]){kept[i], kept[i]});

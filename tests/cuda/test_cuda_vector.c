@@ -212,8 +212,8 @@ static void activate_row(const moe_vector_kernels *k, const moe_activation *a, c
     case MOE_ACTIVATION_RELU:
         k->relu_mul(g, u, y, n);
         break;
-    case MOE_ACTIVATION_SITU: /* GPUs do not have it */
-        fail();
+    case MOE_ACTIVATION_SITU:
+        k->situ_mul(g, u, y, n, a->alpha, a->limit);
         break;
     }
 }
@@ -221,16 +221,18 @@ static void activate_row(const moe_vector_kernels *k, const moe_activation *a, c
 static void activations(void **state)
 {
     (void)state;
-    enum { ROWS = 3 };
+    enum { ROWS = 3, KINDS = MOE_ACTIVATION_SITU + 1 };
     static float g[ROWS * MAX_N], u[ROWS * MAX_N], expected[ROWS * MAX_N], got[ROWS * MAX_N + 1];
     static float scales[ROWS] = {0.5f, 1.0f, -2.25f}; /* device memory is not constant */
     uint64_t seed = 0x1f83d9abfb41bd6bu;
     moe_vector_kernels k;
     moe_vector_kernels_init(&k, 0);
-    for (uint32_t i = 0; i < N_LENGTHS * TEST_KINDS * 6; i++) {
+    for (uint32_t i = 0; i < N_LENGTHS * TEST_KINDS * KINDS; i++) {
         uint32_t n = lengths[i % N_LENGTHS];
-        moe_activation activation = {(moe_activation_kind)(i % 6), 1.702f,
+        moe_activation activation = {(moe_activation_kind)(i % KINDS), 1.702f,
                                      i % 3 == 0 ? 0.5f : 7.0f};
+        if (activation.kind == MOE_ACTIVATION_SITU && i % 2 == 0)
+            activation.limit = 0.0f; /* `up` has none */
         bool scaled = i % 4 == 1;
         test_fill(&seed, (test_kind)(i / N_LENGTHS % TEST_KINDS), g, ROWS * n);
         test_fill(&seed, TEST_PLAIN, u, ROWS * n);
@@ -396,8 +398,9 @@ static moe_router_gate random_gate(uint64_t *seed, uint32_t round)
 {
     static const uint32_t experts[] = {1, 8, 16, 60, 64, 128, 160, 256, 512, 1024};
     static const moe_router_kind kinds[] = {MOE_ROUTER_SOFTMAX, MOE_ROUTER_SIGMOID,
-                                            MOE_ROUTER_SOFTMAX_SELECTED, MOE_ROUTER_SPARSE_MIXER};
-    moe_router_gate gate = {.kind = kinds[round / 2 % 4],
+                                            MOE_ROUTER_SOFTMAX_SELECTED, MOE_ROUTER_SPARSE_MIXER,
+                                            MOE_ROUTER_SQRT_SOFTPLUS};
+    moe_router_gate gate = {.kind = kinds[round / 2 % 5],
                             .n_expert = experts[test_below(seed, 10)],
                             .renormalise = test_below(seed, 2),
                             .group_score = (moe_router_group_score)test_below(seed, 2),
@@ -423,7 +426,7 @@ static void routing(void **state)
     for (uint32_t round = 0; round < 300; round++) {
         moe_router_gate gate = random_gate(&seed, round);
         uint32_t n = gate.n_expert;
-        uint32_t ids[ROWS * USED], expected_ids[USED];
+        uint32_t ids[ROWS * USED], expected_ids[USED], given[ROWS * USED];
         float weights[ROWS * USED], expected_weights[USED];
         test_fill(&seed, round % 5 == 0 ? TEST_WILD : TEST_PLAIN, rows, ROWS * n);
         test_fill(&seed, round % 7 == 0 ? TEST_WILD : TEST_PLAIN, bias, n);
@@ -432,9 +435,14 @@ static void routing(void **state)
         bool has_bias = round % 2 == 0 && round % 4 != 1 && gate.kind != MOE_ROUTER_SPARSE_MIXER;
         const float *used_bias = has_bias ? bias : NULL;
         gate.expert_scales = round % 5 == 2 ? scales : NULL;
-        moe_cuda_route(NULL, &gate, rows, used_bias, ROWS, ids, weights,
+        gate.given = round % 6 == 1;
+        for (uint32_t i = 0; i < ROWS * gate.n_expert_used; i++)
+            given[i] = (i % gate.n_expert_used * 7 + i / gate.n_expert_used) % n;
+        moe_cuda_route(NULL, &gate, rows, used_bias, gate.given ? given : NULL, ROWS, ids, weights,
                        round % 3 == 2 ? NULL : probs);
         for (uint32_t r = 0; r < ROWS; r++) {
+            memcpy(expected_ids, given + r * gate.n_expert_used,
+                   gate.n_expert_used * sizeof *given);
             moe_router_select_c(&gate, rows + (size_t)r * n, used_bias, expected_ids,
                                 expected_weights, p);
             uint32_t first = r * gate.n_expert_used;

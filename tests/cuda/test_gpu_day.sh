@@ -32,7 +32,7 @@ program() {
 }
 
 for name in gpu_kernels_vector gpu_kernels_attention gpu_kernels_choice gpu_kernels_resident_route \
-    gpu_kernels_product gpu_kernels_matrix gpu_delta_contract; do
+    gpu_kernels_product gpu_kernels_matrix gpu_delta_contract gpu_streams_contract; do
     program programs/$name 'exit 0'
 done
 program programs/gpu_kv_contract 'echo it went "wrong"; exit 3'

@@ -37,12 +37,12 @@ run() {
 }
 
 for name in gpu_kernels_attention gpu_kernels_choice gpu_kernels_resident_route gpu_kernels_product \
-    gpu_kernels_matrix gpu_delta_contract; do
+    gpu_kernels_matrix gpu_delta_contract gpu_streams_contract; do
     program $name 'exit 0'
 done
 program gpu_kv_contract 'echo it went wrong; exit 3'
 program bench_gpu 'echo 40 GB/s'
-run 1 '11 passed, 1 failed, 0 not run' info contract kernels bench
+run 1 '12 passed, 1 failed, 0 not run' info contract kernels bench
 grep -q 'FAILED  contract of the KV cache (exit status 3)' "$work/results/summary.txt" ||
     fail "the failure is not in the summary"
 grep -q 'it went wrong' "$work/results/summary.txt" || fail "nor what it said"
