@@ -348,11 +348,3 @@ int moe_model_reader_read(moe_model_reader *r, const moe_model_range *range, voi
     MOE_TRY(moe_model_reader_begin(r, range, 1, err));
     return moe_model_reader_take(r, dst, range->size, err);
 }
-
-void moe_model_reader_get_stats(const moe_model_reader *r, moe_range_reader_stats *stats)
-{
-    *stats = (moe_range_reader_stats){0};
-    if (r->ranges_reader != NULL) {
-        moe_range_reader_get_stats(r->ranges_reader, stats);
-    }
-}

@@ -62,7 +62,4 @@ int moe_model_reader_take(moe_model_reader *reader, void *dst, size_t size, moe_
 int moe_model_reader_read(moe_model_reader *reader, const moe_model_range *range, void *dst,
                           moe_error *err);
 
-/* Like moe_range_reader_get_stats(). */
-void moe_model_reader_get_stats(const moe_model_reader *reader, moe_range_reader_stats *stats);
-
 #endif

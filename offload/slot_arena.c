@@ -80,15 +80,6 @@ uint64_t moe_slot_arena_full_bytes(const moe_slot_arena *arena)
     return bytes;
 }
 
-uint64_t moe_slot_arena_floor_bytes(const moe_slot_arena *arena)
-{
-    uint64_t bytes = 0;
-    for (uint32_t c = 0; c < arena->n_classes; c++) {
-        bytes += arena->classes[c].slot_bytes;
-    }
-    return bytes;
-}
-
 uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena)
 {
     uint64_t largest = 0;

@@ -50,8 +50,6 @@ int moe_slot_arena_init(moe_slot_arena *arena, moe_device *device, const moe_ten
 
 /* Bytes of the slots if every expert had one. */
 uint64_t moe_slot_arena_full_bytes(const moe_slot_arena *arena);
-/* Bytes of the smallest arena that works: one slot of every class. */
-uint64_t moe_slot_arena_floor_bytes(const moe_slot_arena *arena);
 
 /* Bytes of the largest slot. */
 uint64_t moe_slot_arena_largest_bytes(const moe_slot_arena *arena);

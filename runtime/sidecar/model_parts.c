@@ -100,24 +100,6 @@ int moe_model_parts_list(const moe_gguf *gguf, const moe_tensor_map *map, moe_mo
     return MOE_OK;
 }
 
-bool moe_model_part_checksum(const moe_calibration *c, const moe_model_part *part,
-                             uint64_t *checksum)
-{
-    if (c == NULL) {
-        return false;
-    }
-    if (part->is_expert && c->checksums != NULL) {
-        size_t key = (size_t)part->layer * c->shape.n_expert + part->expert;
-        *checksum = c->checksums[key * MOE_EXPERT_PARTS + part->part];
-        return true;
-    }
-    if (part->is_expert || c->tensor_checksums == NULL || part->tensor >= c->n_tensors) {
-        return false;
-    }
-    *checksum = c->tensor_checksums[part->tensor];
-    return true;
-}
-
 bool moe_calibration_tells_damage(const moe_calibration *c, const moe_model_identity *identity,
                                   size_t *tensor)
 {

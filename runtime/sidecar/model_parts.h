@@ -21,10 +21,6 @@ typedef struct moe_model_part {
 int moe_model_parts_list(const moe_gguf *gguf, const moe_tensor_map *map, moe_model_part **parts,
                          size_t *n, moe_error *err);
 
-/* Sets *checksum to the part's XXH3 according to the calibration. Returns false if it has none. */
-bool moe_model_part_checksum(const moe_calibration *calibration, const moe_model_part *part,
-                             uint64_t *checksum);
-
 /* Whether the calibration is of this model, and some of the model's bytes have changed since: the
  * header is the same, and so are most samples of the weights. *tensor: one that has changed. */
 bool moe_calibration_tells_damage(const moe_calibration *calibration,

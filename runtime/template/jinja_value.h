@@ -115,7 +115,6 @@ jinja_value jinja_copy_list(jinja_context *c, const jinja_list *list); /* JINJA_
 jinja_value jinja_new_dict(jinja_context *c);
 void jinja_dict_set(jinja_context *c, jinja_dict *dict, jinja_value key, jinja_value value);
 const jinja_value *jinja_dict_get(jinja_context *c, const jinja_dict *dict, jinja_value key);
-const jinja_value *jinja_dict_find(jinja_context *c, const jinja_dict *dict, const char *key);
 
 const char *jinja_kind_name(jinja_kind kind); /* as Python calls it */
 bool jinja_truth(jinja_value value);

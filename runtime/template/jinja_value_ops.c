@@ -82,12 +82,6 @@ const jinja_value *jinja_dict_get(jinja_context *c, const jinja_dict *dict, jinj
     return find_entry(c, dict, key);
 }
 
-const jinja_value *jinja_dict_find(jinja_context *c, const jinja_dict *dict, const char *key)
-{
-    jinja_text text = jinja_text_of(key, JINJA_DATA);
-    return find_entry(c, dict, (jinja_value){.kind = JINJA_STRING, .text = &text});
-}
-
 const char *jinja_kind_name(jinja_kind kind)
 {
     static const char *const names[] = {

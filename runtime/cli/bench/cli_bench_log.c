@@ -18,7 +18,6 @@ struct cli_bench_log {
     char ***rows;                  /* [n_rows][n_columns]; a row and its texts are one block */
     size_t n_rows, capacity;
     bool created; /* this run created the file */
-    size_t n_found;
 };
 
 /* ---- Rows in memory ---- */
@@ -65,11 +64,6 @@ const char *const *cli_bench_log_find(const cli_bench_log *log, const char *cons
         }
     }
     return NULL;
-}
-
-size_t cli_bench_log_n_found(const cli_bench_log *log)
-{
-    return log->n_found;
 }
 
 /* ---- Lines ---- */
@@ -222,7 +216,6 @@ static int read_rows(cli_bench_log *log, char *text, size_t size, size_t *good)
         at = next;
     }
     free(cells);
-    log->n_found = log->n_rows;
     return code;
 }
 

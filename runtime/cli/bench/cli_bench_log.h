@@ -35,8 +35,6 @@ void cli_bench_log_close(cli_bench_log **log);
 
 /* The [n_columns] cells of the row with these keys, valid until the log is closed; or NULL. */
 const char *const *cli_bench_log_find(const cli_bench_log *log, const char *const *keys);
-/* Rows that the file had when it was opened. */
-size_t cli_bench_log_n_found(const cli_bench_log *log);
 /* cells: [n_columns], copied. Returns an exit code. */
 int cli_bench_log_append(cli_bench_log *log, const char *const *cells);
 
