@@ -48,8 +48,8 @@ for tensor in token_embd blk.0.attn_norm blk.0.attn_output blk.0.ffn_gate_inp bl
     done
 done
 
-# Arguments: a copy of the model, and a command that changes it once the first text is there. Leaves
-# status, $work/text and $work/err.
+# Arguments: a copy of the model, and a command that changes it once the first text is there. If $until is
+# set, interrupts the run once it has said that. Leaves status, $work/text and $work/err.
 change_while_running() {
     copy=$1
     shift
@@ -65,8 +65,12 @@ change_while_running() {
         tries=$((tries + 1))
     done
     "$@"
-    if [ "$interrupt_after" -gt 0 ]; then
-        sleep "$interrupt_after"
+    if [ -n "$until" ]; then
+        tries=0
+        until grep -q "$until" "$work/err" || [ $tries -ge 2400 ]; do
+            sleep 0.05
+            tries=$((tries + 1))
+        done
         kill -INT $pid
     fi
     wait $pid
@@ -84,14 +88,14 @@ replace() {
 }
 
 for flags in '' '--json' '--expert-cache 50% --speculate off' '--device sim:memory=1G,link=16GB/s,latency=10us'; do
-    interrupt_after=0
+    until=
     change_while_running "$work/changing.gguf" overwrite
     [ $status -eq 1 ] || fail "overwritten, $flags: exit status $status"
     grep -q 'changing.gguf: written to while in use' "$work/err" ||
         fail "overwritten, $flags: $(cat "$work/err")"
     grep -Eq '^decode: |"decode_tokens": [1-9]' "$work/err" || fail "overwritten: no statistics"
 done
-flags='' interrupt_after=3
+flags='' until='note: .*changing.gguf: replaced'
 change_while_running "$work/changing.gguf" replace
 [ $status -eq 130 ] || fail "replaced: exit status $status: $(cat "$work/err")"
 [ "$(grep -c 'note: .*changing.gguf: replaced by another file' "$work/err")" -eq 1 ] ||

@@ -59,16 +59,16 @@ run="run -m $model -n 2 --temp 0 --quiet"
 {
     printf 'the cat and the dog' >"$work/prompt"
     wanted=$("$command" $run -f "$work/prompt")
-    got=$(timeout 20 "$command" $run -f /dev/stdin <"$work/prompt" 2>"$work/err")
+    got=$(timeout 240 "$command" $run -f /dev/stdin <"$work/prompt" 2>"$work/err")
     [ "$got" = "$wanted" ] || fail '-f /dev/stdin, a file'
-    got=$(timeout 20 cat "$work/prompt" | timeout 20 "$command" $run -f /dev/stdin 2>"$work/err")
+    got=$(timeout 240 cat "$work/prompt" | timeout 240 "$command" $run -f /dev/stdin 2>"$work/err")
     [ "$got" = "$wanted" ] || fail '-f /dev/stdin, a pipe'
-    got=$({ sleep 0.2; cat "$work/prompt"; } | timeout 20 "$command" $run -f /dev/fd/3 3<&0 </dev/null \
+    got=$({ sleep 0.2; cat "$work/prompt"; } | timeout 240 "$command" $run -f /dev/fd/3 3<&0 </dev/null \
         2>"$work/err")
     [ "$got" = "$wanted" ] || fail '-f <(...)'
     "$command" $run -p a --trace "$work/t.jsonl" >/dev/null 2>&1
     wanted=$("$command" analyze --trace "$work/t.jsonl" | tail -n +2)
-    got=$(timeout 20 "$command" analyze --trace /dev/stdin <"$work/t.jsonl" 2>"$work/err" | tail -n +2)
+    got=$(timeout 240 "$command" analyze --trace /dev/stdin <"$work/t.jsonl" 2>"$work/err" | tail -n +2)
     [ -n "$wanted" ] && [ "$got" = "$wanted" ] || fail 'analyze --trace /dev/stdin'
 }
 

@@ -36,9 +36,9 @@ def say(*lines, most=None, options=()):
         os.environ["TERM"] = "dumb"
         os.execv(command, [command, "run", "-m", model, "-t", "2", "--temp", "0", "-n", "8",
                            "--history", "none", *options])
-    shown, end, left = b"", time.time() + 60, [*lines, "/exit"]
+    shown, end, left = b"", time.monotonic() + 240, [*lines, "/exit"]
     prompts = 0
-    while time.time() < end:
+    while time.monotonic() < end:
         if left and (b"\n" + shown).count(b"\n> ") > prompts:
             prompts += 1
             os.write(fd, left.pop(0).encode() + b"\n")

@@ -256,7 +256,10 @@ def interrupts():
     os.kill(talk.pid, signal.SIGINT)
     os.kill(talk.pid, signal.SIGTERM)
     talk.wait("\033[?2004l")
-    time.sleep(0.2)
+    for _ in range(2400):
+        if talk.is_restored():
+            break
+        time.sleep(0.05)
     check("the terminal is as before", talk.is_restored())
     check("two signals at once end an answer", talk.end() in (130, 143))
 

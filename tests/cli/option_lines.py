@@ -81,6 +81,18 @@ def arguments(name, options):
     return words
 
 
+def listens(pid):
+    """Whether the process has a socket that listens, as a server has that was told to say nothing."""
+    try:
+        files = f"/proc/{pid}/fd"
+        sockets = {os.readlink(os.path.join(files, name)) for name in os.listdir(files)}
+        with open(f"/proc/{pid}/net/tcp", encoding="ascii") as table:
+            rows = [line.split() for line in table]
+    except OSError:  # a file that was closed meanwhile
+        return False
+    return any(row[3] == "0A" and f"socket:[{row[9]}]" in sockets for row in rows)
+
+
 def execute(words):
     """Status, standard output and error; a server or worker is ended as soon as it listens."""
     stays = words[0] in ("serve", "worker")
@@ -94,17 +106,14 @@ def execute(words):
                 break
             except subprocess.TimeoutExpired:
                 with open("stderr", "rb") as so_far, open("stdout", "rb") as printed:
-                    listens = b"listening on" in so_far.read() or b"worker at" in printed.read()
-                if listens and not asked:
+                    ready = b"listening on" in so_far.read() or b"worker at" in printed.read()
+                if not asked and (ready or "--quiet" in words and listens(process.pid)):
                     asked = True
                     process.send_signal(signal.SIGTERM)
                 elif time.monotonic() > end:
                     process.kill()
                     status = f"no end after {SECONDS} s, {process.wait()}"
                     break
-                elif "--quiet" in words and not asked and time.monotonic() > end - SECONDS + 1:
-                    asked = True
-                    process.send_signal(signal.SIGTERM)
     with open("stdout", "rb") as out, open("stderr", "rb") as err:
         return status, out.read(), err.read().decode("utf-8", "replace")
 

@@ -3,6 +3,7 @@
  * tells which session was left out, and every session writes the text that it writes alone. With
  * and without speculation. Argument: a model. */
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -111,6 +112,7 @@ static void before_a_step(moe_speculate speculate)
 
 typedef struct canceller {
     moe_session **sessions;
+    _Atomic unsigned n_asked;
     _Atomic bool stop;
 } canceller;
 
@@ -121,6 +123,7 @@ static void *cancel_often(void *arg)
         struct timespec delay = {.tv_nsec = 300000 + i * 7919 % 1500000};
         nanosleep(&delay, NULL);
         moe_session_cancel(c->sessions[i * 5 % 2]);
+        atomic_fetch_add(&c->n_asked, 1);
     }
     return NULL;
 }
@@ -144,6 +147,9 @@ static void within_a_step(moe_speculate speculate)
     while (moe_session_n_tokens(sessions[2]) < N_PROMPT + n_written ||
            (n_left_out == 0 && moe_session_n_tokens(sessions[2]) < N_CONTEXT - 32)) {
         size_t n = moe_session_n_tokens(sessions[2]);
+        while (n_left_out == 0 && n >= N_CONTEXT - 64 && atomic_load(&c.n_asked) == 0) {
+            sched_yield(); /* little room is left, and the other thread has not run yet */
+        }
         assert_int_equal(moe_step(engine, sessions, N_SESSIONS, NULL), MOE_OK);
         assert_false(moe_session_was_cancelled(sessions[2]));
         assert_true(moe_session_n_tokens(sessions[2]) > n);

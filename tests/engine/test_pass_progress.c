@@ -21,7 +21,6 @@ static const char *model_path;
 typedef struct told {
     uint64_t n;
     double last_s;         /* when; 0: not yet */
-    double shortest_s;     /* between two */
     uint32_t layers, most; /* of the model; the most that were done */
 } told;
 
@@ -35,11 +34,8 @@ static double now_s(void)
 static void tell(const moe_pass_progress *p, void *user)
 {
     told *t = user;
-    const double now = now_s();
-    if (t->n++ > 0 && now - t->last_s < t->shortest_s) {
-        t->shortest_s = now - t->last_s;
-    }
-    t->last_s = now;
+    t->n++;
+    t->last_s = now_s();
     t->layers = p->n_layer;
     t->most = p->layer > t->most ? p->layer : t->most;
     assert_true(p->layer <= p->n_layer);
@@ -71,7 +67,7 @@ static void write_text(moe_engine *engine, uint32_t seed, int32_t *out)
 static void passes_are_told(void **state)
 {
     (void)state;
-    told t = {.shortest_s = 1e9};
+    told t = {0};
     int32_t plain[N_WRITTEN], watched[N_WRITTEN];
     moe_engine_options options = fixture_options(model_path, 16, 128);
     options.expert_cache_share = 0.3;
@@ -82,16 +78,16 @@ static void passes_are_told(void **state)
     options.user = &t;
     engine = open_engine(&options);
     const double begin = now_s();
-    while (now_s() - begin < 1.5 || t.n < 3) {
+    while (now_s() - begin < 0.8 || t.n < 3) {
         write_text(engine, 1, watched);
         assert_memory_equal(watched, plain, sizeof plain);
     }
-    assert_true(t.shortest_s > 0.099);
+    /* A busy machine may call late, and the next time after less than 0.1 s, but not more often. */
     assert_true((double)t.n <= 1 + (t.last_s - begin) / 0.1);
     assert_true(t.layers > 0);
 
     /* Another function takes its place, and none. */
-    told other = {.shortest_s = 1e9};
+    told other = {0};
     const uint64_t before = t.n;
     assert_int_equal(moe_engine_set_pass_progress(engine, tell, &other, NULL), MOE_OK);
     while (other.n == 0) {

@@ -58,7 +58,7 @@ class Cache:
         begun = time.monotonic()
         got, out, err = run("run", *(source or self.source), *GIVEN)
         check(f"{what}: refused in words", got == status and words in err, f"status {got}: {out}{err}")
-        check(f"{what}: in time", time.monotonic() - begun < 60)
+        check(f"{what}: in time", time.monotonic() - begun < 240)
         check(f"{what}: no secret is told", "secret" not in err, err)
         return err
 
@@ -77,12 +77,12 @@ def is_whole(cache):
 def wait_until_whole(cache):
     """Serves until the rest has come."""
     process = start("serve", *cache.source, "-c", "512", "-t", "1", "--port", "0", "--quiet")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not is_whole(cache) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     check("the rest comes", is_whole(cache))
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
 
 
 def test_text(server):
@@ -185,7 +185,7 @@ def test_changes(server):
     while server.sent < 3_000_000 and process.poll() is None:
         time.sleep(0.01)
     server.version = "v3"
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     check("a change under way", process.returncode == 1 and "is another one than when it was opened" in err, err)
 
 
@@ -197,7 +197,7 @@ def test_loss(server):
     while server.sent < 2_000_000 and process.poll() is None:
         time.sleep(0.01)
     server.answers = [(503,)] * 3
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     check("a moment", process.returncode == 0 and out == TEXT, err)
     server.reset()
     server.link.bytes_per_s = 8_000_000
@@ -206,10 +206,10 @@ def test_loss(server):
     while server.sent < 2_000_000 and process.poll() is None:
         time.sleep(0.01)
     begun = time.monotonic()
-    server.dead_seconds, server.dead_after = 40, 0
-    out, err = process.communicate(timeout=60)
+    server.dead_seconds, server.dead_after = 400, 0
+    out, err = process.communicate(timeout=240)
     took = time.monotonic() - begun
-    check("for good: an error in time that names the host", process.returncode == 1 and "127.0.0.1" in err and took < 20,
+    check("for good: an error in time that names the host", process.returncode == 1 and "127.0.0.1" in err and took < 200,
           f"{took:.1f} s {err}")
 
 

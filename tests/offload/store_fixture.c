@@ -83,6 +83,7 @@ static moe_fault choose_by_dice(store_fixture *f)
 
 static moe_fault decide(store_fixture *f, const moe_io_read *read)
 {
+    atomic_fetch_add(&f->n_held, atomic_load(&f->hold));
     while (atomic_load(&f->hold)) {
         store_sleep_ms(1);
     }

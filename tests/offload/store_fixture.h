@@ -36,6 +36,7 @@ typedef struct store_fixture {
     _Atomic bool flip_chosen;    /* reads of `chosen` have a wrong bit */
     _Atomic bool choose_next;    /* the next expert of chosen.layer that is read is `chosen` */
     _Atomic bool hold;           /* the reader's thread waits before a read until this is false */
+    _Atomic uint32_t n_held;     /* reads that it has waited before */
     _Atomic bool stick_chosen;   /* reads of `chosen` are stuck until fault.let_go */
     _Atomic uint32_t n_failed;   /* reads that were failed */
     _Atomic uint32_t n_injected; /* faults of any kind */

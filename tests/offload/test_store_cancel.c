@@ -276,8 +276,8 @@ static void closing_waits_for_a_slow_disk(void **state)
     use_everything_else(&f); /* the disk is well but for one read */
     n_lines = 0;
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, let_go_later, &f), 0);
     uint64_t begin = moe_now_ns();
+    assert_int_equal(pthread_create(&thread, NULL, let_go_later, &f), 0);
     moe_expert_store_close(&f.engine->runner.experts);
     uint64_t ms = (moe_now_ns() - begin) / MS;
     pthread_join(thread, NULL);

@@ -122,12 +122,13 @@ static moe_expert_store_stats settled_stats(moe_engine *engine)
 {
     moe_expert_store_stats stats;
     uint64_t moved = UINT64_MAX;
-    do { /* until prefetches have come to rest */
+    int n_alike = 0;
+    do { /* until prefetches have come to rest; a busy machine may keep the mover waiting */
         moe_expert_store_get_stats(engine->runner.experts, &stats);
-        bool rest = stats.bytes_read + stats.bytes_link == moved;
-        moved = rest ? UINT64_MAX : stats.bytes_read + stats.bytes_link;
-        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
-    } while (moved != UINT64_MAX);
+        n_alike = stats.bytes_read + stats.bytes_link == moved ? n_alike + 1 : 0;
+        moved = stats.bytes_read + stats.bytes_link;
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    } while (n_alike < 10);
     return stats;
 }
 

@@ -25,33 +25,33 @@ def slowly(milliseconds):
 
 
 def events_of(server, path, body):
-    """The events of a stream, each with the second at which it came."""
+    """The events of a stream."""
     connection = server.connect()
     connection.request("POST", path, json.dumps(dict(body, stream=True)).encode())
     answer = connection.getresponse()
     assert answer.status == 200, answer.read()
-    begin, events = time.monotonic(), []
+    events = []
     for line in answer:
         if line.startswith(b"data: {"):
-            events.append((time.monotonic() - begin, json.loads(line[6:])))
+            events.append(json.loads(line[6:]))
     connection.close()
     return events
 
 
 def check_stream(name, events, text_of, expected):
     """The prompt's progress comes first, rises to the end, at most ten times a second."""
-    told = [(at, e["prompt_progress"]) for at, e in events if "prompt_progress" in e]
-    kinds = ["prompt_progress" in e for _, e in events if text_of(e) or "prompt_progress" in e]
-    values = [p["processed"] for _, p in told]
-    total = told[-1][1]["total"]
+    told = [e["prompt_progress"] for e in events if "prompt_progress" in e]
+    kinds = ["prompt_progress" in e for e in events if text_of(e) or "prompt_progress" in e]
+    values = [p["processed"] for p in told]
+    total = told[-1]["total"]
     check(f"{name}: progress is first", kinds == sorted(kinds, reverse=True), kinds)
-    check(f"{name}: from what is known", values[0] == told[0][1]["cache"] == 0, told[0])
+    check(f"{name}: from what is known", values[0] == told[0]["cache"] == 0, told[0])
     check(f"{name}: to the end", values[-1] == total > 10, told[-1])
     check(f"{name}: rises", values == sorted(set(values)), values)
     check(f"{name}: within the pass", len([v for v in values if 0 < v < total]) > 2, values)
-    check(f"{name}: not too often", len(told) < 3 + told[-1][0] / 0.1, len(told))
-    check(f"{name}: time", all(a[1]["time_ms"] <= b[1]["time_ms"] for a, b in zip(told, told[1:])))
-    check(f"{name}: the text", "".join(text_of(e) or "" for _, e in events) == expected, events[-3:])
+    check(f"{name}: not too often", len(told) < 3 + told[-1]["time_ms"] / 100, len(told))
+    check(f"{name}: time", all(a["time_ms"] <= b["time_ms"] for a, b in zip(told, told[1:])))
+    check(f"{name}: the text", "".join(text_of(e) or "" for e in events) == expected, events[-3:])
 
 
 def test_server():
@@ -70,7 +70,7 @@ def test_server():
         looks = []
         while asks.is_alive():
             looks.append((server.get("/live")[1], server.get("/slots")[1]))
-            time.sleep(0.1)
+            time.sleep(0.03)
         asks.join()
         check_stream("completions", events, lambda e: e["choices"][0]["text"], expected)
         first = [(live, slots) for live, slots in looks if live["active"] == 1 and live["written_tokens"] == 0]
@@ -88,14 +88,14 @@ def test_server():
         check("slots", set(states) == {"reading"}, states)
         tokens = [slots[0].get("read_tokens", 0) for _, slots in during]
         check("tokens read", tokens == sorted(tokens) and tokens[-1] > 0, tokens)
-        wait_until(lambda: server.get("/live")[1]["active"] == 0, 20)
+        wait_until(lambda: server.get("/live")[1]["active"] == 0)
         live = server.get("/live")[1]
         check("nothing runs", live["pass_layer"] == live["pass_ms"] == 0, live)
         chat = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 2, "temperature": 0}
         plain = events_of(server, "/v1/chat/completions", chat)
-        check("only when asked", not any("prompt_progress" in e for _, e in plain))
+        check("only when asked", not any("prompt_progress" in e for e in plain))
         again = events_of(server, "/v1/chat/completions", dict(chat, return_progress=True))
-        told = [e["prompt_progress"] for _, e in again if "prompt_progress" in e]
+        told = [e["prompt_progress"] for e in again if "prompt_progress" in e]
         check("what was known before", told and told[0]["cache"] == told[0]["processed"] > 0, told)
         status, answer = server.post("/v1/completions", dict(body, return_progress=3))
         check("a wrong value", status == 400 and "return_progress" in answer["error"]["message"], answer)
@@ -122,7 +122,7 @@ def on_terminal(arguments, environment):
     reader.start()
     out = process.stdout.read().decode()
     process.wait(120)
-    reader.join(10)
+    reader.join(120)
     os.close(ours)
     return process.returncode, out, seen.decode()
 
@@ -159,7 +159,7 @@ def test_header():
     """What the header tells is said before the weights are read, which here takes for ever."""
     environment = dict(slowly(0), HANG_ON=bare, HANG_FROM="100000")
     done = subprocess.run([command, "run", "-m", bare, "--chat", "-p", "a"], env=environment,
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=240)
     check("run without a template", done.returncode == 1 and "--chat-template" in done.stderr, done)
     server = Server(command, bare, "-c", "128", "--parallel", "1")
     check("serve without a template", "no chat template" in server.log[0], server.log)
