@@ -219,6 +219,11 @@ void moe_expert_store_note_cancel(moe_expert_store *store);
  * holds. */
 void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t pass,
                                const uint32_t *experts, uint32_t n, uint32_t max_moves);
+/* Whether an expert will be computed elsewhere, so that reading it ahead would be of no use. */
+typedef bool (*moe_elsewhere_fn)(void *user, uint32_t layer, uint32_t expert);
+/* From now on prefetches and foresight skip missing experts that will be computed elsewhere. NULL:
+ * none. */
+void moe_expert_store_skip(moe_expert_store *store, moe_elsewhere_fn elsewhere, void *user);
 /* Begins to fill empty device slots in the background, with experts in this order. keys: [n], each
  * is layer * n_expert + expert. Evicts nothing and skips resident experts. The next begin() cancels
  * the reads that the disk has not got yet. But if there is no link and a slot for every expert, it

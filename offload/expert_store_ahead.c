@@ -94,6 +94,19 @@ void moe_store_stop_warming(moe_expert_store *store)
     }
 }
 
+void moe_expert_store_skip(moe_expert_store *store, moe_elsewhere_fn elsewhere, void *user)
+{
+    store->elsewhere = elsewhere;
+    store->elsewhere_user = user;
+}
+
+bool moe_store_is_elsewhere(const moe_expert_store *store, uint32_t key)
+{
+    const uint32_t n_expert = store->options.map->n_expert;
+    return store->elsewhere != NULL &&
+           store->elsewhere(store->elsewhere_user, key / n_expert, key % n_expert);
+}
+
 void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t pass,
                                const uint32_t *experts, uint32_t n, uint32_t max_moves)
 {
@@ -102,6 +115,7 @@ void moe_expert_store_prefetch(moe_expert_store *store, uint32_t layer, uint64_t
     for (uint32_t i = 0; i < n && store->n_ahead < max_moves; i++) {
         uint32_t key = moe_store_key(store, layer, experts[i]);
         if (moe_expert_cache_find(store->cache, key) == MOE_SLOT_NONE &&
+            !moe_store_is_elsewhere(store, key) &&
             !moe_store_prefetch_key(store, key, &access, MOE_CAUSE_PREFETCH)) {
             return;
         }

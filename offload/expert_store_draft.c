@@ -89,7 +89,7 @@ void moe_expert_store_foresee(moe_expert_store *store, uint32_t layer, uint64_t 
     for (uint32_t i = 0; i < n; i++) {
         uint32_t key = moe_store_key(store, layer, experts[i]);
         if (moe_expert_cache_find(store->cache, key) == MOE_SLOT_NONE &&
-            (store->n_foreseen >= most ||
+            (store->n_foreseen >= most || moe_store_is_elsewhere(store, key) ||
              !moe_store_prefetch_key(store, key, &access, MOE_CAUSE_VERIFY))) {
             continue;
         }

@@ -45,6 +45,8 @@ struct moe_expert_store {
     moe_mover *mover;
 
     uint64_t n_asked[MOE_CAUSE_COUNT];
+    moe_elsewhere_fn elsewhere; /* NULL: no expert is computed elsewhere */
+    void *elsewhere_user;
     uint64_t n_refused; /* prefetches for which no host slot was free */
 
     /* The current layer. */
@@ -181,6 +183,8 @@ int moe_store_check(moe_expert_store *store, moe_error *err);
 int moe_store_wait(moe_expert_store *store, const uint32_t *slots, uint32_t n, moe_error *err);
 /* Reads the experts that are kept for good, and leaves them pinned. */
 int moe_store_load_kept(moe_expert_store *store, moe_error *err);
+/* Whether the expert will be computed elsewhere (moe_expert_store_skip()). */
+bool moe_store_is_elsewhere(const moe_expert_store *store, uint32_t key);
 /* Moves a key into the device's slots ahead of need. False when no slot is available. */
 bool moe_store_prefetch_key(moe_expert_store *store, uint32_t key, const moe_policy_access *access,
                             moe_move_cause cause);

@@ -19,6 +19,7 @@ int moe_engine_join_workers(moe_engine *engine, const moe_engine_options *o, moe
                             uint64_t pause_ns, moe_error *err)
 {
     const moe_workers_parts parts = {.runner = &engine->runner,
+                                     .map = &engine->map,
                                      .wire = wire,
                                      .fingerprint = engine->fingerprint,
                                      .addresses = o->workers,

@@ -21,8 +21,6 @@ int moe_option_needs_check(const moe_engine_options *o, moe_error *err)
     bool panels = o->panel > (o->prefill_chunk != 0 ? o->prefill_chunk : 512);
     const option_need needs[] = {
         {"panel", panels, "options.lookahead to be 0", o->lookahead == 0},
-        {"panel", panels, "options.workers to be NULL: passes send rows to them",
-         o->n_workers == 0},
         {"worker_compute", o->worker_compute != MOE_SWITCH_AUTO, "options.workers",
          o->n_workers > 0},
         {"worker_timeout", o->worker_timeout != 0.0, "options.workers", o->n_workers > 0},

@@ -55,8 +55,12 @@ int moe_panel_block_open(moe_panel_block *block, const moe_program *program, uin
     block->memory = moe_map_pages(block->bytes);
     block->views = moe_calloc(c->n_expert, sizeof *block->views);
     block->has_come = moe_calloc(c->n_expert, sizeof *block->has_come);
+    block->elsewhere = moe_calloc(c->n_expert, sizeof *block->elsewhere);
+    block->asked = moe_calloc(c->n_expert, sizeof *block->asked);
+    block->asked_at = moe_calloc(c->n_expert, sizeof *block->asked_at);
     moe_vector_kernels_init(&block->vector, moe_cpu_features());
-    int status = block->memory != NULL && block->views != NULL && block->has_come != NULL
+    int status = block->memory != NULL && block->views != NULL && block->has_come != NULL &&
+                         block->elsewhere != NULL && block->asked != NULL && block->asked_at != NULL
                      ? moe_layer_plan_init(&block->plan, n_rows, c->n_expert_used, c->n_expert, err)
                      : moe_fail(err, MOE_ERR_MEMORY, "no memory for %u rows of a panel", n_rows);
     if (status != MOE_OK) {
@@ -83,6 +87,9 @@ void moe_panel_block_close(moe_panel_block *block)
     }
     free(block->views);
     free(block->has_come);
+    free(block->elsewhere);
+    free(block->asked);
+    free(block->asked_at);
     moe_layer_plan_free(&block->plan);
     *block = (moe_panel_block){.memory = NULL};
 }
@@ -92,7 +99,7 @@ void moe_panel_block_begin(moe_panel_block *block, uint32_t first, uint32_t n_ro
     MOE_ASSERT(n_rows <= block->max_rows);
     block->first = first;
     block->n_rows = n_rows;
-    block->n_served = 0;
+    block->n_served = block->n_begun = 0;
     block->is_planned = false;
     /* Rows that bring no choices keep MOE_PLAN_NO_EXPERT. */
     const size_t n_slots = (size_t)n_rows * (block->plan.max_slots / block->max_rows);
@@ -240,22 +247,30 @@ static uint32_t add_rows(row_tile *t, uint32_t entry, uint32_t begin, const moe_
     return n;
 }
 
-/* Computes n experts of the plan from entry `first` on, over all of their rows. views: [n]. */
-static int compute(moe_runner *runner, const moe_panel_chunk *panel, uint32_t first, uint32_t n,
-                   const moe_expert_view *views, moe_error *err)
+static row_tile new_tile(moe_runner *runner, const moe_panel_chunk *panel)
 {
     const moe_panel_block *block = panel->block;
-    const moe_layer_plan *plan = &block->plan;
     const size_t before = (size_t)(panel->first - block->first) * runner->config->n_expert_in;
-    row_tile t = {.runner = runner,
-                  .block = block,
-                  .rows = block->inputs != NULL ? block->inputs : panel->x - before,
-                  .layer = panel->layer,
-                  .scales_inputs = moe_experts_op(runner, panel->layer)->u.experts.scales_inputs,
-                  .slots = runner->buffers.plan.ranked_slots,
-                  .index = runner->buffers.plan.rows};
+    return (row_tile){.runner = runner,
+                      .block = block,
+                      .rows = block->inputs != NULL ? block->inputs : panel->x - before,
+                      .layer = panel->layer,
+                      .scales_inputs =
+                          moe_experts_op(runner, panel->layer)->u.experts.scales_inputs,
+                      .slots = runner->buffers.plan.ranked_slots,
+                      .index = runner->buffers.plan.rows};
+}
+
+/* Computes n experts of the plan from the next one on, over all of their rows. views: [n]. */
+static int compute(moe_runner *runner, const moe_panel_chunk *panel, uint32_t n,
+                   const moe_expert_view *views, moe_error *err)
+{
+    moe_panel_block *block = panel->block;
+    const moe_layer_plan *plan = &block->plan;
+    const uint32_t first = block->n_served;
+    row_tile t = new_tile(runner, panel);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t at = plan->first[first + i];
+        uint32_t at = plan->first[first + i] + (i == 0 ? block->n_begun : 0);
         while (at < plan->first[first + i + 1]) {
             at += add_rows(&t, first + i, at, &views[i]);
             if (t.n_pairs == runner->buffers.max_rows) {
@@ -263,7 +278,52 @@ static int compute(moe_runner *runner, const moe_panel_chunk *panel, uint32_t fi
             }
         }
     }
-    return compute_tile(&t, err);
+    MOE_TRY(compute_tile(&t, err));
+    block->n_served += n;
+    block->n_begun = 0;
+    return MOE_OK;
+}
+
+int moe_panel_block_inputs(moe_runner *runner, const moe_pass *pass, const uint32_t *pairs,
+                           uint32_t n, float *x, moe_error *err)
+{
+    const moe_panel_block *block = pass->panel->block;
+    const size_t n_in = runner->config->n_expert_in;
+    row_tile t = new_tile(runner, pass->panel);
+    for (; t.n_pairs < n; t.n_pairs++) {
+        memcpy(block->tile_x + t.n_pairs * n_in, t.rows + block->plan.rows[pairs[t.n_pairs]] * n_in,
+               n_in * sizeof(float));
+    }
+    MOE_TRY(bring_tile(&t, err));
+    return runner->device->ops->download(runner->device, x, moe_experts_x(runner, t.layer),
+                                         n * n_in * sizeof(float), err);
+}
+
+/* Takes the next expert's outputs from the hook that computes it, and adds them to the sums. If
+ * they do not come, the expert will be computed here. */
+static int take_next(moe_runner *runner, const moe_pass *pass, bool *lost, moe_error *err)
+{
+    const moe_pass_hook *hook = moe_hooks_of_blocks(runner, pass);
+    moe_panel_block *block = pass->panel->block;
+    const uint32_t end = block->plan.first[block->n_served + 1];
+    uint32_t begin = block->plan.first[block->n_served] + block->n_begun;
+    row_tile t = new_tile(runner, pass->panel);
+    *lost = false;
+    while (begin < end) {
+        t.n_pairs = end - begin < runner->buffers.max_rows ? end - begin : runner->buffers.max_rows;
+        t.slots = block->plan.ranked_slots + begin;
+        MOE_TRY(hook->block_stages->take(hook->context, runner, pass, begin, t.n_pairs, lost, err));
+        if (*lost) {
+            block->elsewhere[block->n_served] = false;
+            return MOE_OK;
+        }
+        add_outputs(&t);
+        block->n_begun += t.n_pairs;
+        begin += t.n_pairs;
+    }
+    block->n_served++;
+    block->n_begun = 0;
+    return MOE_OK;
 }
 
 /* How many of the plan's experts come next: enough to keep a pass busy, if there are free slots for
@@ -281,7 +341,7 @@ static uint32_t choose_group(moe_runner *runner, const moe_panel_chunk *panel)
     room = runner->prefetches ? (room + 1) / 2 : room;
     uint32_t n = 0, n_rows = 0;
     for (uint32_t i = block->n_served; i < plan->n_experts && n_rows < enough; i++, n++) {
-        const bool misses = hops[plan->experts[i]] > 0;
+        const bool misses = hops[plan->experts[i]] > 0 && !block->elsewhere[i];
         if (misses && room == 0) {
             break;
         }
@@ -291,84 +351,139 @@ static uint32_t choose_group(moe_runner *runner, const moe_panel_chunk *panel)
     return n > 0 || block->n_served == plan->n_experts ? n : 1;
 }
 
+/* Requests those of the next n experts that are computed here. */
 static moe_layer_request request_of(moe_runner *runner, const moe_pass *pass, uint32_t n)
 {
     moe_pass_buffers *b = &runner->buffers;
     const moe_panel_block *block = pass->panel->block;
     const moe_layer_plan *plan = &block->plan;
+    uint32_t n_asked = 0;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t *first = &plan->first[block->n_served + i];
-        b->n_rows_of[i] = first[1] - first[0];
-        b->gates[i] = 0.0f;
-        for (uint32_t s = first[0]; s < first[1]; s++) {
-            b->gates[i] += block->weights[plan->ranked_slots[s]];
+        if (block->elsewhere[block->n_served + i]) {
+            continue;
         }
+        block->asked[n_asked] = plan->experts[block->n_served + i];
+        block->asked_at[n_asked] = i;
+        b->n_rows_of[n_asked] = first[1] - first[0];
+        b->gates[n_asked] = 0.0f;
+        for (uint32_t s = first[0]; s < first[1]; s++) {
+            b->gates[n_asked] += block->weights[plan->ranked_slots[s]];
+        }
+        n_asked++;
     }
     return (moe_layer_request){.layer = pass->panel->layer,
                                .pass = runner->n_passes,
-                               .experts = plan->experts + block->n_served,
+                               .experts = block->asked,
                                .n_rows = b->n_rows_of,
                                .gates = b->gates,
-                               .n = n,
+                               .n = n_asked,
                                .at_once = true,
                                .cancel = {pass->is_cancelled, pass->cancel_user}};
 }
 
-/* Computes the n requested experts in their order, each as soon as it and all before it have
- * arrived. */
-static int compute_in_order(moe_runner *runner, const moe_panel_chunk *panel, uint32_t n,
-                            moe_error *err)
+/* Waits for requested experts. *n_new = 0: there are no more. */
+static int await(moe_runner *runner, moe_panel_block *block, uint32_t *n_new, moe_error *err)
 {
     moe_pass_buffers *b = &runner->buffers;
-    moe_panel_block *block = panel->block;
+    MOE_TRY(moe_expert_store_next(runner->experts, b->positions, b->views, n_new, err));
+    for (uint32_t i = 0; i < *n_new; i++) {
+        const uint32_t at = block->asked_at[b->positions[i]];
+        block->views[at] = b->views[i];
+        block->has_come[at] = true;
+    }
+    return MOE_OK;
+}
+
+/* Computes the next n experts in their order, each as soon as it and all before it have arrived.
+ * Ends early if the outputs of one that is computed elsewhere do not come. */
+static int compute_in_order(moe_runner *runner, const moe_pass *pass, uint32_t n, bool *lost,
+                            moe_error *err)
+{
+    moe_panel_block *block = pass->panel->block;
     const uint32_t first = block->n_served;
-    uint32_t n_new = n;
+    uint32_t n_new = 1;
+    *lost = false;
     memset(block->has_come, 0, n * sizeof *block->has_come);
-    while (block->n_served < first + n) {
-        MOE_TRY(moe_expert_store_next(runner->experts, b->positions, b->views, &n_new, err));
-        MOE_ASSERT(n_new > 0);
-        for (uint32_t i = 0; i < n_new; i++) {
-            block->views[b->positions[i]] = b->views[i];
-            block->has_come[b->positions[i]] = true;
-        }
-        uint32_t at = block->n_served - first, end = at;
+    while (block->n_served < first + n && !*lost) {
+        const uint32_t at = block->n_served - first;
+        uint32_t end = at;
         while (end < n && block->has_come[end]) {
             end++;
         }
-        MOE_TRY(compute(runner, panel, first + at, end - at, block->views + at, err));
-        block->n_served = first + end;
+        if (block->elsewhere[block->n_served]) {
+            MOE_TRY(take_next(runner, pass, lost, err));
+        } else if (end == at) {
+            MOE_TRY(await(runner, block, &n_new, err));
+            MOE_ASSERT(n_new > 0);
+        } else {
+            MOE_TRY(compute(runner, pass->panel, end - at, block->views + at, err));
+        }
     }
-    return moe_expert_store_next(runner->experts, b->positions, b->views, &n_new, err);
+    return MOE_OK;
+}
+
+/* Requests the experts behind the next n that will be read here. */
+static void prefetch_behind(moe_runner *runner, const moe_panel_chunk *panel, uint32_t n)
+{
+    moe_panel_block *block = panel->block;
+    uint32_t *ahead = runner->buffers.n_rows_of + n; /* the request uses the first n */
+    uint32_t n_ahead = 0;
+    for (uint32_t i = block->n_served + n; i < block->plan.n_experts; i++) {
+        if (!block->elsewhere[i]) {
+            ahead[n_ahead++] = block->plan.experts[i];
+        }
+    }
+    moe_expert_store_prefetch(runner->experts, panel->layer, runner->n_passes, ahead, n_ahead,
+                              n_ahead);
+}
+
+/* Loads what is missing of the next n experts, and computes them. */
+static int serve_group(moe_runner *runner, const moe_pass *pass, uint32_t n, moe_error *err)
+{
+    const moe_layer_request request = request_of(runner, pass, n);
+    bool lost = false;
+    uint32_t n_new;
+    int status = request.n > 0 ? moe_expert_store_begin(runner->experts, &request, err) : MOE_OK;
+    if (status == MOE_OK && runner->prefetches) {
+        prefetch_behind(runner, pass->panel, n);
+    }
+    moe_hooks_while_loading(runner, pass, pass->panel->layer);
+    status = status == MOE_OK ? compute_in_order(runner, pass, n, &lost, err) : status;
+    if (status == MOE_OK && !lost && request.n > 0) {
+        status = await(runner, pass->panel->block, &n_new, err); /* ends the request */
+    }
+    if ((status != MOE_OK || lost) && request.n > 0) {
+        moe_expert_store_end_layer(runner->experts);
+    }
+    return status;
+}
+
+static void plan_block(moe_runner *runner, moe_panel_block *block)
+{
+    const moe_model_config *c = runner->config;
+    const size_t n_floats = (size_t)block->n_rows * c->n_expert_in;
+    moe_layer_plan_build(&block->plan, block->chosen, block->n_rows, c->n_expert_used);
+    memset(block->sums, 0, n_floats * sizeof *block->sums);
+    memset(block->elsewhere, 0, c->n_expert * sizeof *block->elsewhere);
+    block->is_planned = true;
 }
 
 int moe_panel_block_serve(moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     const moe_panel_chunk *panel = pass->panel;
     moe_panel_block *block = panel->block;
-    const moe_layer_plan *plan = &block->plan;
-    if (!block->is_planned) {
-        const size_t n_floats = (size_t)block->n_rows * runner->config->n_expert_in;
-        moe_layer_plan_build(&block->plan, block->chosen, block->n_rows,
-                             runner->config->n_expert_used);
-        memset(block->sums, 0, n_floats * sizeof *block->sums);
-        block->is_planned = true;
+    const moe_pass_hook *hook = moe_hooks_of_blocks(runner, pass);
+    const bool begins = !block->is_planned;
+    if (begins) {
+        plan_block(runner, block);
     }
-    if (block->n_served == plan->n_experts) {
+    if (block->n_served == block->plan.n_experts) {
         return MOE_OK; /* no row has chosen an expert */
     }
-    moe_expert_store_scan(runner->experts, panel->layer, plan->experts[block->n_served]);
-    const uint32_t n = choose_group(runner, panel);
-    const moe_layer_request request = request_of(runner, pass, n);
-    int status = moe_expert_store_begin(runner->experts, &request, err);
-    if (status == MOE_OK && runner->prefetches) {
-        const uint32_t end = block->n_served + n, n_ahead = plan->n_experts - end;
-        moe_expert_store_prefetch(runner->experts, panel->layer, runner->n_passes,
-                                  plan->experts + end, n_ahead, n_ahead);
+    moe_expert_store_scan(runner->experts, panel->layer, block->plan.experts[block->n_served]);
+    if (hook != NULL) {
+        MOE_TRY(hook->block_stages->share(hook->context, runner, pass, begins, err));
     }
-    moe_hooks_while_loading(runner, pass, panel->layer);
-    status = status == MOE_OK ? compute_in_order(runner, panel, n, err) : status;
-    if (status != MOE_OK) {
-        moe_expert_store_end_layer(runner->experts);
-    }
-    return status;
+    return serve_group(runner, pass, choose_group(runner, panel), err);
 }

@@ -28,8 +28,12 @@ struct moe_panel_block {
     moe_layer_plan plan; /* of all rows of the block, once they are routed */
     bool is_planned;
     uint32_t n_served;      /* how many of the plan's experts, in its order, have been computed */
+    uint32_t n_begun;       /* pairs of the next expert that its rows' sums already have */
+    bool *elsewhere;        /* [n_expert], by the plan's entries: a hook computes the expert */
     moe_expert_view *views; /* [n_expert]: of the experts that are being served */
     bool *has_come;         /* [n_expert]: whether each of them has arrived */
+    uint32_t *asked;        /* [n_expert]: those of them that are requested from the store ... */
+    uint32_t *asked_at;     /* [n_expert] ... and where they stand among those being served */
     moe_vector_kernels vector;
 };
 
@@ -47,6 +51,10 @@ bool moe_panel_block_is_served(const moe_panel_block *block);
 int moe_panel_block_keep(moe_runner *runner, const moe_pass *pass, moe_error *err);
 /* Computes the next experts of the plan: about as many as a chunk's rows would keep busy. */
 int moe_panel_block_serve(moe_runner *runner, const moe_pass *pass, moe_error *err);
+/* Fetches the inputs of the plan's pairs listed in `pairs` to x ([n][n_expert_in], on the host).
+ * n: at most a pass's rows. Overwrites the pass's rows. */
+int moe_panel_block_inputs(moe_runner *runner, const moe_pass *pass, const uint32_t *pairs,
+                           uint32_t n, float *x, moe_error *err);
 /* Copies the sums of the pass's rows to the buffer where a plain pass leaves the experts' sum. */
 int moe_panel_block_bring(moe_runner *runner, const moe_pass *pass, moe_error *err);
 

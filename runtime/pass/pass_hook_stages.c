@@ -54,6 +54,15 @@ bool moe_pass_needs_host_routing(const moe_runner *runner, const moe_pass *pass)
     return needs;
 }
 
+const moe_pass_hook *moe_hooks_of_blocks(const moe_runner *runner, const moe_pass *pass)
+{
+    const moe_pass_hook *h = first_of(runner->hooks, pass);
+    while (h != NULL && h->block_stages == NULL) {
+        h = first_of(h->next, pass);
+    }
+    return h;
+}
+
 /* ---- Stages ---- */
 
 /* The arguments of a stage; each stage uses some of them. */

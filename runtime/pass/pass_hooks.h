@@ -36,6 +36,20 @@ enum {
     MOE_HOOK_ON_ALL = MOE_HOOK_ON_TARGET | MOE_HOOK_ON_DRAFT | MOE_HOOK_ON_REHEARSAL
 };
 
+/* How a hook computes experts of a panel's block (panel_block.h) by itself. */
+typedef struct moe_block_stages {
+    /* Called before the experts from entry block->n_served of the plan on are served. Sets
+     * block->elsewhere of these entries: whether the hook computes the entry. begins: this is the
+     * first call for the block; later ones may only clear it. */
+    int (*share)(void *context, moe_runner *runner, const moe_pass *pass, bool begins,
+                 moe_error *err);
+    /* Writes the outputs of the plan's pairs begin .. begin + n - 1, all of one entry that the hook
+     * computes, to block->tile_out. The pass takes such pairs in ascending order, and n is at most
+     * a pass's rows. *lost: the outputs do not come; share() is called next. */
+    int (*take)(void *context, moe_runner *runner, const moe_pass *pass, uint32_t begin, uint32_t n,
+                bool *lost, moe_error *err);
+} moe_block_stages;
+
 typedef struct moe_pass_hook moe_pass_hook;
 struct moe_pass_hook {
     moe_hook_order order;
@@ -46,8 +60,9 @@ struct moe_pass_hook {
     bool needs_host_routing;
     /* The hook also takes part in panels: there its stages of a layer are called chunk by chunk,
      * without take_over, before_pass and after_pass. If one hook does not set this, passes cannot
-     * be panels. */
+     * be panels. In a panel's blocks no stage after after_routing is called. */
     bool takes_panels;
+    const moe_block_stages *block_stages; /* NULL: none; at most one hook has these */
     void *context;
 
     /* Runs the whole pass, logits included, and sets *done. The first hook that does so ends the
@@ -100,6 +115,9 @@ int moe_runner_add_hook(moe_runner *runner, moe_pass_hook *hook, moe_error *err)
 void moe_runner_remove_hook(moe_runner *runner, moe_pass_hook *hook);
 /* Whether a hook of this pass needs the host to route it. */
 bool moe_pass_needs_host_routing(const moe_runner *runner, const moe_pass *pass);
+
+/* The hook that computes experts of blocks by itself; NULL: there is none. */
+const moe_pass_hook *moe_hooks_of_blocks(const moe_runner *runner, const moe_pass *pass);
 
 /* For the pass: each function calls one stage of all hooks that take part in the pass. */
 int moe_hooks_take_over(moe_runner *runner, const moe_pass *pass, bool *done, moe_error *err);

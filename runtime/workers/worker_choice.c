@@ -11,7 +11,12 @@
 
 static uint32_t class_of(uint32_t n_pass_rows)
 {
-    return n_pass_rows <= 1 ? 0 : n_pass_rows <= 8 ? 1 : n_pass_rows <= 64 ? 2 : 3;
+    static const uint32_t most[] = {1, 8, 64, MOE_WORKER_BLOCK_ROWS - 1};
+    uint32_t class = 0;
+    while (class < sizeof most / sizeof most[0] && n_pass_rows > most[class]) {
+        class ++;
+    }
+    return class;
 }
 
 void moe_worker_costs_note(moe_worker_costs *costs, uint32_t n_pass_rows, uint32_t n_experts,

@@ -12,9 +12,13 @@
 #define MOE_WORKER_HERE  UINT8_MAX
 #define MOE_MOST_WORKERS 32u
 
-/* The time that n experts together take, for passes of one row, of up to 8, up to 64, and more. */
+/* The number of a pass's rows that stands for a block of a panel (runtime/pass/panel_block.h). */
+#define MOE_WORKER_BLOCK_ROWS UINT32_MAX
+
+/* The time that n experts together take, for passes of one row, of up to 8, up to 64, of more, and
+ * for blocks. */
 typedef struct moe_worker_costs {
-    moe_place_times of_pass[4];
+    moe_place_times of_pass[5];
 } moe_worker_costs;
 
 void moe_worker_costs_note(moe_worker_costs *costs, uint32_t n_pass_rows, uint32_t n_experts,

@@ -10,11 +10,11 @@
 
 #include "runtime/pass/pass_hooks.h"
 #include "runtime/wire/wire.h"
-
-typedef struct moe_workers moe_workers;
+#include "runtime/workers/worker_state.h"
 
 typedef struct moe_workers_parts {
-    moe_runner *runner;           /* complete; must outlive the workers */
+    moe_runner *runner;           /* complete; must outlive the workers, as must the map */
+    const moe_tensor_map *map;    /* of the model */
     moe_wire *wire;               /* connects only; moe_workers owns it, also on failure */
     uint64_t fingerprint;         /* of the model */
     const char *const *addresses; /* [n_addresses] "host:port" */
@@ -28,16 +28,6 @@ typedef struct moe_workers_parts {
     moe_log_fn log;
     void *user;
 } moe_workers_parts;
-
-typedef struct moe_workers_stats {
-    uint32_t n_workers, n_ready;
-    uint64_t n_jobs, n_experts, n_rows; /* computed by workers: jobs, (layer, expert) pairs, rows of
-                                         * these */
-    uint64_t bytes_sent, bytes_received;
-    uint64_t wait_ns;        /* waited for workers, with nothing left to do here */
-    uint64_t n_lost_experts; /* that a worker did not deliver: computed here */
-    uint64_t n_lost_workers; /* how often a worker was left out */
-} moe_workers_stats;
 
 /* Returns the bytes that the arrays and messages take, for passes of up to max_rows rows. */
 uint64_t moe_workers_bytes(const moe_model_config *config, uint32_t max_rows);

@@ -27,6 +27,7 @@ typedef struct moe_worker_link {
     moe_worker_state state;
     uint64_t peer;     /* of the wire; 0: none */
     uint64_t since_ns; /* when it became GREETED or PROVED */
+    uint64_t heard_ns; /* when its last answer to a job came */
     uint64_t next_ns, pause_ns;
     moe_nonce of_coordinator, of_worker;
     uint32_t max_rows;

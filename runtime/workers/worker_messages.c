@@ -107,7 +107,7 @@ void moe_message_text(const moe_message *message, char *text, size_t size)
 
 size_t moe_message_most_bytes(const moe_worker_identity *m, uint32_t max_rows)
 {
-    size_t job = moe_job_bytes(m, max_rows);
+    size_t job = moe_job_bytes(m, MOE_ROWS_FLOAT, max_rows);
     size_t result = moe_result_bytes(m, max_rows * m->n_used);
     size_t bits = sizeof(moe_welcome) + ((size_t)m->n_layer * m->n_expert + 7) / 8;
     size_t most = job > result ? job : result;

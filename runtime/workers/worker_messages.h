@@ -21,10 +21,11 @@
 #include <stdint.h>
 
 #include "runtime/wire/wire.h"
+#include "runtime/workers/worker_rows.h"
 
 /* Both ends must have the same number. It changes with the messages and with the arithmetic of
  * experts. */
-#define MOE_WORKER_PROTOCOL 1u
+#define MOE_WORKER_PROTOCOL 2u
 #define MOE_NONCE_BYTES     16u
 
 typedef enum moe_message_kind {
@@ -66,11 +67,13 @@ typedef struct moe_welcome {
     uint32_t reserved; /* 0 */
 } moe_welcome;
 
-/* A job. Behind the head: float x [n_rows][n_in]; uint32_t chosen [n_rows][n_used],
+/* A job. Behind the head: the rows, in their form; uint32_t chosen [n_rows][n_used],
  * MOE_PLAN_NO_EXPERT for an expert that this worker does not compute; float weights
  * [n_rows][n_used]. */
 typedef struct moe_job_head {
     uint32_t layer, n_rows;
+    uint32_t form; /* moe_rows_form */
+    uint32_t reserved;
 } moe_job_head;
 
 /* n_outs: as many as the job has experts, in the order of its `chosen`. */
@@ -99,9 +102,11 @@ moe_message_state moe_message_read(const uint8_t *bytes, size_t n, moe_message *
 void moe_message_text(const moe_message *message, char *text, size_t size);
 
 /* Payload bytes of a job and of its result. */
-static inline size_t moe_job_bytes(const moe_worker_identity *m, uint32_t n_rows)
+static inline size_t moe_job_bytes(const moe_worker_identity *m, moe_rows_form form,
+                                   uint32_t n_rows)
 {
-    return sizeof(moe_job_head) + (size_t)n_rows * (m->n_in + 2 * (size_t)m->n_used) * 4;
+    return sizeof(moe_job_head) + moe_rows_bytes(form, n_rows, m->n_in) +
+           (size_t)n_rows * 2 * m->n_used * 4;
 }
 
 static inline size_t moe_result_bytes(const moe_worker_identity *m, uint32_t n_outs)

@@ -25,6 +25,7 @@ typedef struct coordinator {
 typedef struct worker {
     const moe_worker_parts *parts;
     moe_worker_counts *counts;
+    float *x; /* [max_rows][n_in]: the rows of a job */
     coordinator list[MOE_WIRE_MOST_PEERS];
 } worker;
 
@@ -159,22 +160,25 @@ static uint32_t count_outs(const moe_worker_parts *p, const moe_worker_job *job)
     return n;
 }
 
-static bool read_job(const moe_worker_parts *p, const moe_message *message, moe_worker_job *job,
+static bool read_job(const worker *w, const moe_message *message, moe_worker_job *job,
                      uint32_t *n_outs)
 {
+    const moe_worker_parts *p = w->parts;
+    const uint8_t *rows = message->payload + sizeof(moe_job_head);
     moe_job_head head;
     if (message->n_bytes < sizeof head) {
         return false;
     }
     memcpy(&head, message->payload, sizeof head);
     if (head.layer >= p->identity.n_layer || head.n_rows == 0 || head.n_rows > p->max_rows ||
-        message->n_bytes != moe_job_bytes(&p->identity, head.n_rows)) {
+        !moe_rows_can_be(head.form, p->identity.n_in) ||
+        message->n_bytes != moe_job_bytes(&p->identity, head.form, head.n_rows)) {
         return false;
     }
-    *job = (moe_worker_job){
-        .layer = head.layer, .n_rows = head.n_rows, .x = message->payload + sizeof head};
-    job->chosen = job->x + (size_t)head.n_rows * p->identity.n_in * sizeof(float);
+    *job = (moe_worker_job){.layer = head.layer, .n_rows = head.n_rows, .x = w->x};
+    job->chosen = rows + moe_rows_bytes(head.form, head.n_rows, p->identity.n_in);
     job->weights = job->chosen + (size_t)head.n_rows * p->identity.n_used * sizeof(uint32_t);
+    moe_rows_unpack(head.form, rows, head.n_rows, p->identity.n_in, w->x);
     *n_outs = count_outs(p, job);
     return *n_outs != UINT32_MAX && *n_outs > 0;
 }
@@ -193,7 +197,7 @@ static void do_job(worker *w, coordinator *c, const moe_message *message)
     moe_error err = {""};
     uint8_t *payload;
     size_t n_bytes;
-    if (message->kind != MOE_MESSAGE_JOB || !read_job(p, message, &job, &n_outs)) {
+    if (message->kind != MOE_MESSAGE_JOB || !read_job(w, message, &job, &n_outs)) {
         note(w, "dropped a coordinator whose jobs do not fit the model");
         drop(w, c);
         return;
@@ -282,9 +286,13 @@ int moe_worker_serve_wire(const moe_worker_parts *parts, moe_worker_counts *coun
     worker *w = moe_calloc(1, sizeof *w);
     moe_wire_event event;
     *counts = (moe_worker_counts){0};
-    if (w == NULL) {
+    float *x = moe_calloc((size_t)parts->max_rows * parts->identity.n_in, sizeof *x);
+    if (w == NULL || x == NULL) {
+        free(w);
+        free(x);
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a worker");
     }
+    w->x = x;
     w->parts = parts;
     w->counts = counts;
     while (!parts->is_stopped(parts->context)) {
@@ -296,5 +304,6 @@ int moe_worker_serve_wire(const moe_worker_parts *parts, moe_worker_counts *coun
         drop_slow(w);
     }
     free(w);
+    free(x);
     return MOE_OK;
 }

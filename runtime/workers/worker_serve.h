@@ -10,9 +10,10 @@
 
 typedef struct moe_worker_job {
     uint32_t layer, n_rows; /* in range */
-    /* Not aligned: copy them. float [n_rows][n_in]; uint32_t and float [n_rows][n_used]. The
-     * experts are in range and in ascending order, or MOE_PLAN_NO_EXPERT. */
-    const uint8_t *x, *chosen, *weights;
+    const float *x;         /* [n_rows][n_in] */
+    /* Not aligned: copy them. uint32_t and float [n_rows][n_used]. The experts are in range and in
+     * ascending order, or MOE_PLAN_NO_EXPERT. */
+    const uint8_t *chosen, *weights;
 } moe_worker_job;
 
 typedef struct moe_worker_parts {

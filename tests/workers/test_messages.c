@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Messages that are damaged, foreign or hostile: none of them is taken for what it is not, and
  * whatever a peer sends, worker and coordinator go on. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,12 +11,14 @@
 
 #include <cmocka.h>
 
+#include "cpu/kernels/cpu_features.h"
+#include "cpu/kernels/matmul.h"
 #include "offload/layer_plan.h"
 #include "runtime/workers/worker_links.h"
 #include "runtime/workers/worker_serve.h"
 #include "tests/test_size.h"
 
-enum { N_LAYER = 3, N_EXPERT = 10, N_USED = 2, N_IN = 4, MAX_ROWS = 3 };
+enum { N_LAYER = 3, N_EXPERT = 10, N_USED = 2, N_IN = 32, MAX_ROWS = 3 };
 
 static const moe_worker_identity identity = {77, N_LAYER, N_EXPERT, N_USED, N_IN};
 
@@ -61,6 +64,37 @@ static void texts_of_peers_are_printable(void **state)
     const moe_message message = {.payload = (const uint8_t *)"a\x1b[2J\n", .n_bytes = 6};
     moe_message_text(&message, text, sizeof text);
     assert_string_equal(text, "a?[2J");
+}
+
+/* ---- Rows ---- */
+
+static void rows_of_8_bits_are_quantised_alike(void **state)
+{
+    (void)state;
+    enum { N = 96, N_CASES = 3000 };
+    static float x[N], y[N];
+    static _Alignas(64) uint8_t of_x[4096], of_y[4096], sent[N * 4];
+    moe_q8_rows a, b;
+    moe_matmul_kernels kernels;
+    uint64_t random = 5;
+    assert_true(moe_q8_rows_bytes(1, N) <= sizeof of_x);
+    moe_matmul_kernels_init(&kernels, moe_cpu_features());
+    for (int c = 0; c < N_CASES; c++) {
+        const int scale = (int)draw(&random, 276) - 150; /* also subnormal numbers, and zeros */
+        for (int i = 0; i < N; i++) {
+            x[i] = ldexpf((float)draw(&random, 1 << 24) - (1 << 23), scale - 23 - i / 32 * 3);
+            x[i] = draw(&random, 9) == 0 ? 0.0f : x[i];
+        }
+        moe_rows_pack(MOE_ROWS_8_BITS, x, 0, 1, N, sent);
+        moe_rows_unpack(MOE_ROWS_8_BITS, sent, 1, N, y);
+        moe_q8_rows_bind(&a, of_x, 1, N);
+        moe_q8_rows_bind(&b, of_y, 1, N);
+        kernels.quantize_rows(x, N, 1, N, &a, 0);
+        kernels.quantize_rows(y, N, 1, N, &b, 0);
+        assert_memory_equal(a.q, sent, N);
+        assert_memory_equal(of_x, of_y, moe_q8_rows_bytes(1, N));
+    }
+    assert_int_equal(moe_rows_bytes(MOE_ROWS_8_BITS, 1, N), N + 3 * sizeof(float));
 }
 
 /* ---- A wire that sends what a seed says ---- */
@@ -126,7 +160,8 @@ static size_t fill(hostile_wire *w, moe_message_kind kind, uint8_t *payload)
     const moe_nonce *of_worker = w->to_worker ? &w->its : &ours;
     moe_proof proof = {.identity = identity};
     moe_welcome welcome = {.max_rows = MAX_ROWS};
-    moe_job_head job = {draw(&w->random, N_LAYER), 1 + draw(&w->random, MAX_ROWS)};
+    moe_job_head job = {draw(&w->random, N_LAYER), 1 + draw(&w->random, MAX_ROWS),
+                        draw(&w->random, 2), 0};
     uint32_t choice[2] = {draw(&w->random, N_EXPERT), MOE_PLAN_NO_EXPERT};
     switch (kind) {
     case MOE_MESSAGE_HELLO:
@@ -144,10 +179,11 @@ static size_t fill(hostile_wire *w, moe_message_kind kind, uint8_t *payload)
     case MOE_MESSAGE_JOB:
         memcpy(payload, &job, sizeof job);
         for (uint32_t r = 0; r < job.n_rows; r++) {
-            memcpy(payload + sizeof job + (job.n_rows * N_IN + r * N_USED) * 4, choice,
-                   sizeof choice);
+            memcpy(payload + sizeof job + moe_rows_bytes(job.form, job.n_rows, N_IN) +
+                       r * sizeof choice,
+                   choice, sizeof choice);
         }
-        return moe_job_bytes(&identity, job.n_rows);
+        return moe_job_bytes(&identity, job.form, job.n_rows);
     default:
         return draw(&w->random, 200);
     }
@@ -175,7 +211,7 @@ static bool hostile_next(moe_wire *wire, uint64_t timeout_ns, moe_wire_event *ev
         return true;
     }
     /* Mostly in the order of the handshake, so that much gets through it. */
-    uint8_t payload[256];
+    uint8_t payload[1024];
     memset(payload, 0, sizeof payload);
     static const moe_message_kind of_coordinators[] = {MOE_MESSAGE_HELLO, MOE_MESSAGE_PROOF,
                                                        MOE_MESSAGE_JOB, MOE_MESSAGE_JOB};
@@ -324,6 +360,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_changed_bit_is_seen),
         cmocka_unit_test(texts_of_peers_are_printable),
+        cmocka_unit_test(rows_of_8_bits_are_quantised_alike),
         cmocka_unit_test(a_worker_goes_on),
         cmocka_unit_test(a_coordinator_goes_on),
     };

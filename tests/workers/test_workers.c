@@ -20,7 +20,7 @@
 #include "tests/test_size.h"
 #include "tests/workers/wire_double.h"
 
-enum { N_PROMPT = 20, N_WRITTEN = 24 };
+enum { N_PROMPT = 20, N_LONG = 150, N_WRITTEN = 24 };
 
 static const char *oracle_folder;
 
@@ -81,7 +81,16 @@ typedef struct setting {
     moe_speculate speculate;
     double cache; /* share of the experts */
     uint32_t n_sequences;
+    uint32_t n_prompt; /* tokens; 0: N_PROMPT */
+    uint32_t chunk;    /* 0: the whole prompt is a chunk */
+    uint32_t panel;    /* rows of a panel; 1: none */
+    bool reads_ahead;
 } setting;
+
+static uint32_t prompt_of(const setting *s)
+{
+    return s->n_prompt != 0 ? s->n_prompt : N_PROMPT;
+}
 
 static moe_engine *open_setting(const setting *s)
 {
@@ -89,7 +98,9 @@ static moe_engine *open_setting(const setting *s)
     moe_engine_options options = oracle_options(path, oracle_folder, s->model);
     options.speculate = s->speculate;
     options.expert_cache_share = s->cache;
-    options.prefetch = MOE_SWITCH_OFF;
+    options.prefetch = s->reads_ahead ? MOE_SWITCH_ON : MOE_SWITCH_OFF;
+    options.prefill_chunk = s->chunk != 0 ? s->chunk : options.prefill_chunk;
+    options.panel = s->panel != 0 ? s->panel : options.panel;
     options.warm_start = MOE_SWITCH_OFF;
     return open_engine(&options);
 }
@@ -111,12 +122,14 @@ static void write_texts(moe_engine *engine, const setting *s, int32_t *out)
 {
     moe_session *sessions[4];
     moe_engine_info info = {.struct_size = sizeof info};
-    int32_t prompt[N_PROMPT];
+    const uint32_t n_prompt = prompt_of(s);
+    int32_t prompt[N_LONG];
+    assert_true(n_prompt <= N_LONG);
     moe_engine_get_info(engine, &info);
     for (uint32_t i = 0; i < s->n_sequences; i++) {
-        make_prompt(prompt, N_PROMPT, info.n_vocab, i);
+        make_prompt(prompt, n_prompt, info.n_vocab, i);
         sessions[i] = greedy_session(engine);
-        feed(sessions[i], prompt, N_PROMPT);
+        feed(sessions[i], prompt, n_prompt);
     }
     for (bool written = false; !written;) {
         moe_error error;
@@ -125,11 +138,11 @@ static void write_texts(moe_engine *engine, const setting *s, int32_t *out)
         }
         written = true;
         for (uint32_t i = 0; i < s->n_sequences; i++) {
-            written = written && moe_session_n_tokens(sessions[i]) >= N_PROMPT + N_WRITTEN;
+            written = written && moe_session_n_tokens(sessions[i]) >= n_prompt + N_WRITTEN;
         }
     }
     for (uint32_t i = 0; i < s->n_sequences; i++) {
-        memcpy(out + i * N_WRITTEN, moe_session_tokens(sessions[i]) + N_PROMPT,
+        memcpy(out + i * N_WRITTEN, moe_session_tokens(sessions[i]) + n_prompt,
                N_WRITTEN * sizeof *out);
         moe_session_close(&sessions[i]);
     }
@@ -185,13 +198,17 @@ static void the_text_is_the_same(void **state)
 {
     (void)state;
     static const setting settings[] = {
-        {"olmoe-q8_0", MOE_SPECULATE_OFF, 0.5, 1},
-        {"olmoe-q8_0", MOE_SPECULATE_SELF, 0.5, 4},
-        {"gpt-oss", MOE_SPECULATE_OFF, 0.5, 2},      /* biases */
-        {"llama4", MOE_SPECULATE_OFF, 0.5, 2},       /* weights scale inputs */
-        {"deepseek2-v3", MOE_SPECULATE_OFF, 0.5, 1}, /* layers without experts */
-        {"qwen4exp", MOE_SPECULATE_OFF, 0.5, 2},
-        {"deepseek4", MOE_SPECULATE_OFF, 0.5, 2}, /* chosen by a table */
+        {.model = "olmoe-q8_0", .cache = 0.5, .n_sequences = 1},
+        {.model = "olmoe-q8_0",
+         .speculate = MOE_SPECULATE_SELF,
+         .cache = 0.5,
+         .n_sequences = 4,
+         .reads_ahead = true}, /* with all experts at workers, nothing is read ahead */
+        {.model = "gpt-oss", .cache = 0.5, .n_sequences = 2},      /* biases */
+        {.model = "llama4", .cache = 0.5, .n_sequences = 2},       /* weights scale inputs */
+        {.model = "deepseek2-v3", .cache = 0.5, .n_sequences = 1}, /* layers without experts */
+        {.model = "qwen4exp", .cache = 0.5, .n_sequences = 2},
+        {.model = "deepseek4", .cache = 0.5, .n_sequences = 2}, /* chosen by a table */
     };
     size_t n = test_is_small() ? 3 : sizeof settings / sizeof settings[0];
     for (size_t i = 0; i < n; i++) {
@@ -199,12 +216,79 @@ static void the_text_is_the_same(void **state)
     }
 }
 
+/* ---- Panels ---- */
+
+/* The prompt is longer than a chunk. */
+static const setting panel_settings[] = {
+    {.model = "olmoe-q8_0", .cache = 0.4, .n_sequences = 2, .panel = 400},
+    {.model = "olmoe-q8_0", .cache = 0.7, .n_sequences = 1, .panel = 400, .reads_ahead = true},
+    {.model = "gpt-oss", .cache = 0.4, .n_sequences = 1, .panel = 400},
+    {.model = "llama4", .cache = 0.4, .n_sequences = 1, .panel = 400},
+    {.model = "deepseek2-v3", .cache = 0.4, .n_sequences = 1, .panel = 400},
+    {.model = "qwen3moe", .cache = 0.4, .n_sequences = 2, .panel = 400},
+};
+
+/* Writes texts with workers, and returns what was read for them. */
+static uint64_t write_with(const setting *s, net *n, uint32_t n_workers, bool all,
+                           const int32_t *expected)
+{
+    int32_t out[4 * N_WRITTEN];
+    moe_error error;
+    moe_engine *engine = open_setting(s);
+    if (join(engine, n, n_workers, all, 120.0, &error) != MOE_OK) {
+        fail_msg("%s", error.message);
+    }
+    write_texts(engine, s, out);
+    assert_memory_equal(out, expected, s->n_sequences * N_WRITTEN * sizeof *out);
+    moe_engine_stats stats = stats_of(engine);
+    assert_int_equal(stats.workers_lost, 0);
+    assert_true(!all || stats.worker_experts > 0);
+    moe_engine_close(&engine);
+    return stats.bytes_read_disk;
+}
+
+static void check_panel(setting s)
+{
+    int32_t expected[4 * N_WRITTEN];
+    worker_thread workers[2];
+    setting plain = s;
+    s.n_prompt = plain.n_prompt = N_LONG;
+    s.chunk = plain.chunk = 16;
+    plain.panel = 1;
+    moe_engine *engine = open_setting(&plain);
+    write_texts(engine, &plain, expected);
+    moe_engine_close(&engine);
+    net *n = net_open(2, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        start_worker(&workers[i], n, i, s.model, i + 1, 2);
+    }
+    /* A worker has one half of the experts. The other is read once for all rows of a panel. */
+    const uint64_t by_chunks = write_with(&plain, n, 1, true, expected);
+    const uint64_t by_panel = write_with(&s, n, 1, true, expected);
+    assert_true(by_panel < by_chunks || s.cache > 0.5);
+    (void)write_with(&s, n, 1, false, expected);
+    /* Two workers have all. */
+    assert_int_equal(write_with(&s, n, 2, true, expected), 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        stop_worker(&workers[i]);
+    }
+    net_close(&n);
+}
+
+static void panels_are_the_same(void **state)
+{
+    (void)state;
+    const size_t n = sizeof panel_settings / sizeof panel_settings[0];
+    for (size_t i = 0; i < (test_is_small() ? 1 : n); i++) {
+        check_panel(panel_settings[i]);
+    }
+}
+
 /* ---- Faults ---- */
 
 /* Runs with faults until so many workers have died. */
-static void check_faults(const net_faults *faults, uint64_t seed, uint64_t n_kills)
+static void check_faults(setting s, const net_faults *faults, uint64_t seed, uint64_t n_kills)
 {
-    const setting s = {"olmoe-q8_0", MOE_SPECULATE_OFF, 0.5, 2};
     int32_t expected[4 * N_WRITTEN], out[4 * N_WRITTEN];
     worker_thread workers[3];
     net *n = net_open(3, seed);
@@ -237,10 +321,16 @@ static void check_faults(const net_faults *faults, uint64_t seed, uint64_t n_kil
 static void faults_change_no_text(void **state)
 {
     (void)state;
-    check_faults(&(net_faults){.flips = 50, .doubles = 20, .late = 10, .losses = 400}, 1, 0);
-    check_faults(&(net_faults){.kills = 20}, 2, test_is_small() ? 50 : 1000);
-    check_faults(&(net_faults){.kills = 60, .flips = 90, .doubles = 30, .late = 30}, 3,
+    const setting s = {.model = "olmoe-q8_0", .cache = 0.5, .n_sequences = 2};
+    setting panel = panel_settings[0];
+    panel.n_prompt = N_LONG;
+    panel.chunk = 16;
+    check_faults(s, &(net_faults){.flips = 50, .doubles = 20, .late = 10, .losses = 400}, 1, 0);
+    check_faults(s, &(net_faults){.kills = 20}, 2, test_is_small() ? 50 : 1000);
+    check_faults(s, &(net_faults){.kills = 60, .flips = 90, .doubles = 30, .late = 30}, 3,
                  test_is_small() ? 10 : 100);
+    check_faults(panel, &(net_faults){.kills = 60, .flips = 90, .doubles = 30, .late = 30}, 4,
+                 test_is_small() ? 10 : 60);
 }
 
 /* ---- Refusals ---- */
@@ -248,7 +338,7 @@ static void faults_change_no_text(void **state)
 static void another_model_or_key_is_refused(void **state)
 {
     (void)state;
-    const setting s = {"olmoe-q8_0", MOE_SPECULATE_OFF, 0.5, 1};
+    const setting s = {.model = "olmoe-q8_0", .cache = 0.5, .n_sequences = 1};
     moe_error error = {""};
     worker_thread worker;
     net *n = net_open(1, 7);
@@ -310,6 +400,7 @@ int main(int argc, char **argv)
     oracle_folder = argv[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_text_is_the_same),
+        cmocka_unit_test(panels_are_the_same),
         cmocka_unit_test(faults_change_no_text),
         cmocka_unit_test(another_model_or_key_is_refused),
         cmocka_unit_test(a_worker_has_no_sessions),

@@ -212,8 +212,7 @@ struct moe_engine_options {
     /* [n_workers] "HOST:PORT" of workers (moe/workers.h), which compute experts that miss; NULL:
      * none. A host name with several addresses stands for a worker at each. The engine tries again
      * to reach a worker that is away, and computes the experts that a worker does not deliver.
-     * Opening fails if a worker has another model or another key. At most 32. There are no panels
-     * with workers. */
+     * Opening fails if a worker has another model or another key. At most 32. */
     const char *const *workers;
     size_t n_workers;
     const uint8_t *worker_key; /* [worker_key_bytes] the workers have the same; NULL: none */
