@@ -12,9 +12,9 @@ import ast
 import sys
 from pathlib import Path
 
-PACKAGES = {"agents", "anthropic", "auditwheel", "gguf", "httpx", "huggingface_hub", "instructor", "jinja2", "jsonschema", "langchain_anthropic",
-            "langchain_openai", "libcachesim", "litellm", "llama_cpp", "llguidance", "matplotlib", "mlx", "mlx_lm", "mypy", "numpy", "ollama",
-            "openai", "pip", "pydantic", "pydantic_ai", "setuptools", "tokenizers", "torch", "transformers",
+PACKAGES = {"agents", "anthropic", "auditwheel", "breathe", "gguf", "httpx", "huggingface_hub", "instructor", "ipykernel", "jinja2", "jsonschema", "langchain_anthropic",
+            "langchain_openai", "libcachesim", "litellm", "llama_cpp", "llguidance", "matplotlib", "mlx", "mlx_lm", "mypy", "nbclient", "nbformat", "numpy", "ollama",
+            "openai", "pip", "pydantic", "pydantic_ai", "setuptools", "sphinx", "tokenizers", "torch", "transformers",
             "tvm_ffi", "typing_extensions", "wheel", "xgrammar", "xxhash", "zstandard"}
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Runs mixture-of-experts language models larger than memory: libmoe_offload for Python.
 
+A text is continued as follows::
+
     import moe_offload
     with moe_offload.Engine("model.gguf") as engine, engine.session(temperature=0) as session:
         for piece in session.stream("Once upon a time", 50):

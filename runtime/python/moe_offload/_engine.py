@@ -157,7 +157,7 @@ class Engine:
 
     def tokenize(self, text: str, *, special: bool = True, markup: bool = False) -> List[int]:
         """The ids of a text. special: BOS where the model asks for it. markup: text such as
-        "<|im_end|>" becomes its control token."""
+        ``<|im_end|>`` becomes its control token."""
         tokens, n = POINTER(c_int32)(), c_size_t()
         data = values.text(text, "tokenize, text").encode()
         flags = (layout.MOE_TOKENIZE_ADD_SPECIAL * values.truth(special, "tokenize, special") |
