@@ -602,5 +602,6 @@ int cli_chat(moe_engine *engine, const cli_options *options, uint64_t load_ns)
     moe_grammar_close(&c.grammar);
     moe_session_close(&c.session);
     free(c.system_text);
+    cli_chat_values_free(&c.options, &c.values);
     return code;
 }

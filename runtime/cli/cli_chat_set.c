@@ -2,6 +2,7 @@
 #include "cli_chat_set.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli_option_table.h"
@@ -61,10 +62,25 @@ int cli_chat_set(cli_options *options, cli_chat_values *values, const char *argu
         if (!cli_options_apply(&changed, run_command(), 2, words, &code)) {
             return code;
         }
+        if (values->text != NULL) {
+            cli_options_free(options); /* of an earlier /set */
+        } else if ((values->text = calloc(cli_n_option_rows, sizeof *values->text)) == NULL) {
+            cli_options_free(&changed);
+            return cli_fail(CLI_EXIT_FAILURE, "out of memory for /set");
+        }
         snprintf(values->text[i], sizeof values->text[i], "%s", value);
         changed.given[i] = values->text[i];
         *options = changed;
         return CLI_EXIT_OK;
     }
     return fail(argument);
+}
+
+void cli_chat_values_free(cli_options *options, cli_chat_values *values)
+{
+    if (values->text != NULL) {
+        cli_options_free(options);
+        free(values->text);
+        values->text = NULL;
+    }
 }

@@ -7,10 +7,13 @@
 
 /* The values that were set, for the check of options against each other; begin with zeros. */
 typedef struct cli_chat_values {
-    char text[CLI_MOST_OPTION_ROWS][32];
+    char (*text)[32]; /* for each row of the option table; NULL: nothing was set */
 } cli_chat_values;
 
 /* Changes the option, or nothing after an error. Returns an exit code. */
 int cli_chat_set(cli_options *options, cli_chat_values *values, const char *argument);
+
+/* Frees the values, and what the options own since then. */
+void cli_chat_values_free(cli_options *options, cli_chat_values *values);
 
 #endif

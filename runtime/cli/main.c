@@ -165,5 +165,7 @@ int main(int argc, char **argv)
         return finish(code);
     }
     options.terminal = &terminal;
-    return finish(run_command(command->bit, &options));
+    code = run_command(command->bit, &options);
+    cli_options_free(&options);
+    return finish(code);
 }

@@ -28,7 +28,7 @@ typedef struct note {
     bool used;
 } note;
 
-static note notes[CLI_MOST_OPTION_ROWS];
+static note *notes; /* [cli_n_option_rows] */
 static size_t n_notes;
 
 static char *read_template(const char *path)
@@ -59,7 +59,7 @@ static bool begins(const char *line, const char *word)
 /* Reads the notes. Returns the text behind them. */
 static const char *read_notes(const char *at)
 {
-    while (begins(at, ABOUT_LINE) && n_notes < CLI_MOST_OPTION_ROWS) {
+    while (begins(at, ABOUT_LINE) && n_notes < cli_n_option_rows) {
         note *n = &notes[n_notes++];
         at += strlen(ABOUT_LINE);
         snprintf(n->name, sizeof n->name, "%.*s", (int)strcspn(at, "\n"), at);
@@ -259,6 +259,10 @@ int main(int argc, char **argv)
         return 2;
     }
     const char *at = read_template(argv[1]);
+    notes = calloc(cli_n_option_rows, sizeof *notes);
+    if (notes == NULL) {
+        return 1;
+    }
     while (*at != '\0') {
         const char *next = next_line(at);
         if (begins(at, OPTIONS_LINE)) {

@@ -645,8 +645,6 @@ const cli_option_row cli_option_rows[] = {
 /* clang-format on */
 
 const size_t cli_n_option_rows = sizeof cli_option_rows / sizeof cli_option_rows[0];
-_Static_assert(sizeof cli_option_rows / sizeof cli_option_rows[0] <= CLI_MOST_OPTION_ROWS,
-               "cli_options.given holds a text for each row");
 
 const char *const cli_option_subjects[SUBJECT_COUNT] = {
     [SUBJECT_OTHER] = "Other",

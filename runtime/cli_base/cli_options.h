@@ -43,8 +43,6 @@ enum {
     CLI_WORKER = 1 << 26
 };
 
-enum { CLI_MOST_OPTION_ROWS = 192 };
-
 /* A size as it was given. If one was given, one of the members is not 0. */
 typedef struct cli_size {
     uint64_t bytes;
@@ -230,8 +228,9 @@ typedef struct cli_options {
     cli_size cache_limit;
     uint64_t server_sessions; /* 0: 4 of serve, 1 of others */
     uint64_t server_memory;   /* no option: what serve takes beside the engine */
-    /* The text that was given for each row of the option table, "" for a flag; NULL: not given. */
-    const char *given[CLI_MOST_OPTION_ROWS];
+    /* For each row of the option table the text that was given, "" for a flag, NULL for none. NULL:
+     * nothing was given. cli_options_apply() allocates it; a copy of the options shares it. */
+    const char **given;
     char joined[2][4096];   /* values of llama.cpp's names, with their prefixes */
     cli_terminal *terminal; /* set by main(), not by an option; never NULL for a command */
 } cli_options;
@@ -248,13 +247,18 @@ typedef struct cli_command {
 /* Ended by a row without a name; defined in cli_command_table.c. */
 extern const cli_command cli_commands[];
 
-/* Parses the arguments after the command's words. Returns true to continue; otherwise *exit_code is
- * main()'s result, and an error or the requested help has been printed. */
+/* Parses the arguments after the command's words. Returns true to continue, and the options need
+ * cli_options_free(); otherwise *exit_code is main()'s result, and an error or the requested help
+ * has been printed. */
 bool cli_options_parse(cli_options *options, const cli_command *command, int argc,
                        char *const *argv, int *exit_code);
 
-/* Parses in the same way, on top of the options' current values. */
+/* Parses in the same way, on top of the options' current values. What was given before stays with
+ * the options that these are a copy of. */
 bool cli_options_apply(cli_options *options, const cli_command *command, int argc,
                        char *const *argv, int *exit_code);
+
+/* Frees what the options own, not the texts. */
+void cli_options_free(cli_options *options);
 
 #endif

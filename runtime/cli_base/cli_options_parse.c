@@ -388,25 +388,8 @@ static bool takes_name(const cli_command *command)
     return (command->bit & (CLI_PULL | CLI_REMOVE | CLI_SHOW)) != 0;
 }
 
-bool cli_options_parse(cli_options *options, const cli_command *command, int argc,
-                       char *const *argv, int *exit_code)
-{
-    *options = cli_option_defaults;
-    if (!cli_options_apply(options, command, argc, argv, exit_code)) {
-        return false;
-    }
-    if (command->needs_model && options->model == NULL && options->hub_model == NULL) {
-        char title[64];
-        cli_command_title(command, title, sizeof title);
-        *exit_code = cli_fail(CLI_EXIT_USAGE, "%s: say which model: %s", title,
-                              takes_name(command) ? "OWNER/REPO[:QUANT]"
-                                                  : "-m FILE, or -hf OWNER/REPO[:QUANT]");
-    }
-    return *exit_code == CLI_EXIT_OK;
-}
-
-bool cli_options_apply(cli_options *options, const cli_command *command, int argc,
-                       char *const *argv, int *exit_code)
+static bool apply(cli_options *options, const cli_command *command, int argc, char *const *argv,
+                  int *exit_code)
 {
     char title[64];
     kv_types kv = {"", ""};
@@ -456,6 +439,49 @@ bool cli_options_apply(cli_options *options, const cli_command *command, int arg
     }
     if (*exit_code == CLI_EXIT_OK) {
         *exit_code = check_together(options, command->bit, title);
+    }
+    return *exit_code == CLI_EXIT_OK;
+}
+
+bool cli_options_apply(cli_options *options, const cli_command *command, int argc,
+                       char *const *argv, int *exit_code)
+{
+    const char **given = calloc(cli_n_option_rows, sizeof *given);
+    if (given == NULL) {
+        *exit_code = cli_fail(CLI_EXIT_FAILURE, "out of memory for the options");
+        return false;
+    }
+    if (options->given != NULL) {
+        memcpy(given, options->given, cli_n_option_rows * sizeof *given);
+    }
+    options->given = given;
+    bool ok = apply(options, command, argc, argv, exit_code);
+    if (!ok) {
+        cli_options_free(options);
+    }
+    return ok;
+}
+
+void cli_options_free(cli_options *options)
+{
+    free(options->given);
+    options->given = NULL;
+}
+
+bool cli_options_parse(cli_options *options, const cli_command *command, int argc,
+                       char *const *argv, int *exit_code)
+{
+    *options = cli_option_defaults;
+    if (!cli_options_apply(options, command, argc, argv, exit_code)) {
+        return false;
+    }
+    if (command->needs_model && options->model == NULL && options->hub_model == NULL) {
+        char title[64];
+        cli_command_title(command, title, sizeof title);
+        *exit_code = cli_fail(CLI_EXIT_USAGE, "%s: say which model: %s", title,
+                              takes_name(command) ? "OWNER/REPO[:QUANT]"
+                                                  : "-m FILE, or -hf OWNER/REPO[:QUANT]");
+        cli_options_free(options);
     }
     return *exit_code == CLI_EXIT_OK;
 }

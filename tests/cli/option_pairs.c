@@ -132,6 +132,7 @@ static int parse(const cli_command *command, const choice *a, const choice *b, c
         abort();
     }
     bool ok = cli_options_apply(&options, command, (int)n, argv, &code);
+    cli_options_free(&options);
     fflush(stderr);
     ssize_t got = pread(message_fd, message, size - 1, 0);
     message[got > 0 ? got : 0] = '\0';
@@ -237,8 +238,8 @@ static void check_pair(const cli_command *command, const choice *a, const choice
 
 static unsigned long try_pairs(const cli_command *command)
 {
-    static choice values[CLI_MOST_OPTION_ROWS][MOST_VALUES];
-    static size_t n_values[CLI_MOST_OPTION_ROWS];
+    choice(*values)[MOST_VALUES] = calloc(cli_n_option_rows, sizeof *values);
+    size_t *n_values = calloc(cli_n_option_rows, sizeof *n_values);
     unsigned long n = 0;
     for (size_t i = 0; i < cli_n_option_rows; i++) {
         const cli_option_row *row = &cli_option_rows[i];
@@ -254,6 +255,8 @@ static unsigned long try_pairs(const cli_command *command)
             }
         }
     }
+    free(values);
+    free(n_values);
     return n;
 }
 

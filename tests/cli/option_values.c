@@ -202,7 +202,9 @@ bool option_values_accepted(const cli_command *command, const option_choice *con
     for (size_t i = 0; i < n_list; i++) {
         argc = option_values_argument(argv, argc, list[i]);
     }
-    return cli_options_apply(&options, command, (int)argc, argv, &code);
+    bool accepted = cli_options_apply(&options, command, (int)argc, argv, &code);
+    cli_options_free(&options);
+    return accepted;
 }
 
 /* Finds the options that the choice needs: none, one or two. */

@@ -50,6 +50,9 @@ static void parse(const cli_command *command, int argc, char **argv)
         options.model = model_path();
         plan(&options);
     }
+    if (goes_on) {
+        cli_options_free(&options);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
