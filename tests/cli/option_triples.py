@@ -4,7 +4,7 @@
 
 Runs `run` with every three of its options together, each with up to two values and without it: the
 lines of option_triples.c, a covering array of strength 3. By day it runs so many of them (LINES), with
-MOE_TEST_SIZE=small fewer, with MOE_TEST_WHOLE all. Failures are: an end by a signal, a hang, a
+MOE_TEST_WHOLE all. Failures are: an end by a signal, a hang, a
 sanitizer's report; a refusal that is not one of REFUSED; a text that another one than the options of
 TEXT has changed; and an option that was accepted and has no effect (EFFECTS)."""
 import glob
@@ -17,10 +17,9 @@ import sys
 import tempfile
 import time
 
-from option_lines import arguments, execute, fail, failures, judge, lister, prepare, small, verbose, whole
+from option_lines import arguments, execute, fail, failures, judge, lister, prepare, verbose, whole
 
-LINES = 25
-SMALL_LINES = 12
+LINES = 12
 
 # What may change the text. The same line without all others is the plain run.
 TEXT = {"-p", "-f", "--raw", "--chat", "-cnv", "-st", "--system", "--chat-template",
@@ -218,7 +217,7 @@ def listed():
 
 def main():
     lines, refused, counts = listed()
-    most = int(option("--lines", len(lines) if whole else SMALL_LINES if small else LINES))
+    most = int(option("--lines", len(lines) if whole else LINES))
     first = int(option("--from", 0))
     plain = Plain()
     try_refused()
