@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # The library's messages do not speak of the command's flags, but of fields of the options, and the
-# command has a flag for each field that they name.
+# command has a flag for each field that they name (but for a policy of the program's own).
 # Arguments: program that turns fields into flags, source folder.
 set -u
 fields=$(realpath "$1")
@@ -17,7 +17,7 @@ fi
 # shellcheck disable=SC2086
 names=$(grep -rhE --include='*.c' '"[^"]*options\.[a-z_]+' $library | grep -v '^#include' |
     sed 's/[^"]*"\([^"]*\)"[^"]*/\1 /g' | grep -oE 'options\.[a-z_.]*[a-z]' |
-    grep -vxE 'options\.(lab|lossy)' | sort -u)
+    grep -vxE 'options\.(lab|lossy|own_policy)' | sort -u)
 [ -n "$names" ] || { echo "no message names a field"; exit 1; }
 for name in $names; do
     flag=$("$fields" "$name")
