@@ -21,6 +21,18 @@ static bool takes_file(const cli_option_row *row)
            (strstr(row->argument, "FILE") != NULL || strcmp(row->argument, "PREFIX") == 0);
 }
 
+/* True if the value is a model's name: those of the cache are offered. */
+static bool takes_name(const cli_option_row *row)
+{
+    return strcmp(row->names[0], "-hf") == 0;
+}
+
+/* True if the command's first word after its name is a model's name. */
+static bool begins_with_name(const cli_command *command)
+{
+    return (command->bit & (CLI_PULL | CLI_REMOVE | CLI_SHOW)) != 0;
+}
+
 /* Prints the value's words with blanks between: the choices that can be typed as they are. Returns
  * how many there are. With `print` off it only counts. */
 static size_t put_words(const cli_option_row *row, bool print)
@@ -114,7 +126,8 @@ static void bash_option_value(const cli_option_row *row)
            row->names[1] != NULL ? row->names[1] : "");
     printf("values='");
     put_words(row, true);
-    printf("'; files=%s; takes_value=yes ;;\n", takes_file(row) ? "yes" : "no");
+    printf("'; files=%s; takes_value=yes%s ;;\n", takes_file(row) ? "yes" : "no",
+           takes_name(row) ? "; names=yes" : "");
 }
 
 static void bash_command(const cli_command *command)
@@ -122,6 +135,9 @@ static void bash_command(const cli_command *command)
     char title[64];
     printf("    '%s')\n", cli_command_title(command, title, sizeof title));
     bash_option_names(command);
+    if (begins_with_name(command)) {
+        puts("        case $word in -*) ;; *) [ -n \"$previous\" ] || names=yes ;; esac");
+    }
     puts("        case $previous in");
     for (size_t i = 0; i < cli_n_option_rows; i++) {
         if ((cli_option_rows[i].commands & command->bit) != 0) {
@@ -138,7 +154,16 @@ static void put_bash(void)
          "_moe_offload()\n{\n"
          "    local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}\n"
          "    local command=${COMP_WORDS[1]} first=2 options='' values='' files=no takes_value=no\n"
+         "    local names=no i=$COMP_CWORD whole=$word before=''\n"
          "    COMPREPLY=()\n"
+         "    # bash divides words at colons: OWNER/REPO:QUANT is put together again.\n"
+         "    if [ \"$word\" = : ] && [ \"$i\" -gt 2 ]; then\n"
+         "        whole=$previous: before=$previous: word='' i=$((i - 1))\n"
+         "    elif [ \"$previous\" = : ] && [ \"$i\" -gt 3 ]; then\n"
+         "        before=${COMP_WORDS[i-2]}: i=$((i - 2))\n"
+         "        whole=$before$word\n"
+         "    fi\n"
+         "    previous=${COMP_WORDS[i-1]}\n"
          "    if [ \"$COMP_CWORD\" -eq 1 ]; then");
     printf("        COMPREPLY=($(compgen -W '");
     put_command_words();
@@ -153,12 +178,18 @@ static void put_bash(void)
                  "        command=\"$command ${COMP_WORDS[2]}\" first=3\n        ;;");
         }
     }
-    puts("    esac\n    [ \"$COMP_CWORD\" -gt \"$first\" ] || previous=''\n    case $command in");
+    puts("    esac\n    [ \"$i\" -gt \"$first\" ] || previous=''\n    case $command in");
     for (const cli_command *c = cli_commands; c->name != NULL; c++) {
         bash_command(c);
     }
     puts("    *) return ;;\n    esac\n"
          "    if [ \"$takes_value\" = no ]; then\n        values=$options\n    fi\n"
+         "    if [ \"$names\" = yes ]; then\n"
+         "        values=$(\"${COMP_WORDS[0]}\" list 2>/dev/null | cut -d ' ' -f 1)\n"
+         "        COMPREPLY=($(compgen -W \"$values\" -- \"$whole\"))\n"
+         "        COMPREPLY=(\"${COMPREPLY[@]#\"$before\"}\")\n"
+         "        return\n"
+         "    fi\n"
          "    COMPREPLY=($(compgen -W \"$values\" -- \"$word\"))\n"
          "    if [ \"$files\" = yes ]; then\n"
          "        compopt -o filenames 2>/dev/null\n"
@@ -183,7 +214,9 @@ static void zsh_option(const cli_option_row *row)
         printf(":");
         put_escaped(row->argument, "[]:\\");
         printf(":");
-        if (takes_file(row)) {
+        if (takes_name(row)) {
+            printf("_moe_offload_names");
+        } else if (takes_file(row)) {
             printf("_files");
         } else if (put_words(row, false) > 0) {
             printf("(");
@@ -198,6 +231,9 @@ static void put_zsh(void)
 {
     puts("#compdef moe-offload\n# SPDX-License-Identifier: MIT\n"
          "# zsh completion for moe-offload, made from the command's table of options.\n"
+         "_moe_offload_names()\n{\n"
+         "    compadd -- ${(f)\"$(_call_program names moe-offload list 2>/dev/null | cut -d ' ' -f "
+         "1)\"}\n}\n"
          "_moe_offload()\n{\n    local command=${words[2]}\n"
          "    if (( CURRENT == 2 )); then");
     printf("        compadd -- ");
@@ -221,6 +257,9 @@ static void put_zsh(void)
             if ((cli_option_rows[i].commands & c->bit) != 0) {
                 zsh_option(&cli_option_rows[i]);
             }
+        }
+        if (begins_with_name(c)) {
+            puts("            '1:OWNER/REPO[\\:QUANT]:_moe_offload_names' \\");
         }
         puts("            '(-h --help)'{-h,--help}'[the everyday options]' "
              "--help-all'[all options]'\n        ;;");
@@ -260,6 +299,7 @@ static void fish_option(const cli_command *command, const cli_option_row *row)
     }
     if (row->argument != NULL) {
         printf(takes_file(row) ? " -r -F" : " -x");
+        printf("%s", takes_name(row) ? " -a '(__moe_offload_names)'" : "");
         if (put_words(row, false) > 0) {
             printf(" -a '");
             put_words(row, true);
@@ -287,6 +327,10 @@ static void fish_command(const cli_command *command)
         }
     }
     cli_command_title(command, title, sizeof title);
+    if (begins_with_name(command)) {
+        printf("complete -c moe-offload -n '__moe_offload_is %s' -a '(__moe_offload_names)'\n",
+               title);
+    }
     printf("complete -c moe-offload -n '__moe_offload_is %s' -s h -l help -d 'everyday options'\n"
            "complete -c moe-offload -n '__moe_offload_is %s' -l help-all -d 'all options'\n",
            title, title);
@@ -304,6 +348,10 @@ static void put_fish(void)
          "        set -a words $word\n"
          "    end\n"
          "    test \"$words\" = \"$argv\"\n"
+         "end\n"
+         "# The models of the cache.\n"
+         "function __moe_offload_names\n"
+         "    moe-offload list 2>/dev/null | string replace -r ' .*' ''\n"
          "end\n"
          "complete -c moe-offload -f\n"
          "complete -c moe-offload -n '__moe_offload_is' -l help -d 'the commands'\n"

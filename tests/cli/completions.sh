@@ -60,6 +60,19 @@ trap 'rm -rf "$scratch"' EXIT
 : >"$scratch/model.gguf"
 [ "$(offered run -m "$scratch/mo")" = "$scratch/model.gguf" ] || fail 'run -m offers no file'
 offered inspect - | grep -qx -e --temp && fail 'inspect offers --temp'
+
+# Names of the cache, also where bash has divided a word at its colon.
+moe-offload() {
+    [ "$*" = list ] && printf '%-20s 1 GiB\n' me/tiny:Q4_K_M me/tiny:Q8_0 you/big:IQ2_XXS
+}
+[ "$(offered run -hf '' | wc -l)" = 3 ] || fail 'run -hf offers no names'
+[ "$(offered run -hf m | tr '\n' ' ')" = 'me/tiny:Q4_K_M me/tiny:Q8_0 ' ] || fail 'run -hf m'
+[ "$(offered run -hf me/tiny : | tr '\n' ' ')" = 'Q4_K_M Q8_0 ' ] || fail 'run -hf me/tiny:'
+[ "$(offered rm me/tiny : Q8)" = Q8_0 ] || fail 'rm me/tiny:Q8'
+[ "$(offered show you)" = you/big:IQ2_XXS ] || fail 'show you'
+offered rm - | grep -qx -e --quiet || fail 'rm offers no options'
+unset -f moe-offload
+grep -q '_moe_offload_names' "$zsh_file" && grep -q '__moe_offload_names' "$fish_file" || fail 'zsh and fish offer no names'
 [ -z "$(offered nothing -)" ] || fail 'a command that does not exist has options'
 
 if command -v zsh >/dev/null; then
