@@ -11,10 +11,17 @@
 #include "cpu/x86/quant_rows_avx2.h"
 #include "cpu/x86/reduce_avx2.h"
 
-enum { DIRECT_OUT = 4, MAX_DIRECT_ROWS = 3, PREFETCH_BYTES = 4096 };
+enum { DIRECT_OUT = 4, MAX_DIRECT_ROWS = 4, PREFETCH_BYTES = 4096 };
 
-/* Multiplies 32 codes with 32 activations; each of the eight lanes gets the sum of four products.
- */
+/* Whether partial_sums() gives words of 16 bits, each the sum of two products. The fold adds two of
+ * them before it widens them. Fewer products than four fill a word. */
+MOE_INLINE bool parts_are_words(moe_dtype type, vnni_dot dot)
+{
+    return dot == NULL && products_in_16_bits(type, dot) >= 4;
+}
+
+/* Multiplies 32 codes with 32 activations. Each of the eight lanes gets the sum of four products,
+ * or two sums of two products. */
 MOE_INLINE __m256i partial_sums(moe_dtype type, vnni_dot dot, __m256i codes, __m256i q)
 {
     if (dot != NULL) {
@@ -24,12 +31,35 @@ MOE_INLINE __m256i partial_sums(moe_dtype type, vnni_dot dot, __m256i codes, __m
         q = _mm256_sign_epi8(q, codes);
         codes = _mm256_abs_epi8(codes);
     }
-    return pairs_of_words(_mm256_maddubs_epi16(codes, q));
+    const __m256i words = _mm256_maddubs_epi16(codes, q);
+    return parts_are_words(type, dot) ? words : pairs_of_words(words);
 }
 
-/* In each 128-bit half, lane i gets the sum of the four lanes of s[i]. */
+/* fold_4() of words. They are shuffled before they are widened: shuffles have ports of their own,
+ * which vpmaddwd would take from the products. */
+MOE_INLINE __m256i fold_4_words(moe_dtype type, const __m256i s[4])
+{
+    const bool fit_again = products_in_16_bits(type, NULL) >= 8;
+    __m256i ab =
+        _mm256_add_epi16(_mm256_unpacklo_epi64(s[0], s[1]), _mm256_unpackhi_epi64(s[0], s[1]));
+    __m256i cd =
+        _mm256_add_epi16(_mm256_unpacklo_epi64(s[2], s[3]), _mm256_unpackhi_epi64(s[2], s[3]));
+    if (!fit_again) {
+        ab = pairs_of_words(ab);
+        cd = pairs_of_words(cd);
+    }
+    const __m256 low = _mm256_castsi256_ps(ab), high = _mm256_castsi256_ps(cd);
+    const __m256i even = _mm256_castps_si256(_mm256_shuffle_ps(low, high, 0x88));
+    const __m256i odd = _mm256_castps_si256(_mm256_shuffle_ps(low, high, 0xdd));
+    return fit_again ? pairs_of_words(_mm256_add_epi16(even, odd)) : _mm256_add_epi32(even, odd);
+}
+
+/* In each 128-bit half, lane i gets the sum of the parts s[i]. */
 MOE_INLINE __m256i fold_4(moe_dtype type, vnni_dot dot, const __m256i s[4])
 {
+    if (parts_are_words(type, dot)) {
+        return fold_4_words(type, s);
+    }
     if (products_in_16_bits(type, dot) >= 8) {
         const __m256i ab = pairs_of_words(_mm256_packs_epi32(s[0], s[1]));
         const __m256i cd = pairs_of_words(_mm256_packs_epi32(s[2], s[3]));
@@ -70,18 +100,18 @@ MOE_INLINE void direct_group(moe_dtype type, vnni_dot dot, const uint8_t *group,
         for (int i = 0; i < 4; i++) {
             const int e = 4 * half + i;
             const __m256i codes = codes_of_group(type, group, e, codes_are_signed(type, dot));
-#pragma GCC unroll 3
+#pragma GCC unroll 4
             for (int r = 0; r < n_rows; r++) {
                 const __m256i q = _mm256_loadu_si256((const __m256i *)(x[r].q + MOE_GROUP * g) + e);
                 parts[r][i] = partial_sums(type, dot, codes, q);
             }
         }
-#pragma GCC unroll 3
+#pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
             folded[r][half] = fold_4(type, dot, parts[r]);
         }
     }
-#pragma GCC unroll 3
+#pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++) {
         const __m256i low = folded[r][0], high = folded[r][1];
         const __m256 d = _mm256_loadu_ps(x[r].d + 8 * g);
@@ -121,7 +151,7 @@ MOE_INLINE void direct_rows(moe_dtype type, vnni_dot dot, const moe_matmul_args 
     for (uint32_t i = 0; i < DIRECT_OUT; i++) {
         const uint8_t *weights = weight_row(args, o + i);
         lanes_avx2 acc[MAX_DIRECT_ROWS];
-#pragma GCC unroll 3
+#pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
             acc[r].half[0] = acc[r].half[1] = _mm256_setzero_ps();
         }
@@ -131,7 +161,7 @@ MOE_INLINE void direct_rows(moe_dtype type, vnni_dot dot, const moe_matmul_args 
             group = whole_group(type, group, args->n_in - k, &copy);
             direct_group(type, dot, group, x, n_rows, k / MOE_GROUP, acc);
         }
-#pragma GCC unroll 3
+#pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
             sums[r][i] = acc[r];
         }

@@ -23,12 +23,21 @@ MOE_INLINE void direct_tile(moe_dtype type, vnni_dot dot, const moe_matmul_args 
         direct_rows(type, dot, args, o, 2);
     } else if (args->n_rows == 3) {
         direct_rows(type, dot, args, o, 3);
+    } else if (args->n_rows == 4 && dot == NULL) {
+        direct_rows(type, dot, args, o, 4);
     }
+}
+
+/* Four rows do not fit the registers together, but with AVX2 alone turned tiles are slower still.
+ */
+MOE_INLINE bool is_direct(vnni_dot dot, const moe_matmul_args *args)
+{
+    return args->n_rows < MAX_DIRECT_ROWS || (args->n_rows == MAX_DIRECT_ROWS && dot == NULL);
 }
 
 MOE_INLINE void matmul(moe_dtype type, vnni_dot dot, const moe_matmul_args *args)
 {
-    if (args->n_rows <= MAX_DIRECT_ROWS) {
+    if (is_direct(dot, args)) {
         for (uint32_t o = 0; o < args->n_out; o += DIRECT_OUT) {
             direct_tile(type, dot, args, o);
         }

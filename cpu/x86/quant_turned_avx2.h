@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Products of more than MAX_DIRECT_ROWS activation rows, up to MAX_TURNED_ROWS: eight weight rows
- * at a time, one group of 256 elements after another. 32 codes of each of four weight rows are
+/* Products of more activation rows than direct_tile() takes, up to MAX_TURNED_ROWS: eight weight
+ * rows at a time, one group of 256 elements after another. 32 codes of each of four weight rows are
  * transposed in registers ("turned"), so that a register has eight neighbouring codes of each row:
  *
  *   a0..a31              a0..a7   b0..b7   c0..c7   d0..d7
