@@ -3,7 +3,7 @@
 """All cells of the processor's table on this machine, beside a peer's programs: one command.
 
     python3 gate.py COMMAND [--peer LLAMA_BENCH] [--folder models] [--cells all] [--short]
-                    [--pairs 3] [-t 2] [--record NAME]
+                    [--pairs 3] [-t 2] [--cpu] [--record NAME]
     python3 gate.py --print
 
 LLAMA_BENCH is llama.cpp's program; cells of several sequences also need llama-batched-bench beside it. Without
@@ -21,6 +21,8 @@ Models are made in --folder once, and stay there (18 GB; write_shape is a target
 bench/write_shape). The two sides run in turn, every other pair in reverse order; a cell is the median of the
 pairs' ratios, above 1 where moe-offload is faster. CPU is the peer's CPU seconds over ours for the whole run,
 which other programs on the machine lengthen less than the time; waiting threads that spin count in it.
+--cpu compares processor time of one thread in place of elapsed time (gate_cpu.py), for machines that others use; limits
+are not measured then.
 --short: one pair, fewer tokens, layers and cells. --record writes bench/results/gate/NAME.json, and --print the table
 of all that are there, with a column for each processor.
 """
@@ -38,6 +40,7 @@ from pathlib import Path
 
 import beside_llama
 import depth_table
+import gate_cpu
 
 BENCH = Path(__file__).resolve().parent
 RECORDS = BENCH / "results" / "gate"
@@ -252,6 +255,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--pairs", type=int)
     parser.add_argument("-t", "--threads", type=int, default=2)
+    parser.add_argument("--cpu", action="store_true", help="processor time of one thread")
     parser.add_argument("--record", help="a name for this processor's column")
     parser.add_argument("--print", action="store_true", help="the table of all recorded columns")
     given = parser.parse_args()
@@ -274,9 +278,11 @@ def main() -> None:
     drive = os.stat(given.folder).st_dev
     given.device = f"{os.major(drive)}:{os.minor(drive)}"
     begun, busy, own = time.monotonic(), beside_llama.busy_seconds(), beside_llama.own_seconds()
-    print("| cell | moe-offload, tokens/s | peer | ratio | CPU | bound |\n|---|---|---|---|---|---|")
+    second = "CPU s" if given.cpu else "s"
+    print(f"| cell | moe-offload, tokens/{second} | peer | ratio | CPU | bound |\n|---|---|---|---|---|---|")
     found, complete = [], True
-    for name, measure in CELLS.items():
+    measures = {"all": lambda g: gate_cpu.cells(g, MODELS, model, token_ids, in_turn, cell)} if given.cpu else CELLS
+    for name, measure in measures.items():
         try:
             if given.cells == "all" or name in given.cells.split(","):
                 found += measure(given)
@@ -284,10 +290,10 @@ def main() -> None:
             complete = False
             print(f"{name}: the rest of these cells is missing: {error}", file=sys.stderr)
     others = (beside_llama.busy_seconds() - busy - beside_llama.own_seconds() + own) / (time.monotonic() - begun)
-    print(f"\n{processor()}, {given.threads} threads, {given.pairs} pairs; others kept {max(0.0, others):.2f} cores busy")
+    print(f"\n{processor()}, {1 if given.cpu else given.threads} threads, {given.pairs} pairs; others kept {max(0.0, others):.2f} cores busy")
     if given.record:
         RECORDS.mkdir(exist_ok=True)
-        record = {"processor": given.record, "model": processor(), "threads": given.threads, "pairs": given.pairs,
+        record = {"processor": given.record, "model": processor(), "threads": 1 if given.cpu else given.threads, "pairs": given.pairs,
                   "short": given.short, "others": round(others, 2), "cells": found}
         (RECORDS / f"{given.record.replace(' ', '-')}.json").write_text(json.dumps(record, indent=1) + "\n",
                                                                         encoding="utf-8")

@@ -65,6 +65,8 @@ def main():
         check(forced["tokens_from"] == "file" and forced["forced"], "a file is not told")
         check(forced["tokens_file"] == path, "the file's name is not told")
         check(len(forced["results"][1]["tokens_per_s_runs"]) == 2, "repetitions are not told")
+        check([len(r["cpu_s_runs"]) for r in forced["results"]] == [2, 2], "the CPU time of repetitions is not told")
+        check(min(r["cpu_s_runs"][0] for r in forced["results"]) > 0, "a repetition took no CPU time")
         check(forced["open_s"] > 0 and forced["first_token_s"] > 0, "no time of opening")
         two = bench(command, model, "--tokens-from", path, "--parallel", "2")
         check(two["tokens_xxh128"] == wanted, "the first of two sequences reads other tokens")

@@ -14,7 +14,7 @@
 #include "cli_interrupt.h"
 #include "cli_prompt.h"
 
-static double cpu_seconds(void)
+double cli_bench_cpu_seconds(void)
 {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
@@ -74,13 +74,13 @@ static int measure(const cli_bench_run *run, moe_engine *engine, moe_session *se
     uint64_t start = cli_engine_now_ns(engine);
     int code = step_until(engine, session, run->n_prompt + 1);
     uint64_t prompted = cli_engine_now_ns(engine);
-    double cpu = cpu_seconds();
+    double cpu = cli_bench_cpu_seconds();
     moe_engine_get_stats(engine, &before);
     if (code == CLI_EXIT_OK) {
         code = step_until(engine, session, run->n_prompt + 1 + run->n_decode);
     }
     uint64_t ns = cli_engine_now_ns(engine) - prompted;
-    cpu = cpu_seconds() - cpu;
+    cpu = cli_bench_cpu_seconds() - cpu;
     moe_engine_get_stats(engine, &after);
     if (code != CLI_EXIT_OK) {
         return code;

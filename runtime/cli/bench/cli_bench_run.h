@@ -34,4 +34,7 @@ typedef struct cli_bench_outcome {
 /* Drops the model from the page cache, opens it and measures. Returns an exit code. */
 int cli_bench_run_once(const cli_bench_run *run, cli_bench_outcome *out);
 
+/* CPU time of this process so far, user and system. */
+double cli_bench_cpu_seconds(void);
+
 #endif

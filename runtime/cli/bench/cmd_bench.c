@@ -13,6 +13,7 @@
 #include <moe/machine.h>
 #include <moe/moe.h>
 
+#include "cli_bench_run.h"
 #include "cli_bench_tokens.h"
 #include "cli_engine.h"
 #include "cli_format.h"
@@ -40,6 +41,8 @@ typedef struct bench {
     double *prompt_speed; /* [repeat] tokens per second, all sequences together */
     double *decode_speed; /* [repeat] */
     double *bound_share;  /* [repeat] share of what memory bandwidth allows; one sequence */
+    double *prompt_cpu_s; /* [repeat] CPU time of the process, all sequences together */
+    double *decode_cpu_s; /* [repeat] */
     double *sorted;       /* [repeat] */
     double bandwidth;     /* bytes per second, the last measured */
     /* Hash of the model's choices in the first sequence, in the first repetition. */
@@ -175,14 +178,18 @@ static int run_repetition(bench *b, size_t repetition)
 {
     int code = start_over(b);
     uint64_t start = cli_engine_now_ns(b->engine);
+    double cpu_start = cli_bench_cpu_seconds();
     if (code == CLI_EXIT_OK) {
         code = run_prompts(b);
     }
     uint64_t prompted = cli_engine_now_ns(b->engine);
+    double cpu_prompted = cli_bench_cpu_seconds();
     for (size_t i = 0; i < b->n_decode && code == CLI_EXIT_OK; i++) {
         code = decode_one(b, i);
     }
     uint64_t end = cli_engine_now_ns(b->engine);
+    b->prompt_cpu_s[repetition] = cpu_prompted - cpu_start;
+    b->decode_cpu_s[repetition] = cli_bench_cpu_seconds() - cpu_prompted;
     b->prompt_speed[repetition] = cli_per_second(b->n_sequences * b->n_prompt, prompted - start);
     b->decode_speed[repetition] = cli_per_second(b->n_sequences * b->n_decode, end - prompted);
     take_chosen(b);
@@ -259,8 +266,11 @@ static bool allocate(bench *b)
     b->prompt_speed = calloc(repeat, sizeof *b->prompt_speed);
     b->decode_speed = calloc(repeat, sizeof *b->decode_speed);
     b->bound_share = calloc(repeat, sizeof *b->bound_share);
+    b->prompt_cpu_s = calloc(repeat, sizeof *b->prompt_cpu_s);
+    b->decode_cpu_s = calloc(repeat, sizeof *b->decode_cpu_s);
     return b->sessions != NULL && b->active != NULL && b->chosen != NULL && b->sorted != NULL &&
-           b->prompt_speed != NULL && b->decode_speed != NULL && b->bound_share != NULL;
+           b->prompt_speed != NULL && b->decode_speed != NULL && b->bound_share != NULL &&
+           b->prompt_cpu_s != NULL && b->decode_cpu_s != NULL;
 }
 
 static void release(bench *b)
@@ -276,24 +286,32 @@ static void release(bench *b)
     free(b->prompt_speed);
     free(b->decode_speed);
     free(b->bound_share);
+    free(b->prompt_cpu_s);
+    free(b->decode_cpu_s);
 }
 
-/* runs: the values of all repetitions in order, so that the first, which begins with nothing in
- * memory, can be distinguished. */
-static struct json_object *spread_json(const bench *b, const char *test, size_t n, const spread *s,
-                                       const double *values)
+/* The values of all repetitions in order, so that the first, which begins with nothing in memory,
+ * can be distinguished. */
+static struct json_object *runs_json(const bench *b, const double *values)
 {
     struct json_object *runs = json_object_new_array();
     for (size_t i = 0; i < b->options->bench_repeat; i++) {
         cli_json_append(runs, json_object_new_double(values[i]));
     }
+    return runs;
+}
+
+static struct json_object *spread_json(const bench *b, const char *test, size_t n, const spread *s,
+                                       const double *speeds, const double *cpu_s)
+{
     struct json_object *object = json_object_new_object();
     cli_json_text(object, "test", test);
     cli_json_u64(object, "tokens", n);
     cli_json_real(object, "tokens_per_s_median", s->median);
     cli_json_real(object, "tokens_per_s_min", s->smallest);
     cli_json_real(object, "tokens_per_s_max", s->largest);
-    cli_json_put(object, "tokens_per_s_runs", runs);
+    cli_json_put(object, "tokens_per_s_runs", runs_json(b, speeds));
+    cli_json_put(object, "cpu_s_runs", runs_json(b, cpu_s));
     return object;
 }
 
@@ -318,9 +336,11 @@ static int print_json(const bench *b, const spread *prompt, const spread *decode
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, b->info.fingerprint);
     struct json_object *object = json_object_new_object();
     struct json_object *results = json_object_new_array();
-    cli_json_append(results, spread_json(b, "prompt", b->n_prompt, prompt, b->prompt_speed));
+    cli_json_append(
+        results, spread_json(b, "prompt", b->n_prompt, prompt, b->prompt_speed, b->prompt_cpu_s));
     if (b->n_decode > 0) {
-        cli_json_append(results, spread_json(b, "decode", b->n_decode, decode, b->decode_speed));
+        cli_json_append(results, spread_json(b, "decode", b->n_decode, decode, b->decode_speed,
+                                             b->decode_cpu_s));
     }
     cli_json_text(object, "bench", "decode");
     cli_json_text(object, "library", moe_version());
