@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by the two halves of attention: the job, and where the results of pages (parts) are
- * stored. */
+/* Shared by the sources of attention: the job, the queries of a block, and where results of parts
+ * are stored. A part is a page, or with matrix units a stretch of pages. */
 #ifndef MOE_CUDA_ATTEND_CUH
 #define MOE_CUDA_ATTEND_CUH
 
 #include "cpu/kernels/vector_ops.h"
+#include "cuda/kernels/exp2.cuh"
 #include "cuda/kernels/vector_launch.h"
 #include "cuda/kernels/vector_math.cuh"
+
+/* The pages of a stretch: the 256 positions from a multiple of 256 on. */
+#define MOE_STRETCH_PAGES 4u
 
 typedef struct moe_attend_job {
     moe_kv_layout layout;
     const moe_cuda_kv_row *rows; /* device, [n_rows] */
     const float *q;              /* [n_rows][n_head][k_dim] */
     float *out;                  /* [n_rows][n_head][v_dim] */
-    float *part_max;             /* [n_rows][n_head][n_pages] */
-    float *part_sum;             /* [n_rows][n_head][n_pages] */
-    float *part_out;             /* [n_rows][n_head][n_pages][v_dim] */
-    float *state_max;            /* [n_rows][n_head]: the maxima after the earlier waves of pages */
+    float *part_max;             /* [n_rows][n_head][n_parts] */
+    float *part_sum;             /* [n_rows][n_head][n_parts] */
+    float *part_out;             /* [n_rows][n_head][n_parts][v_dim] */
+    float *state_max;            /* [n_rows][n_head]: the maxima after the earlier waves of parts */
     float *state_sum;
     uint32_t n_rows;
     uint32_t n_head;
@@ -32,9 +36,11 @@ typedef struct moe_attend_job {
     uint32_t q_stride;       /* floats from query to query in shared memory */
     uint32_t v_bytes;        /* bytes of a position's values */
     bool wide;               /* one load may read four elements of a key or value */
-    bool split;              /* a block takes one page and stores its part */
-    uint32_t first_page;     /* if split: the first page of this wave */
-    uint32_t n_pages;
+    bool split;              /* a block stores the result of one part */
+    uint32_t part_pages;     /* pages of a part: 1, or MOE_STRETCH_PAGES with matrix units */
+    bool binary;             /* maxima are in units of log 2 (matrix units) */
+    uint32_t first_part;     /* if split: the first part of this wave */
+    uint32_t n_parts;
     moe_q8_rows out_q8; /* as in moe_cuda_attention */
 } moe_attend_job;
 
@@ -50,7 +56,9 @@ __device__ static inline uint32_t moe_attend_first(const moe_attend_job &job, ui
 /* The running state before any page: empty, or the head's sink. */
 __device__ static inline float moe_attend_max_before(const moe_attend_job &job, uint32_t head)
 {
-    return job.sinks != NULL ? job.sinks[head] + 0.0f : -MOE_INFINITY;
+    if (job.sinks == NULL)
+        return -MOE_INFINITY;
+    return job.binary ? job.sinks[head] * MOE_LOG2_OF_E : job.sinks[head] + 0.0f;
 }
 
 __device__ static inline float moe_attend_sum_before(const moe_attend_job &job)
@@ -58,12 +66,12 @@ __device__ static inline float moe_attend_sum_before(const moe_attend_job &job)
     return job.sinks != NULL ? 1.0f : 0.0f;
 }
 
-/* The index of the partial result of a row, a head and a page; `page` counts from the wave's first.
+/* The index of the partial result of a row, a head and a part; `part` counts from the wave's first.
  */
 __device__ static inline size_t moe_attend_part(const moe_attend_job &job, uint32_t row,
-                                                uint32_t head, uint32_t page)
+                                                uint32_t head, uint32_t part)
 {
-    return ((size_t)row * job.n_head + head) * job.n_pages + page;
+    return ((size_t)row * job.n_head + head) * job.n_parts + part;
 }
 
 /* exp(from - to): the factor by which attend_merge rescales a sum from one maximum to another. */
@@ -72,7 +80,51 @@ __device__ static inline float moe_fold_factor(float from, float to)
     return from == -MOE_INFINITY ? 0.0f : moe_device_exp(from - to);
 }
 
-/* Folds the parts of one wave of pages. */
+/* The same of maxima in units of log 2. */
+__device__ static inline float moe_binary_factor(float from, float to)
+{
+    return from == -MOE_INFINITY ? 0.0f : moe_device_exp2(from - to);
+}
+
+/* The n queries of a block. Query i is head first_head + i % heads of row first_row + i / heads. */
+typedef struct query_tile {
+    uint32_t first_row;
+    uint32_t n_rows;
+    uint32_t first_head;
+    uint32_t heads;
+    uint32_t kv_head;
+    uint32_t n;
+} query_tile;
+
+__device__ static inline uint32_t smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* row_tile: which of the tiles of rows; the block's y says which heads. */
+__device__ static inline query_tile tile_of_block(const moe_attend_job &job, uint32_t row_tile)
+{
+    query_tile tile;
+    uint32_t tiles = (job.group + job.tile_heads - 1) / job.tile_heads;
+    uint32_t first = blockIdx.y % tiles * job.tile_heads;
+    tile.kv_head = blockIdx.y / tiles;
+    tile.first_head = tile.kv_head * job.group + first;
+    tile.heads = smaller(job.group - first, job.tile_heads);
+    tile.first_row = row_tile * job.tile_rows;
+    tile.n_rows = smaller(job.n_rows - tile.first_row, job.tile_rows);
+    tile.n = tile.heads * tile.n_rows;
+    return tile;
+}
+
+/* Folds the results of one wave of parts. */
 void moe_launch_attend_fold(moe_cuda_stream stream, const moe_attend_job *job);
+
+/* Attention by matrix units (attend_matrix.cu). Whether there is a kernel for the layers that look
+ * like this one: only what is the same in every call for a layer counts. */
+bool moe_attends_by_matrix(const moe_cuda_attention *attention);
+/* Chooses how many heads and rows a block takes. */
+void moe_choose_matrix_tile(const moe_cuda_attention *attention, moe_attend_job *job);
+/* Launches n_waved parts of a wave, or all of them one after the other if the job is not split. */
+void moe_launch_attend_matrix(moe_cuda_stream stream, const moe_attend_job *job, uint32_t n_waved);
 
 #endif

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Folds the parts of pages (attend_rows.cu) into the running state of a row and head, as
- * attend_merge of vector_ops.h: in ascending order, from the first page that the row sees. At the
- * end divides by the sum. May quantise the result, too.
+/* Folds the results of parts (pages of attend_rows.cu, stretches of attend_matrix.cu) into the
+ * running state of a row and head, as attend_merge of vector_ops.h: in ascending order, from the
+ * first part that the row sees. At the end divides by the sum. May quantise the result, too.
  *
  * The order of the sums is fixed, but the factors of a fold depend only on maxima, and a running
- * maximum is exact in any order. So a block scans the maxima of 256 pages at once, which gives
- * their factors. Then one thread for each column goes through the pages in order, with just one
- * product and one fmaf for each page. */
+ * maximum is exact in any order. So a block scans the maxima of 256 parts at once, which gives
+ * their factors. Then one thread for each column goes through the parts in order, with just one
+ * product and one fmaf for each part. */
 #include "cuda/kernels/attend.cuh"
 #include "cuda/kernels/quantize_block.cuh"
 
 #define THREADS 256u
 
 typedef struct fold_shared {
-    float max[2][THREADS]; /* maxima up to each page; the two arrays take turns in the scan */
+    float max[2][THREADS]; /* maxima up to each part; the two arrays take turns in the scan */
     float keep[THREADS];
     float take[THREADS];
     float sum[THREADS];
@@ -38,7 +38,13 @@ __device__ static inline uint32_t scan_maxima(fold_shared *shared, float own, fl
     return turn;
 }
 
-/* Loads factors and sums of up to THREADS pages from part `first` on, and returns the running
+/* By which a sum is rescaled from one maximum to another, in the units of the maxima. */
+__device__ static inline float factor_of(const moe_attend_job &job, float from, float to)
+{
+    return job.binary ? moe_binary_factor(from, to) : moe_fold_factor(from, to);
+}
+
+/* Loads factors and sums of up to THREADS parts from part `first` on, and returns the running
  * maximum after them. */
 __device__ static inline float load_parts(const moe_attend_job &job, size_t first, uint32_t count,
                                           float before, fold_shared *shared)
@@ -48,8 +54,8 @@ __device__ static inline float load_parts(const moe_attend_job &job, size_t firs
     uint32_t turn = scan_maxima(shared, own, before);
     float from = i == 0 ? before : shared->max[turn][i - 1];
     float to = shared->max[turn][i];
-    shared->keep[i] = moe_fold_factor(from, to);
-    shared->take[i] = moe_fold_factor(own, to);
+    shared->keep[i] = factor_of(job, from, to);
+    shared->take[i] = factor_of(job, own, to);
     shared->sum[i] = i < count ? job.part_sum[first + i] : 0.0f;
     float after = shared->max[turn][count - 1];
     __syncthreads();
@@ -73,16 +79,17 @@ __global__ __launch_bounds__(THREADS) void moe_attend_fold(moe_attend_job job)
     uint32_t row = blockIdx.x / job.n_head;
     MOE_BEGIN_EARLY();
     MOE_WAIT_FOR_STREAM();
-    uint32_t n_pages = job.rows[row].position / MOE_KV_PAGE + 1;
-    uint32_t first_page = moe_attend_first(job, job.rows[row].position) / MOE_KV_PAGE;
-    uint32_t begin = first_page > job.first_page ? first_page : job.first_page;
-    if (n_pages <= begin || begin >= job.first_page + job.n_pages)
+    const uint32_t part_positions = job.part_pages * MOE_KV_PAGE;
+    uint32_t n_parts = job.rows[row].position / part_positions + 1;
+    uint32_t row_first = moe_attend_first(job, job.rows[row].position) / part_positions;
+    uint32_t begin = row_first > job.first_part ? row_first : job.first_part;
+    if (n_parts <= begin || begin >= job.first_part + job.n_parts)
         return;
-    bool first_wave = begin == first_page;
-    bool last_wave = n_pages - job.first_page <= job.n_pages;
-    uint32_t count = (last_wave ? n_pages : job.first_page + job.n_pages) - begin;
+    bool first_wave = begin == row_first;
+    bool last_wave = n_parts - job.first_part <= job.n_parts;
+    uint32_t count = (last_wave ? n_parts : job.first_part + job.n_parts) - begin;
     uint32_t v_dim = job.layout.v_dim;
-    size_t part = (size_t)blockIdx.x * job.n_pages + (begin - job.first_page);
+    size_t part = (size_t)blockIdx.x * job.n_parts + (begin - job.first_part);
     float max_before = moe_attend_max_before(job, blockIdx.x % job.n_head);
     float *out = job.out + (size_t)blockIdx.x * v_dim;
     float max = -MOE_INFINITY;
@@ -94,11 +101,11 @@ __global__ __launch_bounds__(THREADS) void moe_attend_fold(moe_attend_job job)
         max = first_wave ? max_before : job.state_max[blockIdx.x];
         sum = first_wave ? moe_attend_sum_before(job) : job.state_sum[blockIdx.x];
         for (uint32_t first = 0; first < count; first += THREADS) {
-            uint32_t pages = count - first < THREADS ? count - first : THREADS;
+            uint32_t parts = count - first < THREADS ? count - first : THREADS;
             const float *values = job.part_out + (part + first) * v_dim + (valid ? column : 0);
-            max = load_parts(job, part + first, pages, max, &shared);
+            max = load_parts(job, part + first, parts, max, &shared);
 #pragma unroll 8
-            for (uint32_t p = 0; p < pages; p++) {
+            for (uint32_t p = 0; p < parts; p++) {
                 value = fmaf(value, shared.keep[p], values[(size_t)p * v_dim] * shared.take[p]);
                 sum = fmaf(sum, shared.keep[p], shared.sum[p] * shared.take[p]);
             }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention over the pages of the KV cache: attend_page and attend_merge of vector_ops.h.
+/* Attention over the pages of the KV cache to the bits of vector_ops.h (attend_page and
+ * attend_merge), and the choice between it and attention by matrix units (attend_matrix.cu).
  *
  * A block takes up to QUERIES query heads that share a KV head, of one row or of neighbouring rows.
  * It takes a page of 64 logical positions in three steps:
@@ -30,20 +31,6 @@
 /* Such blocks run in waves. A wave is this many blocks per multiprocessor, so that the idle time at
  * its end matters little. */
 #define BLOCKS_A_WAVE 16u
-
-__device__ static inline query_tile tile_of_block(const moe_attend_job &job)
-{
-    query_tile tile;
-    uint32_t tiles = (job.group + job.tile_heads - 1) / job.tile_heads;
-    uint32_t first = blockIdx.y % tiles * job.tile_heads;
-    tile.kv_head = blockIdx.y / tiles;
-    tile.first_head = tile.kv_head * job.group + first;
-    tile.heads = smaller(job.group - first, job.tile_heads);
-    tile.first_row = blockIdx.x * job.tile_rows;
-    tile.n_rows = smaller(job.n_rows - tile.first_row, job.tile_rows);
-    tile.n = tile.heads * tile.n_rows;
-    return tile;
-}
 
 /* Whether a row's path, if it has one, reaches into the page. */
 __device__ static inline bool strays(const moe_cuda_kv_row &row, uint32_t page)
@@ -179,10 +166,10 @@ __global__ __launch_bounds__(ATTEND_THREADS, 2) void moe_attend(moe_attend_job j
     attend_shared *shared = (attend_shared *)attend_memory;
     float *weights = (float *)(attend_memory + sizeof(attend_shared) / sizeof(moe_float4));
     float *q = weights + QUERIES * WEIGHT_STRIDE;
-    query_tile tile = tile_of_block(job);
+    query_tile tile = tile_of_block(job, blockIdx.x);
     MOE_BEGIN_EARLY();
     MOE_WAIT_FOR_STREAM();
-    if (job.split && !sees_page(job, tile, job.first_page + blockIdx.z))
+    if (job.split && !sees_page(job, tile, job.first_part + blockIdx.z))
         return;
     load_queries<QUERIES>(job, tile, q, shared);
     __syncthreads();
@@ -194,7 +181,7 @@ __global__ __launch_bounds__(ATTEND_THREADS, 2) void moe_attend(moe_attend_job j
         first = smaller(first, shared->first[r * tile.heads]);
     }
     first /= MOE_KV_PAGE;
-    uint32_t page = job.split ? job.first_page + blockIdx.z : first;
+    uint32_t page = job.split ? job.first_part + blockIdx.z : first;
     uint32_t end = job.split ? page + 1 : n_visible;
     for (; page < end && page * MOE_KV_PAGE < n_visible; page++) {
         uint32_t step = page_is_common(job, tile, page) ? tile.n_rows : 1;
@@ -273,35 +260,50 @@ static void choose_tile(const moe_cuda_attention *attention, moe_attend_job *job
     job->tile_rows = rows < attention->n_rows ? rows : attention->n_rows;
 }
 
-/* How many blocks one page gives. */
-static uint32_t blocks_a_page(const moe_attend_job *job)
+/* The parts that hold the first n positions. */
+static uint32_t parts_until(const moe_attend_job *job, uint32_t n)
+{
+    const uint32_t positions = job->part_pages * MOE_KV_PAGE;
+    return (n + positions - 1) / positions;
+}
+
+/* How many blocks one part gives. */
+static uint32_t blocks_a_part(const moe_attend_job *job)
 {
     uint32_t tiles = (job->group + job->tile_heads - 1) / job->tile_heads;
     return (job->n_rows + job->tile_rows - 1) / job->tile_rows * job->layout.n_head_kv * tiles;
 }
 
-/* Divides the workspace between the pages' parts and the running state. A wave has as many pages as
- * fit the workspace. */
+/* Divides the workspace between the parts' results and the running state. A wave has as many parts
+ * as fit the workspace. */
 static void place_parts(const moe_cuda_attention *attention, moe_attend_job *job)
 {
     size_t heads = (size_t)job->n_rows * job->n_head;
     size_t floats = moe_cuda_attention_workspace(attention->n_multiprocessors, job->layout.v_dim) /
                     sizeof(float);
-    size_t n_pages = (floats - 2 * heads) / (heads * (job->layout.v_dim + 2));
-    size_t all = (attention->n_visible + MOE_KV_PAGE - 1) / MOE_KV_PAGE - job->first_page;
-    n_pages = n_pages < all ? n_pages : all;
-    job->n_pages = (uint32_t)(n_pages < MAX_GRID_Z ? n_pages : MAX_GRID_Z);
+    size_t n_parts = (floats - 2 * heads) / (heads * (job->layout.v_dim + 2));
+    size_t all = parts_until(job, attention->n_visible) - job->first_part;
+    n_parts = n_parts < all ? n_parts : all;
+    job->n_parts = (uint32_t)(n_parts < MAX_GRID_Z ? n_parts : MAX_GRID_Z);
     job->state_max = (float *)attention->workspace;
     job->state_sum = job->state_max + heads;
     job->part_max = job->state_sum + heads;
-    job->part_sum = job->part_max + heads * job->n_pages;
-    job->part_out = job->part_sum + heads * job->n_pages;
+    job->part_sum = job->part_max + heads * job->n_parts;
+    job->part_out = job->part_sum + heads * job->n_parts;
 }
 
 size_t moe_cuda_attention_workspace(uint32_t n_multiprocessors, uint32_t v_dim)
 {
     size_t queries = (size_t)n_multiprocessors * BLOCKS_A_WAVE * MAX_QUERIES;
     return queries * (v_dim + 4) * sizeof(float);
+}
+
+static void launch_form(moe_cuda_stream stream, const moe_attend_job &job, uint32_t n_waved)
+{
+    if (job.binary)
+        moe_launch_attend_matrix(stream, &job, n_waved);
+    else
+        launch_any(stream, job, n_waved);
 }
 
 bool moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention)
@@ -326,20 +328,27 @@ bool moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention
     job.v_bytes = bytes_of(job.layout.type, job.layout.v_dim);
     job.wide = rows_are_wide(&job.layout);
     job.out_q8 = attention->out_q8;
-    choose_tile(attention, &job);
+    job.binary = attention->by_matrix && moe_attends_by_matrix(attention);
+    job.part_pages = job.binary ? MOE_STRETCH_PAGES : 1;
+    if (job.binary)
+        moe_choose_matrix_tile(attention, &job);
+    else
+        choose_tile(attention, &job);
+    job.first_part = attention->first_visible / (job.part_pages * MOE_KV_PAGE);
+    const uint32_t few =
+        job.binary ? attention->n_multiprocessors / 2 : FEW_BLOCKS * attention->n_multiprocessors;
     job.split = attention->workspace != NULL &&
-                attention->n_visible - attention->first_visible > MOE_KV_PAGE &&
-                blocks_a_page(&job) < FEW_BLOCKS * attention->n_multiprocessors;
+                attention->n_visible - attention->first_visible > job.part_pages * MOE_KV_PAGE &&
+                blocks_a_part(&job) < few;
     if (!job.split) {
-        launch_any(stream, job, 1);
+        launch_form(stream, job, 1);
         return false;
     }
-    job.first_page = attention->first_visible / MOE_KV_PAGE;
+    const uint32_t end = parts_until(&job, attention->n_visible);
     place_parts(attention, &job);
-    uint32_t n_pages = (attention->n_visible + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
-    for (; job.first_page < n_pages; job.first_page += job.n_pages) {
-        uint32_t left = n_pages - job.first_page;
-        launch_any(stream, job, left < job.n_pages ? left : job.n_pages);
+    for (; job.first_part < end; job.first_part += job.n_parts) {
+        uint32_t left = end - job.first_part;
+        launch_form(stream, job, left < job.n_parts ? left : job.n_parts);
         moe_launch_attend_fold(stream, &job);
     }
     return job.out_q8.q != NULL;

@@ -29,21 +29,6 @@ typedef struct attend_shared {
     float scale[MAX_QUERIES];        /* factor of the scores */
 } attend_shared;
 
-/* The n queries of a block. Query i is head first_head + i % heads of row first_row + i / heads. */
-typedef struct query_tile {
-    uint32_t first_row;
-    uint32_t n_rows;
-    uint32_t first_head;
-    uint32_t heads;
-    uint32_t kv_head;
-    uint32_t n;
-} query_tile;
-
-__device__ static inline uint32_t smaller(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Multiplies this thread's four elements (4 * part ..) of each whole run of sixteen, then its share
  * of the last, shorter run. */
 template <int TYPE, int QUERIES>
@@ -146,7 +131,7 @@ __device__ static inline void weigh_page(const moe_attend_job &job, const query_
         return;
     if (job.split) {
         size_t part = moe_attend_part(job, tile.first_row + query / tile.heads,
-                                      tile.first_head + query % tile.heads, page - job.first_page);
+                                      tile.first_head + query % tile.heads, page - job.first_part);
         job.part_max[part] = max;
         job.part_sum[part] = sum;
         return;

@@ -118,6 +118,9 @@ typedef struct moe_cuda_attention {
     uint32_t window, chunk;
     const float *sinks;
     const float *row_scales;
+    /* Use the matrix units where there is a kernel for the layer. The results then have their own
+     * bits (attend_matrix.cu), which depend on nothing but the row and the layer. */
+    bool by_matrix;
     float *out; /* [n_rows][n_head][v_dim] */
     /* moe_cuda_attention_workspace() bytes for the results of pages that are computed side by side.
      * NULL: pages are never computed side by side. */

@@ -3,93 +3,10 @@
  * that decode, of prompts and of token trees, over every cache type, pages one after the other and
  * side by side. The kernels' sources run here as they are, under the emulation. */
 #include "cpu/kernels/matmul.h"
-#include "cuda/kernels/vector_launch.h"
-#include "tests/kernels/vector_test_util.h"
+#include "tests/cuda/attention_pages.h"
 #include "tests/test_size.h"
 
-#define MAX_ROWS  65
-#define MAX_PAGES 40
-
-typedef struct shape {
-    uint32_t n_head, n_head_kv, k_dim, v_dim;
-    bool v_in_k;
-} shape;
-
-/* The pages of one timeline; twins for what the reference stores. */
-typedef struct timeline {
-    void *pages[MAX_PAGES];
-    void *twins[MAX_PAGES];
-} timeline;
-
-typedef struct cache {
-    moe_kv_layout layout;
-    size_t page_bytes;
-    timeline *lines;
-    uint32_t n_lines;
-    moe_vector_kernels reference;
-} cache;
-
-static size_t align64(size_t n)
-{
-    return (n + 63) / 64 * 64;
-}
-
-static void cache_open(cache *c, moe_kv_type type, const shape *s, uint32_t n_lines)
-{
-    moe_kv_layout *l = &c->layout;
-    *l = (moe_kv_layout){.type = type,
-                         .n_head_kv = s->n_head_kv,
-                         .k_dim = s->k_dim,
-                         .v_dim = s->v_dim,
-                         .k_row_bytes = moe_kv_row_bytes(type, s->k_dim),
-                         .v_row_bytes = moe_kv_row_bytes(type, s->v_dim),
-                         .k_offset = 64,
-                         .v_in_k = s->v_in_k};
-    size_t positions = (size_t)MOE_KV_PAGE * s->n_head_kv;
-    l->v_offset = align64(l->k_offset + positions * l->k_row_bytes);
-    if (s->v_in_k) {
-        l->v_offset = l->k_offset;
-        l->v_row_bytes = l->k_row_bytes;
-    }
-    c->page_bytes = align64(l->v_offset + positions * l->v_row_bytes);
-    c->n_lines = n_lines;
-    c->lines = calloc(n_lines, sizeof(*c->lines));
-    assert_non_null(c->lines);
-    for (uint32_t i = 0; i < n_lines * MAX_PAGES; i++) {
-        timeline *line = &c->lines[i / MAX_PAGES];
-        line->pages[i % MAX_PAGES] = aligned_alloc(64, c->page_bytes);
-        line->twins[i % MAX_PAGES] = aligned_alloc(64, c->page_bytes);
-        assert_non_null(line->pages[i % MAX_PAGES]);
-        assert_non_null(line->twins[i % MAX_PAGES]);
-        /* What nobody stored reads as NaNs. */
-        memset(line->pages[i % MAX_PAGES], 0xff, c->page_bytes);
-        memset(line->twins[i % MAX_PAGES], 0xff, c->page_bytes);
-    }
-    moe_vector_kernels_init(&c->reference, 0);
-}
-
-static void cache_close(cache *c)
-{
-    for (uint32_t i = 0; i < c->n_lines * MAX_PAGES; i++) {
-        free(c->lines[i / MAX_PAGES].pages[i % MAX_PAGES]);
-        free(c->lines[i / MAX_PAGES].twins[i % MAX_PAGES]);
-    }
-    free(c->lines);
-}
-
-static uint8_t *key_at(const cache *c, void *const *pages, uint32_t stored, uint32_t head)
-{
-    size_t slot = (size_t)head * MOE_KV_PAGE + stored % MOE_KV_PAGE;
-    return (uint8_t *)pages[stored / MOE_KV_PAGE] + c->layout.k_offset +
-           slot * c->layout.k_row_bytes;
-}
-
-static uint8_t *value_at(const cache *c, void *const *pages, uint32_t stored, uint32_t head)
-{
-    size_t slot = (size_t)head * MOE_KV_PAGE + stored % MOE_KV_PAGE;
-    return (uint8_t *)pages[stored / MOE_KV_PAGE] + c->layout.v_offset +
-           slot * c->layout.v_row_bytes;
-}
+static float sinks[64], row_scales[MAX_ROWS];
 
 /* A NaN's payload may differ. */
 static void assert_row_same(moe_kv_type type, const uint8_t *expected, const uint8_t *got,
@@ -143,30 +60,6 @@ static void store_rows(cache *c, timeline *line, const moe_cuda_kv_row *rows, ui
     free(k);
     free(v);
 }
-
-static void fill_line(cache *c, timeline *line, uint32_t n, uint64_t *seed, test_kind kind)
-{
-    float x[1024];
-    const moe_kv_layout *l = &c->layout;
-    for (uint32_t i = 0; i < n * l->n_head_kv; i++) {
-        test_fill(seed, kind, x, l->k_dim);
-        uint8_t *key = key_at(c, line->pages, i / l->n_head_kv, i % l->n_head_kv);
-        c->reference.kv_store((moe_kv_type)l->type, x, key, l->k_dim);
-        test_fill(seed, kind, x, l->v_dim);
-        uint8_t *value = value_at(c, line->pages, i / l->n_head_kv, i % l->n_head_kv);
-        if (!l->v_in_k)
-            c->reference.kv_store((moe_kv_type)l->type, x, value, l->v_dim);
-    }
-}
-
-/* What a row sees; zeros: everything before it. */
-typedef struct mask {
-    uint32_t window, chunk;
-    float cap;
-    bool sinks, row_scales;
-} mask;
-
-static float sinks[64], row_scales[MAX_ROWS];
 
 /* One row and head, after the contract: attend_page over lists of rows, attend_merge, 1 / sum. */
 static void expect_head(const cache *c, const mask *m, const moe_cuda_kv_row *row, uint32_t kv_head,
@@ -415,7 +308,6 @@ static void rows_of_a_prompt(void **state)
     }
 }
 
-/* Nodes of a tree whose root is at `base`: node i is stored at base + i and sees its ancestors. */
 static void rows_of_a_tree(void **state)
 {
     (void)state;
@@ -425,24 +317,14 @@ static void rows_of_a_tree(void **state)
         const shape *s = &shapes[i / 3];
         if (!fits(types[i % 3], s) || test_leaves_out(i, 4))
             continue;
-        static uint32_t paths[MAX_ROWS][MAX_ROWS], depth[MAX_ROWS];
+        static tree nodes;
         moe_cuda_kv_row rows[MAX_ROWS];
         cache c;
         cache_open(&c, types[i % 3], s, 1);
         uint32_t base = bases[i % 4];
         uint32_t n = s->n_head * s->k_dim > 300 ? 6 : MAX_ROWS;
         fill_line(&c, c.lines, base + n, &seed, TEST_PLAIN);
-        for (uint32_t node = 0; node < n; node++) {
-            uint32_t parent = node == 0 ? 0 : node - 1 - test_below(&seed, node < 3 ? node : 3);
-            depth[node] = node == 0 ? 0 : depth[parent] + 1;
-            memcpy(paths[node], paths[parent], sizeof(paths[node]));
-            paths[node][depth[node]] = base + node;
-            rows[node] = (moe_cuda_kv_row){.pages = c.lines->pages,
-                                           .path = paths[node],
-                                           .path_first = base,
-                                           .position = base + depth[node],
-                                           .stored = base + node};
-        }
+        grow_tree(&nodes, c.lines, base, n, &seed, rows);
         attend_and_compare(&c, s, rows, n, true, &seed, TEST_PLAIN);
         cache_close(&c);
     }

@@ -114,6 +114,11 @@ uint32_t atomic_cas(uint32_t *word, uint32_t expected, uint32_t value);
 /* The thread's four elements of c + the product of 16 rows of k and k of 8 columns of signed bytes,
  * of which it gives k / 8 and k / 16 words: cuda/kernels/matrix_units.cuh. */
 void multiply(unsigned k, const uint32_t *a, const uint32_t *b, int c, int *out);
+/* Adds to the thread's four elements of c the product of 16 rows of 16 and 16 of 8 columns of
+ * halves, one after the other, and loads four matrices of 8 x 8 halves from shared memory:
+ * cuda/kernels/half_units.cuh. The hardware's order of a sum is its own. */
+void multiply_halves(float *c, const uint32_t *a, uint32_t b0, uint32_t b1);
+void load_matrices(uint32_t *out, const void *row, bool exchanged);
 } // namespace emulation
 
 #define threadIdx (emulation::here.thread)
@@ -145,6 +150,12 @@ void multiply(unsigned k, const uint32_t *a, const uint32_t *b, int c, int *out)
         const uint32_t a_words[] = {a0, a1}, b_words[] = {b0};                                     \
         emulation::multiply(16, a_words, b_words, c, out);                                         \
     } while (0)
+#define MOE_MULTIPLY_HALVES(c, a, b0, b1) emulation::multiply_halves((c), (a), (b0), (b1))
+#define MOE_LOAD_MATRICES(out, row)       emulation::load_matrices((out), (row), false)
+#define MOE_LOAD_COLUMNS(out, row)        emulation::load_matrices((out), (row), true)
+#define MOE_PACK_HALVES(out, low, high)                                                            \
+    ((out) = (uint32_t)__half_as_ushort(__float2half_rn(high)) << 16 |                             \
+             __half_as_ushort(__float2half_rn(low)))
 #define MOE_DYNAMIC_SHARED(type, name) type *name = (type *)emulation::shared_memory()
 #define MOE_PREFETCH(address)          ((void)(address))
 

@@ -7,6 +7,7 @@
  * Nothing says in which order the hardware runs blocks, the warps of a block, and threads between
  * two points where they meet. So one launch runs them forward, the next one backward, the third one
  * mixed anew each time. */
+#include "cuda_fp16.h"
 #include "cuda_pipeline_primitives.h"
 #include "fiber.h"
 #include "watch.h"
@@ -36,7 +37,9 @@ state states[MAX_THREADS];
 uint32_t n_exchanges[MAX_THREADS];
 uint32_t given[2][MAX_THREADS]; /* in the last two exchanges: nobody is more than one ahead */
 uint32_t fragments[2][MAX_THREADS][6]; /* likewise: four words of a, two of b */
+float halves[2][MAX_THREADS][12];      /* likewise, eight of a, four of b */
 uint32_t asked[MAX_THREADS];           /* by which mask, in the last one */
+enum : uint32_t { ASKS_BYTES = WARP, ASKS_HALVES = WARP + 1, ASKS_MATRICES, ASKS_COLUMNS };
 
 struct copy {
     void *shared;
@@ -253,7 +256,7 @@ void multiply(unsigned k, const uint32_t *a, const uint32_t *b, int c, int *out)
     unsigned turn = n_exchanges[self]++ % 2;
     memcpy(fragments[turn][self], a, k / 8 * sizeof *a);
     memcpy(fragments[turn][self] + 4, b, k / 16 * sizeof *b);
-    asked[self] = WARP * k; /* no mask of a shuffle */
+    asked[self] = ASKS_BYTES * k; /* no mask of a shuffle */
     wait_in(AT_EXCHANGE);
     const uint32_t(*warp)[6] = &fragments[turn][self - self % WARP];
     const unsigned first_row = self % WARP / 4, first_column = self % 4 * 2;
@@ -271,6 +274,52 @@ void multiply(unsigned k, const uint32_t *a, const uint32_t *b, int c, int *out)
         for (unsigned at = 0; at < k; at++)
             sum += rows[i / 2][at] * columns[i % 2][at];
         out[i] = sum;
+    }
+}
+
+/* The fragments of half_units.cuh: each thread widens its own. A product of halves is exact in
+ * floats. */
+void multiply_halves(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    unsigned self = here.thread.x;
+    unsigned turn = n_exchanges[self]++ % 2;
+    const uint32_t words[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    for (unsigned i = 0; i < 12; i++)
+        halves[turn][self][i] = moe_half_to_float((uint16_t)(words[i / 2] >> i % 2 * 16));
+    asked[self] = ASKS_HALVES;
+    wait_in(AT_EXCHANGE);
+    const float(*warp)[12] = &halves[turn][self - self % WARP];
+    const unsigned first_row = self % WARP / 4 * 4, first_column = self % 4 * 2 * 4;
+    for (unsigned k = 0; k < 16; k++) {
+        const float *of_row = warp[first_row + k % 8 / 2] + k / 8 * 4 + k % 2;
+        for (unsigned i = 0; i < 4; i++)
+            c[i] += of_row[i / 2 * 2] *
+                    warp[first_column + i % 2 * 4 + k % 8 / 2][8 + k / 8 * 2 + k % 2];
+    }
+}
+
+void load_matrices(uint32_t *out, const void *row, bool exchanged)
+{
+    unsigned self = here.thread.x, lane = self % WARP;
+    unsigned turn = n_exchanges[self]++ % 2;
+    if ((uintptr_t)row % 16 != 0)
+        broken("a row of a matrix that is not aligned");
+    if (watching != nullptr)
+        watching->touch(row, 16, READ, __builtin_return_address(0));
+    memcpy(fragments[turn][self], row, 16);
+    asked[self] = exchanged ? ASKS_COLUMNS : ASKS_MATRICES;
+    wait_in(AT_EXCHANGE);
+    const uint32_t(*warp)[6] = &fragments[turn][self - lane];
+    for (unsigned i = 0; i < 4; i++) {
+        if (!exchanged) {
+            out[i] = warp[8 * i + lane / 4][lane % 4];
+            continue;
+        }
+        out[i] = 0;
+        for (unsigned r = 0; r < 2; r++) {
+            const uint32_t word = warp[8 * i + lane % 4 * 2 + r][lane / 8];
+            out[i] |= (word >> lane / 4 % 2 * 16 & 0xffff) << 16 * r;
+        }
     }
 }
 

@@ -277,6 +277,9 @@ void add_conversions(table *t)
         convert<float, uint16_t, [](uint16_t a) { return __half2float(__half{a}); }>;
     (*t)["cvt.rn.f16.f32"] =
         convert<uint16_t, float, [](float a) { return __float2half_rn(a).bits; }>;
+    (*t)["cvt.rn.f16x2.f32"] = binary<uint32_t, float, [](float high, float low) {
+        return (uint32_t)__float2half_rn(high).bits << 16 | __float2half_rn(low).bits;
+    }>;
 }
 
 /* A register as `target` parts of n bits. */

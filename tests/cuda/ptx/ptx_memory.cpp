@@ -169,6 +169,27 @@ void exchange_atomically(warp &w, const instruction &i)
     });
 }
 
+/* Four matrices of 8 x 8 halves, whose rows the lanes name. Lane 4 * i + j gets columns 2 * j and
+ * 2 * j + 1 of row i of each; or, EXCHANGED, these rows of column i. */
+template <bool EXCHANGED> void load_matrices(warp &w, const instruction &i)
+{
+    uint16_t rows[WARP][8];
+    each_lane_in_turn(w, [&](unsigned lane) {
+        const char *memory = reach(w, i, lane, sizeof(rows[0]), sizeof(rows[0]));
+        touch(w, i, lane, memory, sizeof(rows[0]), emulation::READ);
+        memcpy(rows[lane], memory, sizeof(rows[0]));
+    });
+    for (unsigned lane = 0; lane < WARP; lane++) {
+        const unsigned at = lane / 4, two = lane % 4 * 2;
+        for (unsigned m = 0; m < 4; m++) {
+            const uint16_t(*matrix)[8] = rows + 8 * m;
+            const uint32_t low = EXCHANGED ? matrix[two][at] : matrix[at][two];
+            const uint32_t high = EXCHANGED ? matrix[two + 1][at] : matrix[at][two + 1];
+            w.set(i.out[m], lane, high << 16 | low);
+        }
+    }
+}
+
 /* From global memory, in[1], to shared memory, in[0]. */
 void copy(warp &w, const instruction &i)
 {
@@ -237,6 +258,8 @@ const named others[] = {
     {"atom.or.b32", or_atomically},
     {"atom.shared.cas.b32", exchange_atomically},
     {"atom.global.cas.b32", exchange_atomically},
+    {"ldmatrix.sync.aligned.m8n8.x4.shared.b16", load_matrices<false>},
+    {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", load_matrices<true>},
     {"cp.async.cg.shared.global", copy},
     {"cp.async.ca.shared.global", copy},
     {"cp.async.commit_group", commit},

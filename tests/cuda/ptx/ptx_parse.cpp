@@ -210,7 +210,7 @@ void read_memory(parser *p, instruction *i, const std::string &opcode,
 {
     size_t bytes = bytes_read(opcode);
     std::string verb = opcode.substr(0, opcode.find('.'));
-    if (verb == "ld") {
+    if (verb == "ld" || verb == "ldmatrix") {
         put_operands(p, o.at(0), bytes, i->out);
         i->in[0] = address_of(p, o.at(1), i->where, &i->offset);
     } else if (verb == "st") {
@@ -434,6 +434,7 @@ void read_statement(parser *p, std::string s)
         move(p, operand_of(p, o.at(0), 8), operand_of(p, o.at(1), 8));
         return;
     } else if ((i.run = memory_of(opcode, &i)) != nullptr) {
+        i.kind = opcode.compare(0, 8, "ldmatrix") == 0 ? flow::WARP_WIDE : flow::PLAIN;
         read_memory(p, &i, opcode, o);
     } else {
         if (opcode.compare(0, 4, "mov.") == 0 && s.find('{') != std::string::npos) {

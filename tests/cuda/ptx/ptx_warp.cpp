@@ -16,6 +16,7 @@
  *        +--> ENDED */
 #include "ptx_warp.h"
 
+#include "cuda_fp16.h"
 #include "cuda_runtime.h"
 #include "watch.h"
 
@@ -285,15 +286,46 @@ template <unsigned K> void multiply(warp &w, const instruction &i)
             w.set(i.out[part], lane, sums[part]);
     }
 }
+
+/* 16 rows of 16 halves times 8 columns of 16 halves, to floats, by the layout of the PTX ISA: as of
+ * bytes, with two halves in a word. One product after the other; the hardware's order is its own.
+ */
+void multiply_halves(warp &w, const instruction &i)
+{
+    float rows[16][16], columns[8][16];
+    for (unsigned lane = 0; lane < WARP; lane++) {
+        for (unsigned n = 0; n < 6; n++) {
+            uint32_t word = (uint32_t)w.get(i.in[n], lane);
+            unsigned k = lane % 4 * 2 + (n < 4 ? n / 2 : n - 4) * 8;
+            float *to = n < 4 ? rows[lane / 4 + n % 2 * 8] : columns[lane / 4];
+            to[k] = moe_half_to_float((uint16_t)word);
+            to[k + 1] = moe_half_to_float((uint16_t)(word >> 16));
+        }
+    }
+    for (unsigned lane = 0; lane < WARP; lane++) {
+        for (unsigned part = 0; part < 4; part++) {
+            const float *row = rows[lane / 4 + part / 2 * 8],
+                        *column = columns[lane % 4 * 2 + part % 2];
+            uint32_t bits = (uint32_t)w.get(i.in[6 + part], lane);
+            float sum;
+            memcpy(&sum, &bits, sizeof(sum));
+            for (unsigned k = 0; k < 16; k++)
+                sum += row[k] * column[k];
+            memcpy(&bits, &sum, sizeof(bits));
+            w.set(i.out[part], lane, bits);
+        }
+    }
+}
 } // namespace
 
 handler warp_wide_of(const std::string &opcode)
 {
-    return opcode == "shfl.sync.bfly.b32"                                ? shuffle
-           : opcode == "bar.warp.sync"                                   ? meet
-           : opcode == "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32" ? multiply<16>
-           : opcode == "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32" ? multiply<32>
-                                                                         : nullptr;
+    return opcode == "shfl.sync.bfly.b32"                                  ? shuffle
+           : opcode == "bar.warp.sync"                                     ? meet
+           : opcode == "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32"   ? multiply<16>
+           : opcode == "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"   ? multiply<32>
+           : opcode == "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" ? multiply_halves
+                                                                           : nullptr;
 }
 
 void fail(const warp &w, const instruction &i, unsigned lane, const char *what)
