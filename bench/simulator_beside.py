@@ -4,8 +4,8 @@
 
 Cache policies on one trace of routing, simulated by `moe-offload simulate` and by libCacheSim (Python package
 libcachesim; 0.3.5 was used), access by access, with the same numbers of slots. Both must count the same misses
-for all policies but s3-fifo, where libCacheSim fills an empty cache in another way, and lirs, where it also limits how
-many keys that have left are remembered. (The package's LRUK counts the misses of SIEVE, so lru-k is not compared.) Prints these, the accesses that
+for all policies but s3-fifo, where libCacheSim fills an empty cache in another way, lirs, where it also limits how
+many keys that have left are remembered, and lecar, which draws. (The package's LRUK counts the misses of SIEVE, so lru-k is not compared.) Prints these, the accesses that
 each simulates in a second of processor time, the median of the runs in turn, and the memory for an access.
 moe-offload reads the trace once for all policies and sizes, and computes Belady's bound besides;
 libCacheSim's Python package reads it once for each."""
@@ -24,8 +24,8 @@ LAYERS, EXPERTS = 16, 64  # of the preset olmoe
 SHARES = (0.1, 0.25, 0.5)
 POLICIES = {"lru": libcachesim.LRU, "sieve": libcachesim.Sieve, "2q": libcachesim.TwoQ,
             "arc": libcachesim.ARC, "lirs": libcachesim.LIRS, "gdsf": libcachesim.GDSF,
-            "s3-fifo": libcachesim.S3FIFO, "belady": libcachesim.Belady}
-MAY_DIFFER = {"s3-fifo", "lirs"}
+            "s3-fifo": libcachesim.S3FIFO, "lecar": libcachesim.LeCaR, "belady": libcachesim.Belady}
+MAY_DIFFER = {"s3-fifo", "lirs", "lecar"}
 SIZES = [round(share * LAYERS * EXPERTS) for share in SHARES]
 
 

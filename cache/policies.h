@@ -16,6 +16,7 @@ extern const moe_policy moe_policy_lirs;
 extern const moe_policy moe_policy_lru_k;
 extern const moe_policy moe_policy_gdsf;
 extern const moe_policy moe_policy_tiny_lfu;
+extern const moe_policy moe_policy_lecar;
 extern const moe_policy moe_policy_least_stale;
 extern const moe_policy moe_policy_hot_temporal;
 extern const moe_policy moe_policy_hot_global;

@@ -12,12 +12,13 @@
 #include "runtime/base/error.h"
 
 static const moe_policy *const built_in[] = {
-    &moe_policy_lfru,         &moe_policy_lru,        &moe_policy_lfu,
-    &moe_policy_sieve,        &moe_policy_s3_fifo,    &moe_policy_arc,
-    &moe_policy_two_queue,    &moe_policy_lirs,       &moe_policy_lru_k,
-    &moe_policy_gdsf,         &moe_policy_tiny_lfu,   &moe_policy_least_stale,
-    &moe_policy_hot_temporal, &moe_policy_hot_global, &moe_policy_gate_score,
-    &moe_policy_cost_aware,   &moe_policy_random,     &moe_policy_belady,
+    &moe_policy_lfru,        &moe_policy_lru,          &moe_policy_lfu,
+    &moe_policy_sieve,       &moe_policy_s3_fifo,      &moe_policy_arc,
+    &moe_policy_two_queue,   &moe_policy_lirs,         &moe_policy_lru_k,
+    &moe_policy_gdsf,        &moe_policy_tiny_lfu,     &moe_policy_lecar,
+    &moe_policy_least_stale, &moe_policy_hot_temporal, &moe_policy_hot_global,
+    &moe_policy_gate_score,  &moe_policy_cost_aware,   &moe_policy_random,
+    &moe_policy_belady,
 };
 
 #define N_BUILT_IN (sizeof built_in / sizeof built_in[0])

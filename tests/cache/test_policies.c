@@ -7,10 +7,12 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cache/expert_cache.h"
+#include "runtime/base/random.h"
 #include "tests/cache/random_stream.h"
 
 #define N_KEYS 48
@@ -39,6 +41,8 @@ typedef struct model {
     uint32_t once[2 * N_KEYS], often[2 * N_KEYS], once_gone[2 * N_KEYS], often_gone[2 * N_KEYS];
     uint32_t n_once, n_often, n_once_gone, n_often_gone; /* ARC: T1, T2, B1, B2 of the paper */
     double share;                                        /* ARC: p */
+    uint64_t gone_at[N_KEYS];                            /* LeCaR */
+    moe_random random;
     uint64_t now;
 } model;
 
@@ -438,6 +442,54 @@ static uint32_t tiny_access(model *m, uint32_t key)
     return evicted;
 }
 
+static void lecar_remember(uint32_t *history, uint32_t *n, model *m, uint32_t key)
+{
+    const uint32_t most = m->n_slots / 2 > 0 ? m->n_slots / 2 : 1;
+    if (*n == most) {
+        m->count[history[0]] = 0;
+        array_remove(history, n, 0);
+    }
+    history[(*n)++] = key;
+    m->gone_at[key] = m->now;
+}
+
+/* The histories are once_gone (by LRU) and often_gone (by LFU); share: the weight of LFU less that
+ * of LRU, which begin alike. */
+static uint32_t lecar_access(model *m, uint32_t key)
+{
+    uint32_t index;
+    uint32_t evicted = MOE_KEY_NONE;
+    if (m->now == 0) {
+        moe_random_seed(&m->random, 11); /* as make_cache() says */
+    }
+    if (!array_find(m->order, m->n, key, &index)) {
+        const bool by_lru = array_find(m->once_gone, m->n_once_gone, key, &index);
+        if (by_lru || array_find(m->often_gone, m->n_often_gone, key, &index)) {
+            const double regret = pow(0.005, (double)(m->now - m->gone_at[key]) / m->n_slots);
+            double lru = (1 - m->share) / 2, lfu = (1 + m->share) / 2;
+            lru *= by_lru ? 1 : exp(0.45 * regret);
+            lfu *= by_lru ? exp(0.45 * regret) : 1;
+            const double share = (lfu - lru) / (lfu + lru);
+            m->share = share > 0.98 ? 0.98 : share < -0.98 ? -0.98 : share;
+            array_remove(by_lru ? m->once_gone : m->often_gone,
+                         by_lru ? &m->n_once_gone : &m->n_often_gone, index);
+        }
+        const uint32_t lru = least_by(m, m->last_use), lfu = least_by(m, m->count);
+        const bool is_full = m->n == m->n_slots;
+        const bool takes_lru = is_full && moe_random_uniform(&m->random) < (1 - m->share) / 2;
+        evicted = insert_after_eviction(m, key, takes_lru ? lru : lfu);
+        if (evicted != MOE_KEY_NONE && lru == lfu) {
+            m->count[evicted] = 0;
+        } else if (evicted != MOE_KEY_NONE) {
+            lecar_remember(takes_lru ? m->once_gone : m->often_gone,
+                           takes_lru ? &m->n_once_gone : &m->n_often_gone, m, evicted);
+        }
+    }
+    m->count[key]++;
+    m->last_use[key] = ++m->now;
+    return evicted;
+}
+
 /* ---- Streams ---- */
 
 /* Some keys are much more frequent than others, and which ones changes slowly. */
@@ -478,10 +530,10 @@ static void test_models(void **state)
     const struct {
         const char *name;
         model_access_fn access;
-    } models[] = {{"lru", lru_access},         {"lfu", lfu_access},   {"sieve", sieve_access},
-                  {"s3-fifo", s3_fifo_access}, {"arc", arc_access},   {"2q", two_queue_access},
-                  {"lirs", lirs_access},       {"gdsf", gdsf_access}, {"lru-k", lru_k_access},
-                  {"w-tinylfu", tiny_access}};
+    } models[] = {{"lru", lru_access},         {"lfu", lfu_access},    {"sieve", sieve_access},
+                  {"s3-fifo", s3_fifo_access}, {"arc", arc_access},    {"2q", two_queue_access},
+                  {"lirs", lirs_access},       {"gdsf", gdsf_access},  {"lru-k", lru_k_access},
+                  {"w-tinylfu", tiny_access},  {"lecar", lecar_access}};
     const uint32_t sizes[] = {1, 2, 9, 20, 47};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
