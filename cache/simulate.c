@@ -7,7 +7,8 @@
  *
  * A layer's resident experts are computed while its misses are read. Prefetches queue behind the
  * misses of the layer that asks for them, and the next layer's misses queue behind the prefetches.
- */
+ * With host slots below a device (lower_tier.h), every expert that comes then takes its turn on the
+ * link: those in host memory at once, the others when they have been read. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "cache/expert_cache.h"
 #include "cache/forecast_source.h"
 #include "cache/layer_access.h"
+#include "cache/lower_tier.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
@@ -27,6 +29,7 @@ typedef struct simulator {
     const moe_trace *trace;
     const moe_access_list *accesses;
     moe_expert_cache *cache;
+    moe_lower_tier host;    /* host.cache NULL: one tier */
     uint64_t first_pass;    /* passes before this one measure hotness */
     float *hotness;         /* [n_layer * n_expert] or NULL */
     bool *handled;          /* [n_expert] */
@@ -38,8 +41,10 @@ typedef struct simulator {
     uint64_t random;
     double now_s;
     double disk_free_s;
+    double link_free_s;
     double stall_s;
     uint64_t extra_waves;
+    uint64_t n_disk; /* experts read from the disk */
 } simulator;
 
 void moe_simulation_init_sized(moe_simulation *simulation, size_t struct_size)
@@ -55,7 +60,9 @@ void moe_simulation_init_sized(moe_simulation *simulation, size_t struct_size)
                                      .lookahead = MOE_LOOKAHEAD_NONE,
                                      .lookahead_stands = 0.69,
                                      .lookahead_recall = 0.91,
-                                     .lookahead_recall_wrong = 0.56};
+                                     .lookahead_recall_wrong = 0.56,
+                                     .link_bytes_per_s = 25e9,
+                                     .link_latency_s = 10e-6};
     moe_struct_init(&moe_kind_simulation, simulation, struct_size, &defaults);
 }
 
@@ -80,15 +87,34 @@ static double read_s(const simulator *sim, uint64_t n)
            ceil((double)n / o->depth) * o->latency_s;
 }
 
-static void clock_layer(simulator *sim, uint64_t n_hits, uint64_t n_misses)
+/* n experts come from now on, n_disk of them from the disk. Returns when the last is there. */
+static double bring(simulator *sim, uint64_t n, uint64_t n_disk)
+{
+    const moe_simulation *o = sim->options;
+    const double begin_s = fmax(sim->now_s, sim->disk_free_s);
+    const double move_s = o->link_latency_s + (double)o->expert_bytes / o->link_bytes_per_s;
+    sim->n_disk += n_disk;
+    if (n_disk > 0) {
+        sim->disk_free_s = begin_s + read_s(sim, n_disk);
+    }
+    if (sim->host.cache == NULL) {
+        return sim->disk_free_s;
+    }
+    sim->link_free_s = fmax(sim->now_s, sim->link_free_s) + (double)(n - n_disk) * move_s;
+    for (uint64_t i = 1; i <= n_disk; i++) {
+        sim->link_free_s = fmax(sim->link_free_s, begin_s + read_s(sim, i)) + move_s;
+    }
+    return sim->link_free_s;
+}
+
+static void clock_layer(simulator *sim, uint64_t n_hits, uint64_t n_misses, uint64_t n_disk)
 {
     double compute_s = sim->options->compute_s;
     if (n_misses > 0) {
-        double begin = fmax(sim->now_s, sim->disk_free_s);
-        sim->disk_free_s = begin + read_s(sim, n_misses);
+        double there_s = bring(sim, n_misses, n_disk);
         double resident_done =
             sim->now_s + compute_s * (double)n_hits / (double)(n_hits + n_misses);
-        double stall = fmax(sim->disk_free_s - resident_done, 0.0);
+        double stall = fmax(there_s - resident_done, 0.0);
         sim->stall_s += stall;
         sim->now_s += stall;
     }
@@ -142,6 +168,33 @@ static uint32_t predict(simulator *sim, const uint32_t *keys, uint32_t n)
     return n_predicted;
 }
 
+/* Brings the experts that this wave misses through the host's slots. Returns how many of them the
+ * disk has to give. */
+static uint64_t bring_wave(simulator *sim, size_t first, uint32_t n_wave)
+{
+    uint64_t n_disk = 0;
+    for (uint32_t i = 0; i < n_wave; i++) {
+        const moe_layer_access *access = &sim->wave[i];
+        const size_t at = first + access->position;
+        bool in_memory = false;
+        if (access->hit) {
+            continue;
+        }
+        if (sim->host.cache != NULL &&
+            !moe_lower_tier_bring(&sim->host, sim->accesses->keys[at], access->evicted,
+                                  &sim->accesses->accesses[at], false, &in_memory)) {
+            moe_lower_tier_settle(&sim->host);
+            (void)moe_lower_tier_bring(&sim->host, sim->accesses->keys[at], access->evicted,
+                                       &sim->accesses->accesses[at], false, &in_memory);
+        }
+        n_disk += !in_memory;
+    }
+    if (sim->host.cache != NULL) {
+        moe_lower_tier_settle(&sim->host);
+    }
+    return n_disk;
+}
+
 /* Prefetches for the layer whose accesses are [start, end). Keys that get a slot stay pinned, as
  * they do in the engine while they are being read. */
 static void prefetch_layer(simulator *sim, size_t start, size_t end)
@@ -154,16 +207,23 @@ static void prefetch_layer(simulator *sim, size_t start, size_t end)
     access.n_rows = 0;
     access.gate = 0;
     access.next_use = access.pass * sim->accesses->n_layer + access.layer;
+    uint32_t n_disk = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t evicted;
+        bool in_memory = false;
         if (moe_expert_cache_prefetch(sim->cache, sim->predicted[i], &access, &evicted) !=
             MOE_SLOT_NONE) {
             moe_expert_cache_pin(sim->cache, sim->predicted[i]);
             sim->prefetching[sim->n_prefetching++] = sim->predicted[i];
+            if (sim->host.cache != NULL) {
+                (void)moe_lower_tier_bring(&sim->host, sim->predicted[i], evicted, &access, true,
+                                           &in_memory);
+            }
+            n_disk += !in_memory;
         }
     }
     if (sim->n_prefetching > 0) {
-        sim->disk_free_s = fmax(sim->disk_free_s, sim->now_s) + read_s(sim, sim->n_prefetching);
+        (void)bring(sim, sim->n_prefetching, n_disk);
     }
 }
 
@@ -173,6 +233,9 @@ static void end_prefetches(simulator *sim)
         moe_expert_cache_unpin(sim->cache, sim->prefetching[i]);
     }
     sim->n_prefetching = 0;
+    if (sim->host.cache != NULL) {
+        moe_lower_tier_settle(&sim->host);
+    }
 }
 
 /* ---- Passes ---- */
@@ -186,7 +249,7 @@ static bool run_layer(simulator *sim, size_t index, bool has_next)
     size_t end = sim->accesses->start[index + 1];
     uint32_t n = (uint32_t)(end - first);
     uint32_t n_done = 0;
-    uint64_t n_hits = 0;
+    uint64_t n_hits = 0, n_disk = 0;
     end_prefetches(sim);
     memset(sim->handled, 0, n * sizeof *sim->handled);
     for (uint32_t n_wave = 0; n_done < n; n_done += n_wave) {
@@ -199,9 +262,10 @@ static bool run_layer(simulator *sim, size_t index, bool has_next)
         for (uint32_t i = 0; i < n_wave; i++) {
             n_hits += sim->wave[i].hit;
         }
+        n_disk += bring_wave(sim, first, n_wave);
         if (n_done + n_wave == n) {
             double began_s = sim->now_s;
-            clock_layer(sim, n_hits, n - n_hits);
+            clock_layer(sim, n_hits, n - n_hits, n_disk);
             if (has_next) {
                 double after_s = sim->now_s;
                 sim->now_s = began_s;
@@ -225,7 +289,15 @@ static void run_one_by_one(simulator *sim, size_t first, size_t end)
         uint32_t evicted;
         (void)moe_expert_cache_access(sim->cache, sim->accesses->keys[i],
                                       &sim->accesses->accesses[i], &hit, &evicted);
-        clock_layer(sim, hit, !hit);
+        clock_layer(sim, hit, !hit, !hit);
+    }
+}
+
+static void end_pass(simulator *sim, uint64_t pass)
+{
+    moe_expert_cache_end_pass(sim->cache, pass);
+    if (sim->host.cache != NULL) {
+        moe_expert_cache_end_pass(sim->host.cache, pass);
     }
 }
 
@@ -235,7 +307,7 @@ static bool run_pass(simulator *sim, uint64_t pass)
     if (sim->options->is_sequential) {
         run_one_by_one(sim, sim->accesses->start[pass * n_layer],
                        sim->accesses->start[(pass + 1) * n_layer]);
-        moe_expert_cache_end_pass(sim->cache, pass);
+        end_pass(sim, pass);
         return true;
     }
     if (sim->ahead != NULL) {
@@ -248,7 +320,7 @@ static bool run_pass(simulator *sim, uint64_t pass)
             return false;
         }
     }
-    moe_expert_cache_end_pass(sim->cache, pass);
+    end_pass(sim, pass);
     return true;
 }
 
@@ -279,6 +351,16 @@ static int check_options(const moe_simulation *o, moe_error *err)
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "simulation: accesses one by one have no layer or pass to prefetch or to "
                         "look ahead from");
+    }
+    if (o->host_slots > 0 && o->is_sequential) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "simulation: accesses one by one have no second tier (host_slots)");
+    }
+    if ((unsigned)o->tiers > MOE_TIERS_EXCLUSIVE || !(o->link_bytes_per_s > 0) ||
+        !(o->link_latency_s >= 0)) {
+        return moe_fail(err, MOE_ERR_ARGUMENT,
+                        "simulation: tiers is one of moe_tier_use; the link's bandwidth is above "
+                        "0, its latency at least 0");
     }
     return MOE_OK;
 }
@@ -362,6 +444,13 @@ static int make_cache(simulator *sim, const moe_policy *policy, uint32_t *n_slot
                                         .has_future = true,
                                         .seed = o->seed};
     int status = moe_expert_cache_create(&sim->cache, &options, err);
+    if (status == MOE_OK && o->host_slots > 0) {
+        const uint32_t host_slots = o->host_slots < n_all ? o->host_slots : (uint32_t)n_all;
+        options.slots_of_class = &host_slots;
+        options.per_layer = false;
+        options.has_future = false;
+        status = moe_lower_tier_create(&sim->host, &options, sim->cache, o->tiers, err);
+    }
     free(class_of_layer);
     return status;
 }
@@ -405,6 +494,12 @@ static void tell(const simulator *sim, const moe_expert_cache_stats *before, uin
     result->hit_rate = n == 0 ? 0 : (double)result->hits / (double)n;
     result->bytes_per_token = (double)(result->misses + result->prefetches) *
                               (double)sim->options->expert_bytes / (double)result->n_tokens;
+    result->disk_bytes_per_token = (double)(sim->n_disk - then->n_disk) *
+                                   (double)sim->options->expert_bytes / (double)result->n_tokens;
+    result->host_hits = sim->host.hits - then->host.hits;
+    result->host_misses = sim->host.misses - then->host.misses;
+    result->demoted = sim->host.n_saved - then->host.n_saved;
+    result->demoted_hits = sim->host.hits_saved - then->host.hits_saved;
     result->stall_s = sim->stall_s - then->stall_s;
     result->total_s = sim->now_s - then->now_s;
 }
@@ -449,10 +544,18 @@ static int simulate(const moe_trace *trace, const moe_simulation *simulation,
         return status;
     }
     simulator sim = {.options = simulation, .trace = trace, .random = simulation->seed};
-    status = set_up(&sim, policy, &result->n_slots, err);
+    if (simulation->host_slots > 0 && (policy->needs & MOE_POLICY_NEEDS_FUTURE) != 0) {
+        status = moe_fail(err, MOE_ERR_ARGUMENT,
+                          "simulation: cache policy %s is a bound of one tier; no host slots",
+                          policy->name);
+    }
+    if (status == MOE_OK) {
+        status = set_up(&sim, policy, &result->n_slots, err);
+    }
     if (status == MOE_OK) {
         status = run(&sim, result, err);
     }
+    moe_lower_tier_destroy(&sim.host);
     moe_expert_cache_destroy(&sim.cache);
     moe_forecast_source_destroy(&sim.ahead);
     free(sim.hotness);

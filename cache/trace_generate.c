@@ -50,6 +50,27 @@ static const struct {
       .fast = 0.81,
       .fast_rho = 0.67,
       .noise = 0.5}},
+    /* No fits: the geometry of these models, with the coefficients of the nearest one above. */
+    {"kimi",
+     {.n_layer = 60,
+      .n_expert = 384,
+      .n_expert_used = 8,
+      .popular = 0.31,
+      .slow = 0.59,
+      .slow_rho = 0.997,
+      .fast = 0.81,
+      .fast_rho = 0.67,
+      .noise = 0.5}},
+    {"flame",
+     {.n_layer = 17,
+      .n_expert = 64,
+      .n_expert_used = 6,
+      .popular = 0.42,
+      .slow = 0.03,
+      .slow_rho = 0.941,
+      .fast = 0.70,
+      .fast_rho = 0.88,
+      .noise = 0.55}},
 };
 
 int moe_trace_generator_init_sized(moe_trace_generator *generator, size_t struct_size,
@@ -70,7 +91,8 @@ int moe_trace_generator_init_sized(moe_trace_generator *generator, size_t struct
         }
     }
     return moe_fail(err, MOE_ERR_ARGUMENT,
-                    "there is no preset '%.100s' of synthetic traces; choose olmoe, qwen3 or 512",
+                    "there is no preset '%.100s' of synthetic traces; choose olmoe, qwen3, 512, "
+                    "kimi or flame",
                     preset);
 }
 

@@ -5,14 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cache/tier_saves.h"
 #include "offload/expert_store_state.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
-
-/* Saves may fill one in SAVING_DIVISOR of a size class's host slots at once; reads need the
- * others. */
-#define SAVING_DIVISOR 4
 
 int moe_store_init_slots(moe_expert_store *store, moe_error *err)
 {
@@ -201,7 +198,7 @@ static void save_evicted(moe_expert_store *store, uint32_t slot, uint32_t evicte
     moe_policy_access saved = {.pass = access->pass, .layer = layer};
     if (evicted == MOE_KEY_NONE || store->options.keep_nothing ||
         moe_expert_cache_find(store->cache, evicted) != MOE_SLOT_NONE ||
-        store->n_saving >= moe_host_tier_slots_of(store->host, layer) / SAVING_DIVISOR ||
+        store->n_saving >= moe_host_tier_slots_of(store->host, layer) / MOE_SAVING_DIVISOR ||
         (move->in_memory && !moe_host_tier_save_pays(store->host)) ||
         !moe_host_tier_take_saved(store->host, evicted, &saved, move->save.buffers)) {
         return;

@@ -3,16 +3,10 @@
 
 #include <stdlib.h>
 
+#include "cache/tier_saves.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
-
-/* A read from the disk takes at least as long as this many copies over the link. */
-#define COPIES_PER_READ 4u
-/* Fewer saves than this are not judged yet. From twice as many on, older saves count less. */
-#define FIRST_SAVES 64u
-/* While saves do not pay, one in this many is still made, to see whether that changes. */
-#define TRY_EVERY 16u
 
 /* What a slot is used for:
  *
@@ -36,9 +30,7 @@ struct moe_host_tier {
     moe_expert_cache *cache;
     host_slot *slots;
     uint64_t hits_saved; /* hits on experts that were saved from the device */
-    /* What saves have been worth: their number and the hits on them. Older saves count less. */
-    uint32_t n_recent_saves, n_recent_hits;
-    uint32_t n_doubted; /* saves that were asked for while they did not pay */
+    moe_tier_saves saves;
 };
 
 int moe_host_tier_open(moe_host_tier **out, const moe_host_tier_options *o, moe_error *err)
@@ -126,7 +118,7 @@ static uint32_t find_slot(moe_host_tier *tier, uint32_t key, const moe_policy_ac
 static void note_hit(moe_host_tier *tier, uint32_t slot)
 {
     tier->hits_saved += tier->slots[slot].saved;
-    tier->n_recent_hits += tier->slots[slot].saved;
+    tier->saves.n_recent_hits += tier->slots[slot].saved;
 }
 
 bool moe_host_tier_take(moe_host_tier *tier, uint32_t key, const moe_policy_access *access,
@@ -188,23 +180,16 @@ bool moe_host_tier_take_saved(moe_host_tier *tier, uint32_t key, const moe_polic
     moe_expert_cache_pin(tier->cache, key);
     set_use(tier, slot, HOST_FILLING);
     tier->slots[slot].saved = true;
-    if (++tier->n_recent_saves == 2 * FIRST_SAVES) {
-        tier->n_recent_saves /= 2;
-        tier->n_recent_hits /= 2;
-    }
+    moe_tier_saves_note(&tier->saves);
     for (int p = 0; p < MOE_EXPERT_PARTS; p++) {
         buffers[p] = moe_slot_arena_buffer(&tier->arena, slot, p);
     }
     return true;
 }
 
-/* Each hit on a saved expert spares a read from the disk. The tier counts hits and measures no
- * time, so that runs are repeatable. */
 bool moe_host_tier_save_pays(moe_host_tier *tier)
 {
-    return tier->n_recent_saves < FIRST_SAVES ||
-           tier->n_recent_hits * COPIES_PER_READ >= tier->n_recent_saves ||
-           tier->n_doubted++ % TRY_EVERY == 0;
+    return moe_tier_saves_pay(&tier->saves);
 }
 
 void moe_host_tier_settle_saved(moe_host_tier *tier, uint32_t key, bool complete)

@@ -54,7 +54,7 @@ WHOLE(verify_options, model_path, checksums);
 WHOLE(verify_result, n_damaged, n_damaged);
 WITH_RESERVED(trace_open_options, path);
 WHOLE(trace_generator, n_expert_used, seed);
-WHOLE(simulation, policy, own_policy);
+WHOLE(simulation, policy, link_latency_s);
 WHOLE(engine_info, architecture, memory);
 WHOLE(engine_stats, passes, workers_lost);
 WITH_RESERVED(memory_plan, budget);
@@ -64,7 +64,7 @@ WHOLE(storage_speed, bytes_per_s, how);
 WHOLE(speed_rates, disk_bytes_per_s, compute_s_per_token);
 WHOLE(speed_estimate, disk_bytes, tokens_per_s);
 WITH_RESERVED(trace_info, n_layer);
-WHOLE(simulation_result, n_slots, total_s);
+WHOLE(simulation_result, n_slots, disk_bytes_per_token);
 
 FIXED_SIZE(sampling, 64);
 FIXED_SIZE(memory_plan, 440);

@@ -212,6 +212,10 @@ typedef struct cli_options {
     double lookahead_stands;
     double lookahead_recall;
     double lookahead_recall_wrong;
+    uint64_t host_slots;
+    unsigned tiers; /* engine, inclusive, exclusive */
+    double link_bandwidth;
+    double link_latency;
     double disk_bandwidth;
     double disk_latency;
     double compute_time;

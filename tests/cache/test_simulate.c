@@ -435,6 +435,85 @@ static void test_recall(void **state)
     moe_trace_close(&trace);
 }
 
+/* Two experts, two others, the first two again; a device of two slots. Without saves in engine and
+ * inclusive tiers, because the host still has what leaves the device. */
+static void test_two_tiers(void **state)
+{
+    (void)state;
+    moe_trace *trace = moe_trace_new(1, 8, false);
+    for (uint16_t pass = 0; pass < 3; pass++) {
+        const uint16_t experts[2] = {(uint16_t)(2 * (pass % 2)), (uint16_t)(2 * (pass % 2) + 1)};
+        assert_int_equal(moe_trace_add_row(trace, true, pass, 0), MOE_OK);
+        assert_int_equal(moe_trace_add_list(trace, experts, NULL, 2), MOE_OK);
+    }
+    assert_int_equal(moe_trace_finish(trace, NULL), MOE_OK);
+    moe_simulation simulation;
+    moe_simulation_init(&simulation);
+    simulation.policy = "lru";
+    simulation.n_slots = 2;
+    simulation.host_slots = 4;
+    simulation.expert_bytes = 1000;
+    simulation.bytes_per_s = 1e6; /* 1 ms an expert */
+    simulation.latency_s = 0.5e-3;
+    simulation.depth = 1;
+    simulation.link_bytes_per_s = 2e6; /* 0.5 ms */
+    simulation.link_latency_s = 0.1e-3;
+    simulation.compute_s = 2e-3;
+    for (int use = MOE_TIERS_ENGINE; use <= MOE_TIERS_EXCLUSIVE; use++) {
+        simulation.tiers = (moe_tier_use)use;
+        const moe_simulation_result r = simulate(trace, &simulation);
+        assert_int_equal(r.misses, 6);
+        assert_int_equal(r.host_hits, 2);
+        assert_int_equal(r.host_misses, 4);
+        assert_int_equal(r.demoted, use == MOE_TIERS_EXCLUSIVE ? 4 : 0);
+        assert_int_equal(r.demoted_hits, use == MOE_TIERS_EXCLUSIVE ? 2 : 0);
+        assert_near(r.disk_bytes_per_token, 4 * 1000.0 / 3);
+        /* The second of two reads ends after 3 ms, and is moved then; from memory, two moves. */
+        assert_near(r.stall_s, 2 * (3e-3 + 0.6e-3) + 2 * 0.6e-3);
+        assert_near(r.total_s, r.stall_s + 3 * 2e-3);
+    }
+    /* A host of two slots: what it holds beside the device is all, or nothing. */
+    simulation.host_slots = 2;
+    simulation.tiers = MOE_TIERS_INCLUSIVE;
+    assert_int_equal(simulate(trace, &simulation).host_hits, 0);
+    simulation.tiers = MOE_TIERS_EXCLUSIVE;
+    assert_int_equal(simulate(trace, &simulation).host_hits, 2);
+    moe_trace_close(&trace);
+}
+
+/* With two tiers the experts in memory are as many as the slots of one (exclusive), or as those of
+ * the host (inclusive), so no use of them beats Belady's bound of a cache with all slots. */
+static void test_tiers_in_bounds(void **state)
+{
+    (void)state;
+    moe_trace *trace = generated("olmoe", 3, 2, 5, 60);
+    moe_simulation simulation;
+    moe_simulation_init(&simulation);
+    for (uint32_t p = 0; moe_policy_name(p) != NULL; p++) {
+        for (int use = MOE_TIERS_ENGINE; use <= MOE_TIERS_EXCLUSIVE && moe_policy_needs(p) == 0;
+             use++) {
+            simulation.policy = moe_policy_name(p);
+            simulation.n_slots = 40;
+            simulation.host_slots = 70;
+            simulation.tiers = (moe_tier_use)use;
+            const moe_simulation_result r = simulate(trace, &simulation);
+            assert_int_equal(r.host_hits + r.host_misses, r.misses);
+            assert_true(r.demoted_hits <= r.host_hits && r.demoted <= r.evictions);
+            simulation.policy = "belady";
+            simulation.n_slots = use == MOE_TIERS_INCLUSIVE ? 70 : 110;
+            simulation.host_slots = 0;
+            simulation.tiers = MOE_TIERS_ENGINE;
+            assert_true(r.host_misses >= simulate(trace, &simulation).misses);
+        }
+    }
+    simulation.n_slots = 40;
+    simulation.host_slots = 70;
+    simulation.policy = "belady";
+    moe_simulation_result result = {.struct_size = sizeof result};
+    assert_int_not_equal(moe_simulate(trace, &simulation, &result, NULL), MOE_OK);
+    moe_trace_close(&trace);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -442,8 +521,8 @@ static void test_refused(void **state)
     moe_simulation good;
     moe_simulation_init(&good);
     good.cache_share = 0.5;
-    moe_simulation bad[11];
-    for (size_t i = 0; i < 11; i++) {
+    moe_simulation bad[15];
+    for (size_t i = 0; i < 15; i++) {
         bad[i] = good;
     }
     bad[0].struct_size = 1;
@@ -457,7 +536,12 @@ static void test_refused(void **state)
     bad[8].depth = 0;
     bad[9].policy = "gate-score";
     bad[10].prefetch_recall = 1.5;
-    for (size_t i = 0; i < 11; i++) {
+    bad[11].tiers = (moe_tier_use)3;
+    bad[12].link_bytes_per_s = 0;
+    bad[13].link_latency_s = -1;
+    bad[14].host_slots = 3;
+    bad[14].is_sequential = true;
+    for (size_t i = 0; i < 15; i++) {
         moe_simulation_result result = {.struct_size = sizeof result};
         moe_error err = {""};
         assert_int_equal(moe_simulate(trace, &bad[i], &result, &err), MOE_ERR_ARGUMENT);
@@ -513,6 +597,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_recorded),          cmocka_unit_test(test_disk_model),
         cmocka_unit_test(test_overlap),           cmocka_unit_test(test_recall),
         cmocka_unit_test(test_refused),           cmocka_unit_test(test_sequential),
+        cmocka_unit_test(test_two_tiers),         cmocka_unit_test(test_tiers_in_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

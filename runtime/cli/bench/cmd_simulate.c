@@ -174,7 +174,11 @@ static int simulate_one(const sweep *s, const char *policy, cache_size size, boo
         simulation.lookahead_stands = o->lookahead_stands;
         simulation.lookahead_recall = o->lookahead_recall;
         simulation.lookahead_recall_wrong = o->lookahead_recall_wrong;
+        simulation.host_slots = (uint32_t)o->host_slots; /* nor can it use them */
     }
+    simulation.tiers = (moe_tier_use)o->tiers;
+    simulation.link_bytes_per_s = o->link_bandwidth;
+    simulation.link_latency_s = o->link_latency;
     simulation.expert_bytes = o->expert_bytes;
     simulation.bytes_per_s = o->disk_bandwidth;
     simulation.latency_s = o->disk_latency;
@@ -238,6 +242,11 @@ static double per_token(const sweep_row *row, double total)
     return total / (double)row->result.n_tokens;
 }
 
+static double share_of(uint64_t part, uint64_t whole)
+{
+    return whole == 0 ? 0 : (double)part / (double)whole;
+}
+
 static void print_table(const sweep *s, const sweep_row *rows, size_t n_rows)
 {
     printf("%" PRIu64 " tokens in %" PRIu64 " passes, %u layers, %u of %u experts\n\n",
@@ -251,6 +260,18 @@ static void print_table(const sweep *s, const sweep_row *rows, size_t n_rows)
                row->result.n_slots, 100 * row->share, 100 * row->result.hit_rate, 100 * row->regret,
                row->result.bytes_per_token / 1048576, 1e3 * per_token(row, row->result.stall_s));
     }
+    for (size_t i = 0; i < n_rows && s->options->host_slots > 0; i++) {
+        const moe_simulation_result *r = &rows[i].result;
+        if (i == 0) {
+            printf("\nhost memory, %" PRIu64 " slots\n%-14s %7s %8s %12s %12s %12s\n",
+                   s->options->host_slots, "policy", "slots", "hit %", "MiB/token", "saved/token",
+                   "of hits, %");
+        }
+        printf("%-14s %7u %8.2f %12.2f %12.2f %12.2f\n", rows[i].policy, r->n_slots,
+               100 * share_of(r->host_hits, r->misses), r->disk_bytes_per_token / 1048576,
+               per_token(&rows[i], (double)r->demoted),
+               100 * share_of(r->demoted_hits, r->host_hits));
+    }
     for (size_t i = 0; i < n_rows; i++) {
         if (rows[i].result.policy_faults > 0) {
             printf("\n%s, %u slots: %" PRIu64 " nominations could not be evicted (policy faults)\n",
@@ -263,16 +284,19 @@ static void print_csv(const sweep_row *rows, size_t n_rows)
 {
     puts("policy,split,slots,cache_share,hits,misses,hit_rate,regret,evictions,prefetches,"
          "prefetches_used,prefetches_wasted,extra_waves,bytes_per_token,stall_s_per_token,"
-         "total_s_per_token,policy_faults");
+         "total_s_per_token,policy_faults,host_hits,host_misses,demoted,demoted_hits,"
+         "disk_bytes_per_token");
     for (size_t i = 0; i < n_rows; i++) {
         const sweep_row *row = &rows[i];
         const moe_simulation_result *r = &row->result;
         printf("%s,%s,%u,%.6f,%" PRIu64 ",%" PRIu64 ",%.6f,%.6f,%" PRIu64 ",%" PRIu64 ",%" PRIu64
-               ",%" PRIu64 ",%" PRIu64 ",%.1f,%.9f,%.9f,%" PRIu64 "\n",
+               ",%" PRIu64 ",%" PRIu64 ",%.1f,%.9f,%.9f,%" PRIu64 ",%" PRIu64 ",%" PRIu64
+               ",%" PRIu64 ",%" PRIu64 ",%.1f\n",
                row->policy, split_name(row), r->n_slots, row->share, r->hits, r->misses,
                r->hit_rate, row->regret, r->evictions, r->prefetches, r->prefetches_used,
                r->prefetches_wasted, r->extra_waves, r->bytes_per_token, per_token(row, r->stall_s),
-               per_token(row, r->total_s), r->policy_faults);
+               per_token(row, r->total_s), r->policy_faults, r->host_hits, r->host_misses,
+               r->demoted, r->demoted_hits, r->disk_bytes_per_token);
     }
 }
 
@@ -303,6 +327,11 @@ static int print_json(const sweep *s, const sweep_row *rows, size_t n_rows)
         cli_json_u64(row, "extra_waves", r->extra_waves);
         cli_json_u64(row, "policy_faults", r->policy_faults);
         cli_json_real(row, "bytes_per_token", r->bytes_per_token);
+        cli_json_u64(row, "host_hits", r->host_hits);
+        cli_json_u64(row, "host_misses", r->host_misses);
+        cli_json_u64(row, "demoted", r->demoted);
+        cli_json_u64(row, "demoted_hits", r->demoted_hits);
+        cli_json_real(row, "disk_bytes_per_token", r->disk_bytes_per_token);
         cli_json_real(row, "stall_s_per_token", per_token(&rows[i], r->stall_s));
         cli_json_real(row, "total_s_per_token", per_token(&rows[i], r->total_s));
         cli_json_append(list, row);

@@ -101,7 +101,8 @@ typedef struct moe_trace_generator {
 } moe_trace_generator;
 
 /* preset: "olmoe", "qwen3" or "512": the geometry and the coefficients fitted to that model's
- * routing. MOE_ERR_ARGUMENT for another name. */
+ * routing; "kimi" or "flame": the geometry of Kimi-K2 or FLAME-MoE-1.7B with the coefficients of
+ * "512" or "olmoe". MOE_ERR_ARGUMENT for another name. */
 MOE_API int moe_trace_generator_init_sized(moe_trace_generator *generator, size_t struct_size,
                                            const char *preset, moe_error *err);
 static inline int moe_trace_generator_init(moe_trace_generator *generator, const char *preset,
@@ -121,6 +122,15 @@ MOE_API const char *moe_policy_name(uint32_t index);
 MOE_API uint32_t moe_policy_needs(uint32_t index);
 
 enum { MOE_LOOKAHEAD_NONE = -1, MOE_LOOKAHEAD_RECORDED = -2 };
+
+/* How host slots are used below a device's slots. */
+typedef enum moe_tier_use {
+    MOE_TIERS_ENGINE = 0, /* as the engine does: the host keeps what it reads, and saves what leaves
+                           * the device while that pays; experts that both hold leave it first */
+    MOE_TIERS_INCLUSIVE = 1, /* the host holds all that the device holds */
+    MOE_TIERS_EXCLUSIVE = 2, /* an expert is in one of them; what leaves the device goes to the host
+                              */
+} moe_tier_use;
 
 /* One cache, one pass over a trace. The cache, its policies and the order of accesses are the
  * engine's own code, so that the hits and misses of a recorded run are reproduced exactly. */
@@ -165,6 +175,16 @@ typedef struct moe_simulation {
     double lookahead_recall_wrong; /* of a wrong token's; 0.56 */
     /* A policy of the program, in place of `policy`; default NULL: none. */
     const moe_policy *own_policy;
+
+    /* A second tier: slots in host memory, with the same policy, between the n_slots of a device
+     * and the disk. A miss moves an expert from host memory over the link, if it is there; if not,
+     * it is read from the disk first. Moves follow each other: each takes link_latency_s +
+     * expert_bytes / link_bytes_per_s. Copies back to the host are not timed. MOE_ERR_ARGUMENT for
+     * policies that need the future. */
+    uint32_t host_slots;     /* default 0: no second tier */
+    moe_tier_use tiers;      /* default MOE_TIERS_ENGINE */
+    double link_bytes_per_s; /* default 25e9 */
+    double link_latency_s;   /* default 10e-6 */
 } moe_simulation;
 
 typedef struct moe_simulation_result {
@@ -184,6 +204,13 @@ typedef struct moe_simulation_result {
     double bytes_per_token; /* by demand and prefetch */
     double stall_s;         /* waiting for the disk, in all */
     double total_s;         /* stall and computation */
+    /* Of a second tier; 0 without one. */
+    uint64_t host_hits;          /* of misses: found in host memory */
+    uint64_t host_misses;        /* ... and read from the disk */
+    uint64_t demoted;            /* experts copied back to host memory when they left the device */
+    uint64_t demoted_hits;       /* of host_hits: such experts */
+    double disk_bytes_per_token; /* read from the disk, by demand and prefetch; with one tier
+                                  * bytes_per_token */
 } moe_simulation_result;
 
 MOE_API void moe_simulation_init_sized(moe_simulation *simulation, size_t struct_size);

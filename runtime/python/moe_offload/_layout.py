@@ -56,6 +56,9 @@ MOE_SPECULATE_SELF = 3
 MOE_SWITCH_AUTO = 0
 MOE_SWITCH_OFF = 2
 MOE_SWITCH_ON = 1
+MOE_TIERS_ENGINE = 0
+MOE_TIERS_EXCLUSIVE = 2
+MOE_TIERS_INCLUSIVE = 1
 MOE_TOKENIZE_ADD_SPECIAL = 1
 MOE_TOKENIZE_PARSE_SPECIAL = 2
 MOE_TOKEN_NONE = -1
@@ -74,6 +77,7 @@ WORDS = {
     "kv_cache": "MOE_KV_CACHE_",
     "prefetch": "MOE_SWITCH_",
     "speculate": "MOE_SPECULATE_",
+    "tiers": "MOE_TIERS_",
     "warm_start": "MOE_SWITCH_",
     "worker_compute": "MOE_SWITCH_",
 }
@@ -609,6 +613,10 @@ class moe_simulation(Structure):
         ("lookahead_recall", c_double),
         ("lookahead_recall_wrong", c_double),
         ("own_policy", POINTER(moe_policy)),
+        ("host_slots", c_uint32),
+        ("tiers", c_int),
+        ("link_bytes_per_s", c_double),
+        ("link_latency_s", c_double),
     ]
 
 
@@ -630,6 +638,11 @@ class moe_simulation_result(Structure):
         ("bytes_per_token", c_double),
         ("stall_s", c_double),
         ("total_s", c_double),
+        ("host_hits", c_uint64),
+        ("host_misses", c_uint64),
+        ("demoted", c_uint64),
+        ("demoted_hits", c_uint64),
+        ("disk_bytes_per_token", c_double),
     ]
 
 

@@ -107,3 +107,7 @@ class Simulation(TypedDict, total=False):
     lookahead_stands: float
     lookahead_recall: float
     lookahead_recall_wrong: float
+    host_slots: Integer
+    tiers: Literal["engine", "inclusive", "exclusive"]
+    link_bytes_per_s: float
+    link_latency_s: float
