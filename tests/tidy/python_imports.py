@@ -14,7 +14,7 @@ from pathlib import Path
 
 PACKAGES = {"agents", "anthropic", "auditwheel", "breathe", "gguf", "httpx", "huggingface_hub", "instructor", "ipykernel", "jinja2", "jsonschema", "langchain_anthropic",
             "langchain_openai", "libcachesim", "litellm", "llama_cpp", "llguidance", "matplotlib", "mlx", "mlx_lm", "mypy", "nbclient", "nbformat", "numpy", "ollama",
-            "openai", "pip", "pydantic", "pydantic_ai", "setuptools", "sphinx", "tokenizers", "torch", "transformers",
+            "openai", "pip", "pyarrow", "pydantic", "pydantic_ai", "setuptools", "sphinx", "tokenizers", "torch", "transformers",
             "tvm_ffi", "typing_extensions", "wheel", "xgrammar", "xxhash", "zstandard"}
 
 
