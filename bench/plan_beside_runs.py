@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""plan_beside_runs.py COMMAND MODEL [--budgets LIST] [--repeat N]
+"""plan_beside_runs.py COMMAND MODEL... [--budgets LIST] [-n N,N...] [--repeat N]
 
 Tokens a second that `plan --measure --trace` predicts for several memory budgets, beside what `run` then reaches with
-them, without speculation and prefetch. The routing is recorded once, with all experts in memory, on a text that the
-model writes with one seed; the runs write the same text. Each budget is planned and run --repeat times, in turn;
-medians of the runs are compared with the median prediction and with the medians of the ends of its range."""
+them, without speculation and prefetch. The routing of a model is recorded once, with all experts in memory, on a text
+that it writes with one seed; the runs write the same text. Each budget is planned and run --repeat times, in turn. The
+first quarter of the tokens, which fills the cache, does not count. Both sides are split into their parts: bytes read
+for a token, computing, and waiting for experts; medians of the repetitions. The error is the median of the pairs'. A
+budget is within the range if the median speed is within the median ends of the predicted range."""
 import argparse
 import json
 import os
@@ -15,71 +17,86 @@ import sys
 import tempfile
 
 TEXT = ["-p", "Once upon a time", "-s", "1", "--ignore-eos", "-c", "1024", "--speculate", "off", "--prefetch", "off",
-        "--calibration", "none", "--warm-start", "off"]
-PLAN = ["-c", "1024", "--speculate", "off", "--prefetch", "off", "--calibration", "none"]
+        "--calibration", "none", "--warm-start", "off", "--checksums", "none"]
+PLAN = ["-c", "1024", "--speculate", "off", "--prefetch", "off", "--calibration", "none", "--checksums", "none"]
 
 
 def run(command, model, n, *more):
-    """The statistics of a run."""
-    done = subprocess.run([command, "run", "-m", model, "-n", str(n), "--json", *TEXT, *more], check=True,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    return json.loads(done.stderr)
+    subprocess.run([command, "run", "-m", model, "-n", str(n), "--json", *TEXT, *more], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def token_times(command, model, n, folder, *more):
-    """The statistics, and seconds of each token."""
+def measure(command, model, n, folder, *more):
+    """Of a token behind the first quarter: hits, bytes read, milliseconds of computing and of waiting."""
     path = os.path.join(folder, "timeline.json")
-    statistics_of_run = run(command, model, n, "--timeline", path, *more)
+    run(command, model, n, "--timeline", path, *more)
     with open(path, encoding="utf-8") as file:
-        events = json.load(file)["traceEvents"]
-    return statistics_of_run, [e["dur"] * 1e-6 for e in events if e["ph"] == "X" and e["name"].startswith("token ")]
+        events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
+    tokens = [event for event in events if event["name"].startswith("token ")][n // 4:]
+    waits = [event["dur"] for event in events if event["name"] == "waiting for experts"
+             and event["ts"] >= tokens[0]["ts"]]
+    total = {name: sum(token["args"][name] for token in tokens)
+             for name in ("expert_hits", "expert_misses", "bytes_read_disk")}
+    ms = sum(token["dur"] for token in tokens) / len(tokens) / 1e3
+    wait_ms = sum(waits) / len(tokens) / 1e3
+    return {"hits": 100 * total["expert_hits"] / (total["expert_hits"] + total["expert_misses"]),
+            "bytes": total["bytes_read_disk"] / len(tokens) / 1e6, "compute": ms - wait_ms, "wait": wait_ms,
+            "speed": 1e3 / ms}
 
 
-def speed_of(runs):
-    """Tokens a second of the last three quarters of the tokens, of each the least time."""
-    least = [min(times) for times in zip(*(times for _, times in runs))]
-    least = least[len(least) // 4:]
-    return len(least) / sum(least)
-
-
-def plan(command, model, *more):
+def predict(command, model, *more):
     done = subprocess.run([command, "plan", "-m", model, "--json", *PLAN, *more], check=True, capture_output=True,
                           text=True)
-    return json.loads(done.stdout)
+    plan = json.loads(done.stdout)
+    return {"hits": 100 * plan["simulated_hit_rate"], "bytes": plan["token_disk_bytes"] / 1e6,
+            "compute": 1e3 * plan["compute_seconds"], "wait": 1e3 * plan["disk_seconds"],
+            "speed": plan["expected_tokens_per_s"], "low": plan["expected_tokens_per_s_low"],
+            "high": plan["expected_tokens_per_s_high"]}
+
+
+def medians(rows):
+    return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+
+
+def compare(options, model, n):
+    """Prints the rows of a model; returns how many budgets are within the range."""
+    budgets = options.budgets.split(",")
+    print(f"\n{os.path.basename(model)}, {n} tokens; a token's MB, ms of computing and of waiting: run, plan")
+    print(f"{'memory':>7}{'hits, %':>9}{'plan':>7}{'MB':>8}{'plan':>8}{'comp.':>8}{'plan':>8}{'wait':>8}{'plan':>8}"
+          f"{'tokens/s':>10}{'plan':>9}{'from':>9}{'to':>9}{'error, %':>10}", flush=True)
+    within, near = 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        trace = os.path.join(folder, "routing.jsonl")
+        run(options.command, model, n, "--trace", trace, "--expert-cache", "100%")
+        for budget in budgets:
+            measured, predicted = [], []
+            share = ["--expert-cache", budget]
+            for _ in range(options.repeat):
+                predicted.append(predict(options.command, model, "--measure", "--trace", trace, *share))
+                measured.append(measure(options.command, model, n, folder, *share))
+            m, p = medians(measured), medians(predicted)
+            error = statistics.median(100 * (q["speed"] / of["speed"] - 1) for q, of in zip(predicted, measured))
+            within += p["low"] <= m["speed"] <= p["high"]
+            near += abs(error) <= 10
+            print(f"{budget:>7}{m['hits']:9.1f}{p['hits']:7.1f}{m['bytes']:8.2f}{p['bytes']:8.2f}{m['compute']:8.3f}"
+                  f"{p['compute']:8.3f}{m['wait']:8.3f}{p['wait']:8.3f}{m['speed']:10.2f}{p['speed']:9.2f}"
+                  f"{p['low']:9.2f}{p['high']:9.2f}{error:10.1f}", flush=True)
+    print(f"{near} of {len(budgets)} within 10 %, {within} within the range", flush=True)
+    return within
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command")
-    parser.add_argument("model")
+    parser.add_argument("models", nargs="+")
     parser.add_argument("--budgets", default="25%,40%,55%,70%,85%", help="of the experts (default 25%%,40%%,55%%,70%%,85%%)")
-    parser.add_argument("-n", type=int, default=600, help="tokens to write (default 600)")
+    parser.add_argument("-n", default="600", help="tokens to write, for all models or for each (default 600)")
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
-    budgets = options.budgets.split(",")
-    measured, predicted, within = {b: [] for b in budgets}, {b: [] for b in budgets}, 0
-    with tempfile.TemporaryDirectory() as folder:
-        trace = os.path.join(folder, "routing.jsonl")
-        run(options.command, options.model, options.n, "--trace", trace)
-        for _ in range(options.repeat):
-            for budget in budgets:
-                share = ["--expert-cache", budget]
-                predicted[budget].append(plan(options.command, options.model, "--measure", "--trace", trace, *share))
-                measured[budget].append(token_times(options.command, options.model, options.n, folder, *share))
-    print(f"{'experts in memory':>18}{'hits, %':>9}{'simulated':>11}{'tokens/s':>10}{'predicted':>11}{'from':>9}"
-          f"{'to':>9}{'error, %':>10}")
-    for budget in budgets:
-        hits = statistics.median(100 * m["expert_hits"] / (m["expert_hits"] + m["expert_misses"])
-                                 for m, _ in measured[budget])
-        speed = speed_of(measured[budget])
-        best = max(predicted[budget], key=lambda p: p["expected_tokens_per_s"])
-        middle, low, high = (best["expected_tokens_per_s" + end] for end in ("", "_low", "_high"))
-        simulated = 100 * predicted[budget][0]["simulated_hit_rate"]
-        within += low <= speed <= high
-        print(f"{budget:>18}{hits:9.1f}{simulated:11.1f}{speed:10.1f}{middle:11.1f}{low:9.1f}{high:9.1f}"
-              f"{100 * (middle / speed - 1):10.1f}")
-    print(f"{within} of {len(budgets)} within the range")
-    sys.exit(0 if within == len(budgets) else 1)
+    counts = [int(n) for n in options.n.split(",")]
+    counts = counts * len(options.models) if len(counts) == 1 else counts
+    within = [compare(options, model, n) for model, n in zip(options.models, counts, strict=True)]
+    sys.exit(0 if sum(within) == len(within) * len(options.budgets.split(",")) else 1)
 
 
 main()

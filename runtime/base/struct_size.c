@@ -61,7 +61,7 @@ WITH_RESERVED(memory_plan, budget);
 WHOLE(file_summary, gguf_version, row_bytes);
 WITH_RESERVED(file_tensor, name);
 WHOLE(storage_speed, bytes_per_s, how);
-WHOLE(speed_rates, disk_bytes_per_s, compute_s_per_token);
+WHOLE(speed_rates, disk_bytes_per_s, spread);
 WHOLE(speed_estimate, disk_bytes, tokens_per_s);
 WITH_RESERVED(trace_info, n_layer);
 WHOLE(simulation_result, n_slots, disk_bytes_per_token);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Measures with an engine: how fast it computes tokens, and how fast its threads read memory. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <moe/lab.h>
 #include <moe/speed.h>
 
+#include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
@@ -14,47 +16,128 @@
 #include "runtime/lab/expert_read_speed.h"
 #include "runtime/lab/memory_speed.h"
 
-/* Tokens decoded before computing is measured: the first few find caches and page tables cold. */
-#define N_WARM_UP  4
-#define N_MEASURED 16
+#define N_MEASURED_LEAST 16
+#define N_MEASURED_MOST  256
+#define N_WARM_UP        4 /* without a trace: the first tokens find caches and page tables cold */
+#define MOST_NS          UINT64_C(2000000000)
+#define N_QUARTERS       4
 
-static int compare_times(const void *a, const void *b)
+/* What a token took. */
+typedef struct token_time {
+    double compute_s, wait_s;
+    uint64_t n_read; /* experts that it read from the disk */
+} token_time;
+
+/* Decodes a token, and fills in its time. */
+static int time_step(moe_engine *engine, moe_session *session, token_time *time, moe_error *err)
 {
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
+    moe_expert_store_stats before, after;
+    moe_expert_store_get_stats(engine->runner.experts, &before);
+    const uint64_t begin = moe_now_ns();
+    MOE_TRY(moe_step(engine, &session, 1, err));
+    const uint64_t ns = moe_now_ns() - begin;
+    moe_expert_store_get_stats(engine->runner.experts, &after);
+    const uint64_t waited = after.wait_ns - before.wait_ns;
+    time->compute_s = ns > waited ? (double)(ns - waited) * 1e-9 : 0;
+    time->wait_s = (double)waited * 1e-9;
+    time->n_read = after.misses - before.misses;
+    return MOE_OK;
 }
 
-/* Measures the median time of a step, without the time that it waits for experts. */
-static int measure_steps(moe_engine *engine, moe_session *session, const moe_engine_options *o,
-                         double *s_per_token, moe_error *err)
+/* How many tokens fill the cache, and how many are measured. */
+static void choose_counts(const moe_engine *engine, uint64_t *n_warm_up, uint64_t *n_measured)
 {
-    uint64_t times[N_MEASURED];
+    const uint64_t context = engine->plan.context;
+    moe_trace_info info = {.struct_size = sizeof info};
+    if (engine->route_replay != NULL) {
+        moe_trace_get_info(engine->route_replay->trace, &info);
+    }
+    *n_warm_up = info.n_rows > 0 ? info.n_rows / 4 : N_WARM_UP;
+    *n_measured = info.n_rows > 0 ? N_MEASURED_MOST : N_MEASURED_LEAST;
+    /* A token was fed. */
+    if (*n_warm_up + *n_measured >= context) {
+        *n_warm_up = context / 4;
+        *n_measured = context - 1 - *n_warm_up;
+    }
+}
+
+/* Decodes n tokens, or at least n_least within MOST_NS, and fills in their times. */
+static int time_tokens(moe_engine *engine, moe_session *session, const moe_engine_options *o,
+                       uint64_t n_least, uint64_t *n, token_time *times, double done,
+                       moe_error *err)
+{
+    const uint64_t begin = moe_now_ns();
+    for (uint64_t i = 0; i < *n; i++) {
+        if (i >= n_least && moe_now_ns() - begin > MOST_NS) {
+            *n = i;
+            break;
+        }
+        MOE_TRY(time_step(engine, session, &times[i], err));
+        const double share = done + (double)(i + 1) / (double)*n / 2;
+        if (o->progress != NULL && !o->progress(share, o->user)) {
+            return moe_fail(err, MOE_ERR_CANCELLED, "measuring was cancelled");
+        }
+    }
+    return MOE_OK;
+}
+
+static token_time mean_of(const token_time *times, uint64_t n)
+{
+    token_time sum = {0};
+    for (uint64_t i = 0; i < n; i++) {
+        sum.compute_s += times[i].compute_s / (double)n;
+        sum.wait_s += times[i].wait_s / (double)n;
+        sum.n_read += times[i].n_read;
+    }
+    return sum;
+}
+
+static void summarize(const token_time *times, uint64_t n, moe_speed_rates *rates, double *wait_s)
+{
+    const token_time all = mean_of(times, n);
+    rates->compute_s_per_token = all.compute_s;
+    *wait_s = all.n_read > 0 ? all.wait_s * (double)n / (double)all.n_read : 0;
+    for (uint64_t q = 0; q < N_QUARTERS; q++) {
+        const uint64_t first = q * n / N_QUARTERS, end = (q + 1) * n / N_QUARTERS;
+        if (first == end) {
+            continue;
+        }
+        const token_time part = mean_of(times + first, end - first);
+        const double expected_s =
+            all.compute_s + *wait_s * (double)part.n_read / (double)(end - first);
+        const double difference = fabs((part.compute_s + part.wait_s) / expected_s - 1);
+        rates->spread = difference > rates->spread ? difference : rates->spread;
+    }
+}
+
+/* Measures computing, and the wait for an expert. */
+static int measure_steps(moe_engine *engine, moe_session *session, const moe_engine_options *o,
+                         moe_speed_rates *rates, double *wait_s, moe_error *err)
+{
+    uint64_t n_warm_up, n_measured;
+    choose_counts(engine, &n_warm_up, &n_measured);
+    const uint64_t n_most = n_warm_up > n_measured ? n_warm_up : n_measured;
+    token_time *times = moe_calloc(n_most + 1, sizeof *times);
     int32_t token = 0;
+    if (times == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "out of memory for the times of tokens");
+    }
     int status = moe_session_feed(session, &token, 1, err);
-    for (int i = -N_WARM_UP; i < N_MEASURED && status == MOE_OK; i++) {
-        uint64_t begin = moe_now_ns();
-        uint64_t waited = moe_expert_store_wait_ns(engine->runner.experts);
-        status = moe_step(engine, &session, 1, err);
-        uint64_t step_ns = moe_now_ns() - begin;
-        waited = moe_expert_store_wait_ns(engine->runner.experts) - waited;
-        if (i >= 0) {
-            times[i] = step_ns > waited ? step_ns - waited : 0;
-        }
-        double share = (double)(i + 1 + N_WARM_UP) / (N_WARM_UP + N_MEASURED);
-        if (status == MOE_OK && o->progress != NULL && !o->progress(share, o->user)) {
-            status = moe_fail(err, MOE_ERR_CANCELLED, "measuring was cancelled");
-        }
+    if (status == MOE_OK) {
+        status = time_tokens(engine, session, o, N_WARM_UP, &n_warm_up, times, 0, err);
     }
     if (status == MOE_OK) {
-        qsort(times, N_MEASURED, sizeof times[0], compare_times);
-        *s_per_token = (double)times[N_MEASURED / 2] * 1e-9;
+        status = time_tokens(engine, session, o, N_MEASURED_LEAST, &n_measured, times, 0.5, err);
     }
+    if (status == MOE_OK) {
+        summarize(times, n_measured, rates, wait_s);
+    }
+    free(times);
     return status;
 }
 
-static int measure_compute(moe_engine *engine, const moe_engine_options *o, double *s_per_token,
-                           moe_error *err)
+static int measure_tokens(moe_engine *engine, const moe_engine_options *o, moe_speed_rates *rates,
+                          double *wait_s, moe_error *err)
 {
     moe_session_options options;
     moe_session *session = NULL;
@@ -62,7 +145,7 @@ static int measure_compute(moe_engine *engine, const moe_engine_options *o, doub
     options.sampling.temperature = 0.0f;
     int status = moe_session_create(&session, engine, &options, err);
     if (status == MOE_OK) {
-        status = measure_steps(engine, session, o, s_per_token, err);
+        status = measure_steps(engine, session, o, rates, wait_s, err);
     }
     moe_session_close(&session);
     return status;
@@ -95,11 +178,16 @@ int moe_speed_measure(const moe_engine_options *options, moe_speed_rates *rates,
     set.lab.budget_error = given.budget_error;
     moe_engine *engine = NULL;
     MOE_TRY(moe_engine_open(&engine, &set.options, err));
-    status = measure_compute(engine, &set.options, &measured.compute_s_per_token, err);
+    double wait_s = 0; /* for an expert */
+    status = measure_tokens(engine, &set.options, &measured, &wait_s, err);
     if (status == MOE_OK) {
         status = moe_expert_read_speed(moe_gguf_file_at(engine->gguf, 0)->path, &engine->config,
                                        &engine->map, engine->plan.expected_memory_hit_rate,
                                        &set.options, &measured.disk_bytes_per_s, err);
+    }
+    if (status == MOE_OK && !engine->plan.has_device_memory && wait_s > 0) {
+        const double bytes = (double)engine->plan.expert_bytes / (double)engine->plan.experts;
+        measured.wait_s_per_expert = wait_s - bytes / measured.disk_bytes_per_s;
     }
     if (status == MOE_OK && engine->device->link != NULL) {
         measured.link_bytes_per_s = (double)engine->device->link_bytes_per_s;

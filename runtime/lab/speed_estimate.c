@@ -10,6 +10,17 @@ static double seconds(double bytes, double bytes_per_s)
     return bytes_per_s > 0.0 ? bytes / bytes_per_s : 0.0;
 }
 
+/* The time that a token waits for the disk. */
+static double disk_seconds(const moe_memory_plan *plan, const moe_speed_rates *rates, double bytes)
+{
+    if (rates->disk_bytes_per_s <= 0.0 || plan->expert_bytes == 0) {
+        return seconds(bytes, rates->disk_bytes_per_s);
+    }
+    const double n_experts = bytes * (double)plan->experts / (double)plan->expert_bytes;
+    const double s = bytes / rates->disk_bytes_per_s + n_experts * rates->wait_s_per_expert;
+    return s > 0.0 ? s : 0.0;
+}
+
 static moe_speed_estimate estimate_of(const moe_memory_plan *plan, const moe_speed_rates *rates)
 {
     double bytes = (double)plan->token_expert_bytes;
@@ -19,7 +30,7 @@ static moe_speed_estimate estimate_of(const moe_memory_plan *plan, const moe_spe
     moe_speed_estimate estimate = {
         .disk_bytes = (uint64_t)read,
         .link_bytes = moves ? (uint64_t)missing : 0,
-        .disk_s = seconds(read, rates->disk_bytes_per_s),
+        .disk_s = disk_seconds(plan, rates, read),
         .link_s = moves ? seconds(missing, rates->link_bytes_per_s) : 0.0,
         .compute_s = rates->compute_s_per_token,
         .complete = rates->compute_s_per_token > 0.0 &&

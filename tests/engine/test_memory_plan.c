@@ -244,6 +244,17 @@ static void speed(void **state)
     rates.compute_s_per_token = 0.003;
     moe_plan_speed(&plan, &rates, &e);
     assert_true(e.complete && nearly(e.tokens_per_s, 200.0));
+    /* Two experts of 1 MB are missing. Each takes 0.5 ms beyond its bytes; or more of their reading
+     * than there is hides behind computing. */
+    plan.expert_bytes = 64000000;
+    plan.experts = 64;
+    rates.wait_s_per_expert = 0.0005;
+    moe_plan_speed(&plan, &rates, &e);
+    assert_true(nearly(e.disk_s, 0.003) && nearly(e.tokens_per_s, 1.0 / 0.006));
+    rates.wait_s_per_expert = -0.002;
+    moe_plan_speed(&plan, &rates, &e);
+    assert_true(e.disk_s == 0.0 && nearly(e.tokens_per_s, 1.0 / 0.003));
+    rates.wait_s_per_expert = 0.0;
     plan.has_device_memory = true;
     plan.expected_memory_hit_rate = 0.875;
     moe_plan_speed(&plan, &rates, &e);
