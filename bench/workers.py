@@ -4,7 +4,7 @@
 
     python3 workers.py COMMAND MODEL [--workers 2] [--cache 25%] [-n 64] [--prompt 64] [--repeat 3] [-t 1]
                        [--throttle MB/S] [--transport tcp] [--compute auto] [--net MBIT[,MICROSECONDS]]
-                       [--llama FOLDER]
+                       [--llama FOLDER] [--panel ROWS] [--missing SHARES]
 
 All processes run on this machine, so its processors do the work of all; what is measured is whether bytes from
 memory elsewhere beat bytes from the disk. With --net each process has a network namespace of its own (root), and what
@@ -89,7 +89,7 @@ def call(*command: str) -> None:
 
 
 def start_worker(given, net: Net, i: int, environment: dict) -> tuple[subprocess.Popen, str]:
-    command = [*net.inside(i), given.command, "worker", "-m", given.model, "--share", f"{i}/{given.workers}", "-t",
+    command = [*net.inside(i), given.command, "worker", "-m", given.model, "--share", f"{i}/{given.workers + given.missing}", "-t",
                given.threads, "--listen", f"{net.address(i)}:0", "--worker-key", given.key]
     worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     line = worker.stdout.readline()
@@ -102,7 +102,7 @@ def start_worker(given, net: Net, i: int, environment: dict) -> tuple[subprocess
 def run(given, net: Net, environment: dict, *more: str) -> tuple[str, dict]:
     command = [*net.inside(0), given.command, "run", "-m", given.model, "--raw", "-p", given.text, "-n", str(given.n),
                "--temp", "0", "-t", given.threads, "--expert-cache", given.cache, "--speculate", "off", "--json",
-               "-b", given.chunk, *more]
+               "-b", given.chunk, *(["--panel", given.panel] if given.panel else []), *more]
     group = Group(None, given.throttle * 1000000 if given.throttle else None, device_of(given.model))
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=group.enter,
@@ -150,6 +150,8 @@ def main() -> None:
     parser.add_argument("--transport", default="tcp")
     parser.add_argument("--compute", default="auto")
     parser.add_argument("--chunk", default="512", help="rows of a pass of the prompt")
+    parser.add_argument("--panel", help="rows that go through a layer together; 1: no panels")
+    parser.add_argument("--missing", type=int, default=0, help="shares that no worker has, so that this engine reads them")
     parser.add_argument("--net", help="Mbit/s and microseconds of the links")
     parser.add_argument("--llama", help="folder of llama-bench and ggml-rpc-server")
     given = parser.parse_args()
