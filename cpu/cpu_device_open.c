@@ -189,6 +189,7 @@ static const moe_device_ops cpu_ops = {
     .selective_scan = moe_cpu_selective_scan,
     .channel_rule = moe_cpu_channel_rule,
     .greatest = moe_cpu_greatest,
+    .pool_keys = moe_cpu_pool_keys,
     .stream_read = moe_cpu_stream_read,
     .stream_write = moe_cpu_stream_write,
     .stream_match = moe_cpu_stream_match,

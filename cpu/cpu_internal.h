@@ -127,6 +127,8 @@ int moe_cpu_short_conv(moe_device *device, const moe_short_conv *conv, moe_error
 int moe_cpu_delta_rule(moe_device *device, const moe_delta_rule *rule, moe_error *err);
 int moe_cpu_stream_match(moe_device *device, const moe_stream_match *match, uint32_t n_rows,
                          moe_error *err);
+int moe_cpu_pool_keys(moe_device *device, const moe_key_pool *pool, uint32_t n_rows,
+                      moe_error *err);
 int moe_cpu_stream_read(moe_device *device, const moe_stream_read *read, uint32_t n_rows,
                         moe_error *err);
 int moe_cpu_stream_write(moe_device *device, const moe_stream_write *write, uint32_t n_rows,

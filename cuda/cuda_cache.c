@@ -192,6 +192,22 @@ static int stage_row_scales(moe_cuda_device *cuda, const moe_attention *attentio
     return status;
 }
 
+int moe_cuda_op_pool_keys(moe_device *device, const moe_key_pool *pool, uint32_t n_rows,
+                          moe_error *err)
+{
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    const moe_cuda_kv_row *staged;
+    moe_key_pool job = *pool;
+    uint32_t n_runs;
+    MOE_TRY(moe_cuda_begin(cuda, err));
+    MOE_TRY(stage_rows(cuda, &pool->layout, pool->rows, n_rows, &staged, &n_runs, err));
+    if (pool->means) {
+        MOE_TRY(moe_cuda_stage_angles(cuda, n_rows, &job.rope, err));
+    }
+    moe_cuda_pool_keys(cuda->stream, &job, staged, n_rows);
+    return moe_cuda_launched(cuda, "the index keys of pools", err);
+}
+
 int moe_cuda_op_choose(moe_device *device, const moe_position_choice *choice, uint32_t n_rows,
                        moe_error *err)
 {
@@ -202,12 +218,13 @@ int moe_cuda_op_choose(moe_device *device, const moe_position_choice *choice, ui
     for (uint32_t r = 0; r < n_rows; r++) {
         n_positions = max_u32(n_positions, choice->rows[r].position + 1);
     }
-    MOE_ASSERT(choice->block > 0 || n_positions <= choice->n_scores);
+    MOE_ASSERT(choice->block > 0 || choice->pool > 1 || n_positions <= choice->n_scores);
     int status = moe_cuda_begin(cuda, err);
     if (status == MOE_OK) {
         status = stage_rows(cuda, &choice->layout, choice->rows, n_rows, &staged, &n_runs, err);
     }
-    if (status != MOE_OK || n_positions <= choice->n_chosen) {
+    if (status != MOE_OK ||
+        n_positions < choice->n_chosen + (choice->pool > 0 ? choice->pool : 1)) {
         return status;
     }
     moe_cuda_choose(cuda->stream, choice, staged, n_rows, n_positions);
@@ -217,7 +234,9 @@ int moe_cuda_op_choose(moe_device *device, const moe_position_choice *choice, ui
 /* Whether a row attends to chosen positions. */
 static bool is_choosing(const moe_attention *attention, uint32_t row)
 {
-    return attention->chosen != NULL && attention->rows[row].position >= attention->n_chosen;
+    const uint32_t pool = attention->chosen_pool > 0 ? attention->chosen_pool : 1;
+    return attention->chosen != NULL &&
+           attention->rows[row].position + 1 >= attention->n_chosen + pool;
 }
 
 /* Like stage_rows(), but a row that has chosen positions attends to those. */
@@ -234,7 +253,8 @@ static int stage_choosing_rows(moe_cuda_device *cuda, const moe_attention *atten
     moe_cuda_kv_row *staged = (moe_cuda_kv_row *)(parcel.host + at);
     for (uint32_t r = 0; r < n_rows; r++) {
         if (is_choosing(attention, r)) {
-            staged[r].path = attention->chosen + (size_t)r * attention->n_chosen;
+            const uint32_t pool = attention->chosen_pool > 0 ? attention->chosen_pool : 1;
+            staged[r].path = attention->chosen + (size_t)r * (attention->n_chosen + pool - 1);
             staged[r].path_first = 0;
             staged[r].position = moe_chosen_positions(attention, rows[r].position) - 1;
         }
@@ -268,8 +288,10 @@ static void find_range(const moe_cuda_device *cuda, const moe_attention *attenti
     for (uint32_t r = 0; r < n_rows; r++) {
         uint32_t from = moe_attention_first(attention, attention->rows[r].position);
         *first = from < *first ? from : *first;
-        *last = max_u32(*last, is_choosing(attention, r) ? attention->n_chosen - 1
-                                                         : attention->rows[r].position);
+        const uint32_t position = attention->rows[r].position;
+        *last =
+            max_u32(*last, is_choosing(attention, r) ? moe_chosen_positions(attention, position) - 1
+                                                     : position);
     }
     if (cuda->recording.under_way) {
         *first = 0;

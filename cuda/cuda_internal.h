@@ -437,6 +437,8 @@ int moe_cuda_op_heads_store(moe_device *device, const moe_heads_store *heads, ui
 int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *err);
 int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, uint32_t n_rows,
                           moe_error *err);
+int moe_cuda_op_pool_keys(moe_device *device, const moe_key_pool *pool, uint32_t n_rows,
+                          moe_error *err);
 int moe_cuda_op_choose(moe_device *device, const moe_position_choice *choice, uint32_t n_rows,
                        moe_error *err);
 

@@ -11,7 +11,7 @@
 #include "runtime/device/device.h"
 
 /* Increases with every change to this file or to the device contract. */
-#define MOE_CUDA_MODULE_ABI   19u
+#define MOE_CUDA_MODULE_ABI   20u
 #define MOE_CUDA_MODULE_ENTRY "moe_cuda_module_entry"
 #define MOE_CUDA_MODULE_FILE  "moe_cuda.so"
 /* The module for drivers that only know CUDA 12: with them a moe_cuda.so of CUDA 13 does not run.

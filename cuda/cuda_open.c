@@ -170,6 +170,7 @@ static const moe_device_ops cuda_ops = {
     .short_conv = moe_cuda_op_short_conv,
     .state_space = moe_cuda_op_state_space,
     .selective_scan = moe_cuda_op_selective_scan,
+    .pool_keys = moe_cuda_op_pool_keys,
     .stream_read = moe_cuda_op_stream_read,
     .stream_write = moe_cuda_op_stream_write,
     .stream_match = moe_cuda_op_stream_match,

@@ -31,7 +31,7 @@ __global__ __launch_bounds__(MOE_DELTA_MAX_KEY_DIM) void moe_channel_convolve(mo
 {
     __shared__ moe_part_shared shared;
     uint32_t inner = inner_of(d);
-    moe_conv_shape c = {3 * inner, d.conv_kernel, (size_t)inner * d.dim};
+    moe_conv_shape c = {3 * inner, d.conv_kernel, (size_t)inner * d.dim, 1};
     uint32_t token;
     const moe_delta_sequence &s = moe_sequence_of(d.sequences, blockIdx.x, &token);
     uint32_t part = blockIdx.y / d.n_head;

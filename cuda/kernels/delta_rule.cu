@@ -16,7 +16,7 @@ __global__ __launch_bounds__(SHORT_THREADS) void moe_short_convolve(moe_short_co
     uint32_t channel = blockIdx.y * SHORT_THREADS + threadIdx.x;
     if (channel >= d.n)
         return;
-    moe_conv_shape c = {d.n, d.conv_kernel, d.tail_at};
+    moe_conv_shape c = {d.n, d.conv_kernel, d.tail_at, d.step > 0 ? d.step : 1};
     uint32_t token;
     const moe_delta_sequence &s = moe_sequence_of(d.sequences, blockIdx.x, &token);
     const float *weights = d.conv + (size_t)channel * d.conv_kernel;
@@ -38,7 +38,8 @@ __host__ __device__ static inline uint32_t channels_of(const moe_delta_rule &d)
 __global__ __launch_bounds__(MOE_DELTA_MAX_KEY_DIM) void moe_delta_convolve(moe_delta_rule d)
 {
     __shared__ moe_part_shared shared;
-    moe_conv_shape c = {channels_of(d), d.conv_kernel, (size_t)d.n_head * d.key_dim * d.value_dim};
+    moe_conv_shape c = {channels_of(d), d.conv_kernel, (size_t)d.n_head * d.key_dim * d.value_dim,
+                        1};
     uint32_t token;
     const moe_delta_sequence &s = moe_sequence_of(d.sequences, blockIdx.x, &token);
     uint32_t n_keys = 2 * d.n_key_head;

@@ -144,6 +144,95 @@ void moe_cuda_heads_store(moe_cuda_stream stream, const moe_cuda_heads *heads)
                          THREADS, 0, stream, *heads);
 }
 
+/* ---- Keys of pools: moe_key_pool of runtime/device/attention_ops.h ---- */
+
+typedef struct pool_args {
+    moe_key_pool pool; /* without its list of rows */
+    const moe_cuda_kv_row *rows;
+} pool_args;
+
+/* The index key of a position that the row sees. */
+__device__ static inline uint8_t *index_key(const moe_key_pool &pool, const moe_cuda_kv_row &row,
+                                            uint32_t position)
+{
+    const uint32_t stored = row.path != NULL && position >= row.path_first
+                                ? row.path[position - row.path_first]
+                                : position;
+    uint8_t *page = moe_kv_page_of(pool.layout, row.pages, stored);
+    return page + pool.layout.k_offset + (size_t)(stored % MOE_KV_PAGE) * pool.layout.k_row_bytes +
+           pool.key;
+}
+
+/* Element i of a pool's key, before its norm. */
+template <int TYPE>
+__device__ static inline float pooled_element(const moe_key_pool &pool, const moe_cuda_kv_row &row,
+                                              uint32_t i)
+{
+    const uint32_t first = row.position + 1 - pool.n;
+    float sum = 0.0f;
+    float all = 0.0f;
+    float max = -MOE_INFINITY;
+    if (pool.means) {
+        for (uint32_t p = 0; p < pool.n; p++)
+            sum += moe_kv_load1<TYPE>(index_key(pool, row, first + p), i);
+        return sum / (float)pool.n;
+    }
+    for (uint32_t p = 0; p < pool.n; p++)
+        max = moe_greater(moe_kv_load1<TYPE>(index_key(pool, row, first + p), pool.dim + i) +
+                              pool.weight[(size_t)p * pool.dim + i],
+                          max);
+    /* The exponentials are computed twice, in place of an array of them. */
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t p = 0; p < pool.n; p++) {
+            const uint8_t *key = index_key(pool, row, first + p);
+            const float gate =
+                moe_kv_load1<TYPE>(key, pool.dim + i) + pool.weight[(size_t)p * pool.dim + i];
+            const float share = moe_device_exp(gate - max);
+            if (pass == 0)
+                all += share;
+            else
+                sum = fmaf(share / all, moe_kv_load1<TYPE>(key, i), sum);
+        }
+    }
+    return sum;
+}
+
+/* A block takes a row. */
+template <int TYPE> __global__ __launch_bounds__(THREADS) void moe_pool_keys(pool_args args)
+{
+    MOE_DYNAMIC_SHARED(float, pooled_key); /* [dim] */
+    const moe_key_pool &pool = args.pool;
+    const moe_cuda_kv_row &row = args.rows[blockIdx.x];
+    if ((row.position + 1) % pool.n != 0)
+        return;
+    for (uint32_t i = threadIdx.x; i < pool.dim; i += THREADS)
+        pooled_key[i] = pooled_element<TYPE>(pool, row, i);
+    __syncthreads();
+    if (pool.means) {
+        norm_head(pooled_key, pool.weight, pool.dim, pool.eps);
+        turn_head(pool.rope, pooled_key);
+        __syncthreads();
+    }
+    uint8_t *to = index_key(pool, row, row.position) - pool.key + pool.pooled;
+    for (uint32_t first = threadIdx.x / MOE_WARP * MOE_WARP; first < pool.dim; first += THREADS)
+        store_piece(TYPE, to, pooled_key, first, pool.dim);
+}
+
+void moe_cuda_pool_keys(moe_cuda_stream stream, const moe_key_pool *pool,
+                        const moe_cuda_kv_row *rows, uint32_t n_rows)
+{
+    const pool_args args = {*pool, rows};
+    const size_t bytes = pool->dim * sizeof(float);
+    if (n_rows == 0)
+        return;
+    if (pool->layout.type == MOE_KV_F16)
+        MOE_LAUNCH(moe_pool_keys<MOE_KV_F16>, n_rows, THREADS, bytes, stream, args);
+    else if (pool->layout.type == MOE_KV_F32)
+        MOE_LAUNCH(moe_pool_keys<MOE_KV_F32>, n_rows, THREADS, bytes, stream, args);
+    else
+        MOE_LAUNCH(moe_pool_keys<MOE_KV_Q8_0>, n_rows, THREADS, bytes, stream, args);
+}
+
 typedef struct move_args {
     const moe_kv_layout *layouts; /* device */
     void *const *pages;           /* device */

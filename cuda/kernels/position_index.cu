@@ -30,14 +30,16 @@ typedef struct score_job {
     size_t key_offset;
     uint32_t n_head, dim;
     uint32_t n_chosen;
-    uint32_t n_positions;    /* of a row of scores; if blocks are chosen: how many blocks */
+    uint32_t n_positions;    /* of a row of scores; if blocks or pools are chosen: how many */
     uint32_t block, n_local; /* of moe_position_choice */
+    uint32_t pool;           /* positions for each index key */
     float *scores;           /* [n_rows][n_positions], with blocks [n_rows][n_head][n_positions] */
 } score_job;
 
-__device__ static inline bool is_choosing(const moe_cuda_kv_row &row, uint32_t n_chosen)
+__device__ static inline bool is_choosing(const moe_cuda_kv_row &row, uint32_t n_chosen,
+                                          uint32_t pool)
 {
-    return row.position >= n_chosen;
+    return row.position + 1 >= n_chosen + pool;
 }
 
 __device__ static inline uint32_t stored_at(const moe_cuda_kv_row &row, uint32_t position)
@@ -46,13 +48,13 @@ __device__ static inline uint32_t stored_at(const moe_cuda_kv_row &row, uint32_t
                                                           : position;
 }
 
-/* Loads the keys of the row's positions from `first` on. keys: [SCORE_THREADS][stride]. */
+/* Loads the row's index keys from number `first` on. keys: [SCORE_THREADS][stride]. */
 template <int TYPE>
 __device__ static inline void load_keys(const score_job &job, const moe_cuda_kv_row &row,
                                         uint32_t first, uint32_t stride, float *keys)
 {
-    for (uint32_t p = 0; p < SCORE_THREADS && first + p <= row.position; p++) {
-        uint32_t stored = stored_at(row, first + p);
+    for (uint32_t p = 0; p < SCORE_THREADS && (first + p + 1) * job.pool <= row.position + 1; p++) {
+        uint32_t stored = stored_at(row, (first + p + 1) * job.pool - 1);
         const uint8_t *page = moe_kv_page_of(job.layout, row.pages, stored);
         const uint8_t *key = page + job.layout.k_offset +
                              (size_t)(stored % MOE_KV_PAGE) * job.layout.k_row_bytes +
@@ -90,21 +92,23 @@ __device__ static inline void multiply(const float *key, const float *queries, u
     }
 }
 
-/* Blocks: (page of positions, row). */
+/* Blocks: (64 index keys, row). */
 template <int TYPE>
 __global__ __launch_bounds__(SCORE_THREADS) void moe_score_positions(score_job job)
 {
     MOE_DYNAMIC_SHARED(float, score_memory);
     const moe_cuda_kv_row &row = job.rows[blockIdx.y];
     uint32_t first = blockIdx.x * SCORE_THREADS;
-    if (!is_choosing(row, job.n_chosen) || first > row.position)
+    uint32_t n_keys = (row.position + 1) / job.pool;
+    if (!is_choosing(row, job.n_chosen, job.pool) || first >= n_keys)
         return;
     uint32_t stride = job.dim | 1; /* odd: neighbouring keys begin in different banks */
     float *keys = score_memory;
     float *queries = keys + SCORE_THREADS * stride;
     const float *from = job.queries + (size_t)blockIdx.y * job.n_head * job.dim;
-    const float *weights = job.weights + (size_t)blockIdx.y * job.n_head;
-    bool valid = first + threadIdx.x <= row.position;
+    const float *weights =
+        job.weights != NULL ? job.weights + (size_t)blockIdx.y * job.n_head : NULL;
+    bool valid = first + threadIdx.x < n_keys;
     float score = 0.0f;
     load_keys<TYPE>(job, row, first, stride, keys);
     for (uint32_t head = 0; head < job.n_head; head += SCORE_HEADS) {
@@ -120,7 +124,8 @@ __global__ __launch_bounds__(SCORE_THREADS) void moe_score_positions(score_job j
 #pragma unroll
         for (uint32_t h = 0; h < SCORE_HEADS; h++) {
             if (h < heads)
-                score = fmaf(weights[head + h], products[h] > 0.0f ? products[h] : 0.0f, score);
+                score = fmaf(weights != NULL ? weights[head + h] : 1.0f,
+                             products[h] > 0.0f ? products[h] : 0.0f, score);
         }
     }
     if (valid)
@@ -152,7 +157,7 @@ template <int TYPE> __global__ __launch_bounds__(SCORE_THREADS) void moe_score_b
     MOE_DYNAMIC_SHARED(float, score_memory);
     const moe_cuda_kv_row &row = job.rows[blockIdx.y];
     const uint32_t begin = blockIdx.x * job.block;
-    if (!is_choosing(row, job.n_chosen) || begin > row.position)
+    if (!is_choosing(row, job.n_chosen, job.pool) || begin > row.position)
         return;
     const bool local = row.position / job.block - blockIdx.x < job.n_local;
     const uint32_t after =
@@ -315,22 +320,33 @@ __device__ static inline void write_stretch(const moe_cuda_kv_row &row, const fl
     }
 }
 
+/* Adds the positions behind the row's last whole pool. */
+__device__ static inline void add_rest(const moe_cuda_kv_row &row, uint32_t n_chosen, uint32_t pool,
+                                       uint32_t *chosen)
+{
+    const uint32_t n_rest = (row.position + 1) % pool;
+    if (threadIdx.x < n_rest)
+        chosen[n_chosen + threadIdx.x] = stored_at(row, row.position + 1 - n_rest + threadIdx.x);
+}
+
 /* Blocks: (row, choosing head). n_positions: the length of a row of scores, in positions or in
- * blocks of positions; head_stride: of `chosen`. */
+ * blocks or pools of positions; head_stride: of `chosen`. */
 __global__ __launch_bounds__(CHOOSE_THREADS) void moe_choose_highest(
     const moe_cuda_kv_row *rows, const float *scores, uint32_t n_positions, uint32_t n_chosen,
-    uint32_t block, size_t head_stride, uint32_t *chosen)
+    uint32_t block, uint32_t pool, size_t head_stride, uint32_t *chosen)
 {
     __shared__ choose_shared shared;
     const moe_cuda_kv_row &row = rows[blockIdx.x];
-    if (!is_choosing(row, n_chosen))
+    if (!is_choosing(row, n_chosen, pool))
         return;
-    uint32_t n = row.position / block + 1;
+    const uint32_t size = block > pool ? block : pool;
+    uint32_t n = pool > 1 ? (row.position + 1) / pool : row.position / block + 1;
     scores += ((size_t)blockIdx.x * gridDim.y + blockIdx.y) * n_positions;
-    chosen += blockIdx.y * head_stride + (size_t)blockIdx.x * n_chosen;
+    chosen += blockIdx.y * head_stride + (size_t)blockIdx.x * (n_chosen + pool - 1);
+    add_rest(row, n_chosen, pool, chosen);
     if (threadIdx.x == 0) {
         shared.lowest = 0;
-        shared.n_left = n_chosen / block;
+        shared.n_left = n_chosen / size;
     }
     __syncthreads();
     for (int shift = 24; shift >= 0; shift -= 8)
@@ -340,7 +356,7 @@ __global__ __launch_bounds__(CHOOSE_THREADS) void moe_choose_highest(
     begin = begin < n ? begin : n;
     uint32_t end = n - begin < stretch ? n : begin + stretch;
     count_stretch(scores, begin, end, &shared);
-    write_stretch(row, scores, begin, end, block, &shared, chosen);
+    write_stretch(row, scores, begin, end, size, &shared, chosen);
 }
 
 template <int TYPE>
@@ -372,8 +388,10 @@ void moe_cuda_choose(moe_cuda_stream stream, const moe_position_choice *choice,
 {
     size_t width = (size_t)choice->n_head * choice->dim;
     const uint32_t block = choice->block > 0 ? choice->block : 1;
+    const uint32_t pool = choice->pool > 0 ? choice->pool : 1;
+    const uint32_t n_written = choice->n_chosen + pool - 1;        /* of a row */
     const uint32_t heads = choice->block > 0 ? choice->n_head : 1; /* each makes its own choice */
-    const uint32_t n_scored = (n_positions + block - 1) / block;
+    const uint32_t n_scored = pool > 1 ? n_positions / pool : (n_positions + block - 1) / block;
     size_t room = choice->n_scores / ((size_t)n_scored * heads);
     uint32_t most = room < n_rows ? (uint32_t)room : n_rows;
     for (uint32_t r = 0; r < n_rows; r += most) {
@@ -381,7 +399,9 @@ void moe_cuda_choose(moe_cuda_stream stream, const moe_position_choice *choice,
         score_job job = {choice->layout,
                          rows + r,
                          choice->queries + r * width,
-                         block > 1 ? NULL : choice->weights + (size_t)r * choice->n_head,
+                         block > 1 || choice->weights == NULL
+                             ? NULL
+                             : choice->weights + (size_t)r * choice->n_head,
                          choice->key_offset,
                          choice->n_head,
                          choice->dim,
@@ -389,11 +409,12 @@ void moe_cuda_choose(moe_cuda_stream stream, const moe_position_choice *choice,
                          n_scored,
                          choice->block,
                          choice->n_local,
+                         pool,
                          choice->scores};
         launch_scores(stream, job, n);
         dim3 grid(n, heads);
         MOE_LAUNCH(moe_choose_highest, grid, CHOOSE_THREADS, 0, stream, rows + r, choice->scores,
-                   n_scored, choice->n_chosen, block, (size_t)n_rows * choice->n_chosen,
-                   choice->chosen + (size_t)r * choice->n_chosen);
+                   n_scored, choice->n_chosen, block, pool, (size_t)n_rows * n_written,
+                   choice->chosen + (size_t)r * n_written);
     }
 }

@@ -24,7 +24,14 @@ typedef struct moe_conv_shape {
     uint32_t channels; /* of a row */
     uint32_t kernel;
     size_t tail_at;
+    uint32_t step; /* how many tokens apart the weights' inputs are */
 } moe_conv_shape;
+
+/* Tokens of the tail. */
+__device__ static inline int moe_tail_rows(const moe_conv_shape &c)
+{
+    return (int)((c.kernel - 1) * c.step);
+}
 
 /* One channel of token `at` before the convolution. `at` may be before the sequence's first token:
  * then it is in the tail. */
@@ -35,7 +42,7 @@ __device__ static inline float moe_channel_at(const moe_conv_shape &c, const moe
         return s.mixed[at * s.mixed_stride + channel];
     if (s.from == NULL)
         return 0.0f;
-    return s.from[c.tail_at + (c.kernel - 1 + at) * (size_t)c.channels + channel];
+    return s.from[c.tail_at + (size_t)(moe_tail_rows(c) + at) * c.channels + channel];
 }
 
 /* Convolves a channel. weights: the channel's, [kernel]; value: its bias, or 0. */
@@ -44,18 +51,19 @@ __device__ static inline float moe_convolve(const moe_conv_shape &c, const moe_d
                                             float value)
 {
     for (uint32_t t = 0; t < c.kernel; t++) {
-        float x = moe_channel_at(c, s, (int)(token + t) - (int)(c.kernel - 1), channel);
+        float x = moe_channel_at(c, s, (int)(token + t * c.step) - moe_tail_rows(c), channel);
         value = fmaf(weights[t], x, value);
     }
     return value;
 }
 
-/* Writes the tail that the sequence leaves: its last kernel - 1 tokens. Each token's block writes
- * that token; the first token's block also keeps the older tokens that remain in the tail. */
+/* Writes the tail that the sequence leaves: its last moe_tail_rows() tokens. Each token's block
+ * writes that token; the first token's block also keeps the older tokens that remain in the tail.
+ */
 __device__ static inline void moe_keep_tail(const moe_conv_shape &c, const moe_delta_sequence &s,
                                             uint32_t token, uint32_t channel)
 {
-    int rows = (int)c.kernel - 1;
+    int rows = moe_tail_rows(c);
     if (s.to == NULL)
         return;
     float *tail = s.to + c.tail_at;

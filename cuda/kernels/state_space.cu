@@ -21,7 +21,8 @@ __host__ __device__ static inline uint32_t channels_of(const moe_state_space &d)
 __global__ __launch_bounds__(CONV_THREADS) void moe_space_convolve(moe_state_space d)
 {
     uint32_t channel = blockIdx.y * CONV_THREADS + threadIdx.x;
-    moe_conv_shape c = {channels_of(d), d.conv_kernel, (size_t)d.n_head * d.key_dim * d.value_dim};
+    moe_conv_shape c = {channels_of(d), d.conv_kernel, (size_t)d.n_head * d.key_dim * d.value_dim,
+                        1};
     if (channel >= c.channels)
         return;
     uint32_t token;

@@ -140,6 +140,10 @@ bool moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention
 void moe_cuda_choose(moe_cuda_stream stream, const moe_position_choice *choice,
                      const moe_cuda_kv_row *rows, uint32_t n_rows, uint32_t n_positions);
 
+/* As moe_device_ops.pool_keys. pool: host; rows and the tables of angles: device. */
+void moe_cuda_pool_keys(moe_cuda_stream stream, const moe_key_pool *pool,
+                        const moe_cuda_kv_row *rows, uint32_t n_rows);
+
 /* As moe_device_ops.delta_rule, with the list of sequences in device memory. n_tokens: of all
  * sequences together; a sequence without tokens keeps no tail. */
 void moe_cuda_delta_rule(moe_cuda_stream stream, const moe_delta_rule *rule, uint32_t n_tokens);

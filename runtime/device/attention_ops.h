@@ -124,9 +124,11 @@ typedef struct moe_attention {
      * without windows and chunks. */
     const uint32_t *chosen;
     uint32_t n_chosen;
-    uint32_t
-        /* Not 0: they form blocks of this size, the last of which ends with the row. */
-        chosen_block;
+    /* Not 0: they form blocks of this size, the last of which ends with the row. */
+    uint32_t chosen_block;
+    /* Above 1: pools of this size are chosen, and the positions behind the row's last whole pool
+     * follow them, so that `chosen` has n_chosen + chosen_pool - 1 for each row. */
+    uint32_t chosen_pool;
     float *out; /* device, [n_rows][n_head][v_dim] */
 } moe_attention;
 
@@ -138,31 +140,61 @@ typedef struct moe_attention {
  * row's own: the last n_local, and of the others those with the highest scores; of equal scores,
  * the lowest. A block's score is the highest product of its positions; NaN if one of them is
  * NaN. */
+/* With pools of `pool` positions, n_chosen / pool of a row's whole pools are chosen. A pool's index
+ * key stands at its last position (moe_key_pool.pooled). */
 #define MOE_CHOICE_MAX_DIM 256u
 typedef struct moe_position_choice {
     moe_kv_layout layout;
-    size_t key_offset;      /* bytes from a position's key to its index key */
+    size_t key_offset;      /* bytes from a position's key to its index key, or its pool's */
     const moe_kv_row *rows; /* host, [n_rows] */
     const float *queries;   /* device, [n_rows][n_head][dim] */
-    const float *weights;   /* device, [n_rows][n_head]; not used with blocks */
+    /* Device, [n_rows][n_head]; NULL: all are 1; not used with blocks. */
+    const float *weights;
     uint32_t n_head, dim;
     uint32_t n_chosen;
-    uint32_t block, n_local; /* block 0: single positions are chosen */
+    uint32_t block, n_local; /* block 0: single positions are chosen, or pools */
+    uint32_t pool;           /* 1: single positions */
     float *scores;           /* device, scratch: [n_scores] */
     /* At least as many as a row sees positions or, with blocks, as all heads have blocks. With
      * more room, more rows are scored at once. */
     size_t n_scores;
     /* Device, out: [n_rows][n_chosen], where the chosen positions are stored, ascending by
      * logical position. Nothing is written for rows that see no more positions than that. With
-     * blocks [n_head][n_rows][n_chosen]; the last block may end early. */
+     * blocks [n_head][n_rows][n_chosen]; the last block may end early. With pools [n_rows][n_chosen
+     * + pool - 1]: also the positions behind the last whole pool. */
     uint32_t *chosen;
 } moe_position_choice;
+
+/* Pools are the positions [i * n, (i + 1) * n) of a timeline. Each row that ends a pool makes the
+ * pool's index key of the index keys that are stored at its positions, as they load, and stores it:
+ *
+ *    with gates   they stand behind the keys, and weight[place in the pool] is added to them; for
+ *                 each element the sum of keys by the softmax of their gates: e = exp(gate - their
+ *                 greatest), fmaf(e / sum of e, key, sum), all from +0, positions ascending
+ *    with means   each element's sum from +0, positions ascending, divided by n; then
+ *                 rms_norm(weight), then rotary embedding */
+typedef struct moe_key_pool {
+    moe_kv_layout layout;
+    const moe_kv_row *rows; /* host, [n_rows] */
+    /* Bytes from a position's key to its index key, and to its pool's. The latter takes the place
+     * of the gate, or of the index key. */
+    size_t key, pooled;
+    uint32_t n, dim;
+    bool means;
+    const float *weight; /* device: [n][dim], with means [dim] */
+    float eps;
+    /* With means, by the pool's first position: n_rot, interleaved, cos and sin (of each row, not
+     * used if it ends no pool). */
+    moe_rope rope;
+    float *scratch; /* device, [2 * n + 1][dim] */
+} moe_key_pool;
 
 /* How many chosen positions a row at `position` attends to. */
 static inline uint32_t moe_chosen_positions(const moe_attention *attention, uint32_t position)
 {
     const uint32_t block = attention->chosen_block > 0 ? attention->chosen_block : 1;
-    return attention->n_chosen - block + position % block + 1;
+    const uint32_t pool = attention->chosen_pool > 0 ? attention->chosen_pool : 1;
+    return attention->n_chosen - block + position % block + 1 + (position + 1) % pool;
 }
 
 /* The first position that a row sees. The sums over that position's page begin there. */

@@ -89,7 +89,7 @@ typedef enum moe_form {
     MOE_FORM_KV_STORE,
     /* Of positions: by choose(), or by the host if it can read the device's memory. */
     MOE_FORM_CHOOSE,
-    MOE_FORM_CHOOSE_POOLS, /* of pools of positions, by the host */
+    MOE_FORM_CHOOSE_POOLS, /* of pools of positions, likewise; and pool_keys() */
     MOE_FORM_ATTEND,
     MOE_FORM_ATTEND_CAPPED,
     MOE_FORM_ATTEND_WINDOW,
@@ -209,6 +209,8 @@ typedef struct moe_device_ops {
                      moe_error *err);
     int (*choose)(moe_device *device, const moe_position_choice *choice, uint32_t n_rows,
                   moe_error *err);
+    /* With MOE_FORM_CHOOSE_POOLS. */
+    int (*pool_keys)(moe_device *device, const moe_key_pool *pool, uint32_t n_rows, moe_error *err);
     /* Answers up to MOE_MAX_ROUTES routes together. */
     int (*route)(moe_device *device, const moe_route *routes, uint32_t n_routes, uint32_t n_rows,
                  moe_error *err);

@@ -2,8 +2,9 @@
 /* A table of n-grams: which of its rows the tokens of a pass read, and what these rows add to the
  * streams.
  *
- * Each position's token is stored beside its keys and values. A row reads the tokens before it from
- * there, so it gets those of its own timeline, fork, or branch of a token tree. */
+ * Each position's token is stored beside its keys and values, in the device's memory. A row reads
+ * the tokens before it from there, so it gets those of its own timeline, fork, or branch of a token
+ * tree. Tokens of the same pass are not fetched. */
 #include "runtime/pass/op_ngrams.h"
 
 #include <string.h>
@@ -15,47 +16,72 @@
 #include "runtime/pass/program_run.h"
 #include "runtime/pass/runner.h"
 
-#define ROWS_AT_A_TIME 16u
-
-static int32_t *token_at(const moe_runner *runner, const moe_kv_row *row, uint32_t stored)
+/* Finds the token that is n positions before a row's. */
+static int token_before(const moe_runner *runner, const moe_pass *pass, uint32_t r, uint32_t n,
+                        int32_t *token, moe_error *err)
 {
     const moe_kv_layout *layout = moe_kv_side(runner->kv, runner->config->ngrams.layer);
-    uint8_t *page = row->pages[moe_kv_entry(layout, stored / MOE_KV_PAGE)];
-    return (int32_t *)(void *)(page + layout->k_offset +
-                               (size_t)(stored % MOE_KV_PAGE) * layout->k_row_bytes);
+    const moe_kv_row *row = &pass->kv_rows[r];
+    const uint32_t stored = moe_kv_row_stored(row, row->position - n);
+    /* In a timeline, the row before has the position before. */
+    if (n <= r && pass->kv_rows[r - n].pages == row->pages &&
+        pass->kv_rows[r - n].stored == stored) {
+        *token = pass->tokens[r - n];
+        return MOE_OK;
+    }
+    const uint8_t *page = row->pages[moe_kv_entry(layout, stored / MOE_KV_PAGE)];
+    return runner->device->ops->download(runner->device, token,
+                                         page + layout->k_offset +
+                                             (size_t)(stored % MOE_KV_PAGE) * layout->k_row_bytes,
+                                         sizeof *token, err);
 }
 
 /* Finds the rows of the table that a row of a pass reads. */
-static void rows_of(const moe_runner *runner, const moe_kv_row *row, uint64_t *rows)
+static int rows_of(const moe_runner *runner, const moe_pass *pass, uint32_t r, uint64_t *rows,
+                   moe_error *err)
 {
     const moe_ngram_table *t = &runner->config->ngrams;
     int32_t last[MOE_MAX_NGRAM];
     for (uint32_t n = 0; n < t->ngram_size; n++) {
-        last[n] = n > row->position
-                      ? t->end_token
-                      : *token_at(runner, row, moe_kv_row_stored(row, row->position - n));
+        last[n] = t->end_token;
+        if (n <= pass->kv_rows[r].position) {
+            MOE_TRY(token_before(runner, pass, r, n, &last[n], err));
+        }
     }
     moe_ngram_rows(t, last, rows);
+    return MOE_OK;
 }
 
-void moe_ngrams_begin(const moe_runner *runner, const moe_pass *pass)
+/* Stores the rows' tokens: as keys of one float each, whose bits are the tokens'. */
+static int store_tokens(const moe_runner *runner, const moe_pass *pass, moe_error *err)
+{
+    const moe_kv_layout *layout = moe_kv_side(runner->kv, runner->config->ngrams.layer);
+    const moe_device_ops *ops = runner->device->ops;
+    float *tokens = runner->buffers.values[MOE_VALUE_NGRAM_ROWS];
+    MOE_ASSERT(layout->k_dim == 1 && layout->type == MOE_KV_F32);
+    MOE_TRY(ops->upload(runner->device, tokens, pass->tokens, pass->n_rows * sizeof *pass->tokens,
+                        err));
+    return ops->kv_store(runner->device, layout, pass->kv_rows, pass->n_rows, tokens, 1, tokens, 1,
+                         err);
+}
+
+int moe_ngrams_begin(const moe_runner *runner, const moe_pass *pass, moe_error *err)
 {
     const moe_ngram_table *t = &runner->config->ngrams;
-    uint64_t rows[ROWS_AT_A_TIME * MOE_MAX_TABLE_HEADS];
+    uint64_t rows[MOE_NGRAM_ROWS_AT_A_TIME * MOE_MAX_TABLE_HEADS];
     if (t->ngram_size == 0 || (pass->panel != NULL && pass->panel->layer > t->layer)) {
-        return;
+        return MOE_OK;
     }
-    MOE_ASSERT((runner->device->features & MOE_DEVICE_READABLE) != 0);
-    for (uint32_t r = 0; r < pass->n_rows; r++) {
-        *token_at(runner, &pass->kv_rows[r], pass->kv_rows[r].stored) = pass->tokens[r];
-    }
+    MOE_TRY(store_tokens(runner, pass, err));
     for (uint32_t first = 0, n; first < pass->n_rows; first += n) {
-        n = pass->n_rows - first < ROWS_AT_A_TIME ? pass->n_rows - first : ROWS_AT_A_TIME;
+        n = pass->n_rows - first < MOE_NGRAM_ROWS_AT_A_TIME ? pass->n_rows - first
+                                                            : MOE_NGRAM_ROWS_AT_A_TIME;
         for (uint32_t r = 0; r < n; r++) {
-            rows_of(runner, &pass->kv_rows[first + r], rows + (size_t)r * t->n_heads);
+            MOE_TRY(rows_of(runner, pass, first + r, rows + (size_t)r * t->n_heads, err));
         }
         moe_row_table_want(runner->ngrams, rows, (size_t)n * t->n_heads);
     }
+    return MOE_OK;
 }
 
 void moe_ngrams_foresee(const moe_runner *runner, const int32_t *tokens, uint32_t first,
@@ -73,7 +99,8 @@ void moe_ngrams_foresee(const moe_runner *runner, const int32_t *tokens, uint32_
     }
 }
 
-int moe_op_look_up(const moe_run *run, const moe_op *op, moe_error *err)
+/* Decodes the rows of the table that one row of a pass reads. */
+static int look_up_row(const moe_run *run, uint32_t r, float *out, moe_error *err)
 {
     const moe_runner *runner = run->runner;
     const moe_pass *pass = run->pass;
@@ -81,25 +108,38 @@ int moe_op_look_up(const moe_run *run, const moe_op *op, moe_error *err)
     const moe_dtype type = runner->ngrams_type;
     const moe_dequantize_fn dequantize = moe_dequantize_of(type);
     moe_finite_scan scan;
-    float *out = runner->buffers.values[op->y.value];
     uint64_t rows[MOE_MAX_TABLE_HEADS];
-    MOE_TRY(runner->device->ops->sync(runner->device, err));
-    for (uint32_t r = 0; r < run->n_rows; r++) {
-        rows_of(runner, &pass->kv_rows[r], rows);
-        for (uint32_t h = 0; h < t->n_heads; h++, out += t->row_dim) {
-            const uint8_t *bytes;
-            MOE_TRY(moe_row_table_take(runner->ngrams, rows[h], &bytes, pass->is_cancelled,
-                                       pass->cancel_user, err));
-            moe_finite_scan_begin(&scan, type, t->row_dim);
-            moe_finite_scan_bytes(&scan, bytes, moe_dtype_row_bytes(type, t->row_dim));
-            dequantize(bytes, out, t->row_dim);
-            if (!scan.finite) {
-                return moe_fail(err, MOE_ERR_FORMAT,
-                                "row %llu of tensor '" MOE_NGRAM_TENSOR
-                                "' has a value that is not finite: the file is damaged",
-                                (unsigned long long)rows[h]);
-            }
+    MOE_TRY(rows_of(runner, pass, r, rows, err));
+    for (uint32_t h = 0; h < t->n_heads; h++, out += t->row_dim) {
+        const uint8_t *bytes;
+        MOE_TRY(moe_row_table_take(runner->ngrams, rows[h], &bytes, pass->is_cancelled,
+                                   pass->cancel_user, err));
+        moe_finite_scan_begin(&scan, type, t->row_dim);
+        moe_finite_scan_bytes(&scan, bytes, moe_dtype_row_bytes(type, t->row_dim));
+        dequantize(bytes, out, t->row_dim);
+        if (!scan.finite) {
+            return moe_fail(err, MOE_ERR_FORMAT,
+                            "row %llu of tensor '" MOE_NGRAM_TENSOR
+                            "' has a value that is not finite: the file is damaged",
+                            (unsigned long long)rows[h]);
         }
+    }
+    return MOE_OK;
+}
+
+int moe_op_look_up(const moe_run *run, const moe_op *op, moe_error *err)
+{
+    const moe_runner *runner = run->runner;
+    const size_t n_floats = moe_ngram_floats(&runner->config->ngrams);
+    float *host = runner->buffers.ngram_host, *out = runner->buffers.values[op->y.value];
+    for (uint32_t first = 0, n; first < run->n_rows; first += n) {
+        n = run->n_rows - first < MOE_NGRAM_ROWS_AT_A_TIME ? run->n_rows - first
+                                                           : MOE_NGRAM_ROWS_AT_A_TIME;
+        for (uint32_t r = 0; r < n; r++) {
+            MOE_TRY(look_up_row(run, first + r, host + r * n_floats, err));
+        }
+        MOE_TRY(runner->device->ops->upload(runner->device, out + first * n_floats, host,
+                                            n * n_floats * sizeof *host, err));
     }
     return MOE_OK;
 }

@@ -17,6 +17,8 @@
 
 /* Logits are computed and returned this many rows at a time, or all if passes have fewer. */
 #define MOE_LOGIT_ROWS 32u
+/* So many rows' embeddings of n-grams go to the device at a time. */
+#define MOE_NGRAM_ROWS_AT_A_TIME 16u
 /* The most rows in a log of recurrent layers' inputs (moe_state_run). */
 #define MOE_MOST_LOGGED 64u
 
@@ -30,7 +32,9 @@ typedef struct moe_pass_buffers {
     float *index_host; /* [MOE_INDEX_BLOCK][max(index_dim, MOE_INDEX_ROWS * index_heads)] */
     /* [MOE_INDEX_ROWS][index_heads]; also [n_rot]: the angles of a pool's key */
     float *index_factors;
-    float *index_pool;      /* [index_pool][2 * index_dim]: the keys and gates of a pool */
+    float *ngram_host; /* [MOE_NGRAM_ROWS_AT_A_TIME][moe_ngram_floats()], or NULL */
+    /* [2][max_rows][n_rot / 2]: cosines and sines of the pools that rows end, for their means */
+    float *index_angles;
     moe_kv_row *index_rows; /* [moe_choosing_groups()][rows] */
     /* [MOE_INDEX_ROWS][n_index_scores]: scores of positions or, for each group of heads, of
      * blocks; grows */

@@ -123,18 +123,39 @@ static size_t index_floats(const moe_model_config *c)
     return (size_t)MOE_INDEX_BLOCK * max_u32(c->index_dim, MOE_INDEX_ROWS * c->index_heads);
 }
 
+/* Angles of a row's pool, at least one. */
+static uint32_t index_angles(const moe_model_config *c)
+{
+    return c->index_means ? max_u32(c->n_rot, 1) : 1;
+}
+
+static size_t ngram_floats(const moe_model_config *c)
+{
+    return c->ngrams.ngram_size > 0
+               ? (size_t)MOE_NGRAM_ROWS_AT_A_TIME * moe_ngram_floats(&c->ngrams)
+               : 0;
+}
+
+static int init_ngram_part(moe_pass_buffers *b, const moe_model_config *c, moe_error *err)
+{
+    const size_t n = ngram_floats(c);
+    b->ngram_host = n > 0 ? moe_calloc(n, sizeof *b->ngram_host) : NULL;
+    return n == 0 || b->ngram_host != NULL
+               ? MOE_OK
+               : moe_fail(err, MOE_ERR_MEMORY, "no memory for rows of a table");
+}
+
 static int init_index_part(moe_pass_buffers *b, const moe_model_config *c, moe_error *err)
 {
     if (c->index_top_k == 0) {
         return MOE_OK;
     }
     b->index_host = moe_calloc(index_floats(c), sizeof *b->index_host);
-    const uint32_t n_factors = max_u32(MOE_INDEX_ROWS * c->index_heads, c->n_rot);
-    b->index_factors = moe_calloc(n_factors, sizeof *b->index_factors);
+    b->index_factors = moe_calloc(MOE_INDEX_ROWS, c->index_heads * sizeof *b->index_factors);
     b->index_rows = moe_calloc((size_t)b->max_rows * moe_choosing_groups(c), sizeof *b->index_rows);
-    b->index_pool = moe_calloc(c->index_pool, 2 * (size_t)c->index_dim * sizeof *b->index_pool);
+    b->index_angles = moe_calloc(b->max_rows, index_angles(c) * sizeof *b->index_angles);
     return b->index_host != NULL && b->index_rows != NULL && b->index_factors != NULL &&
-                   b->index_pool != NULL
+                   b->index_angles != NULL
                ? MOE_OK
                : moe_fail(err, MOE_ERR_MEMORY, "no memory for the positions of %u rows",
                           b->max_rows);
@@ -240,9 +261,9 @@ uint64_t moe_pass_buffers_device_bytes(const moe_program *program, uint32_t max_
 uint64_t moe_pass_buffers_host_bytes(const moe_program *program, uint32_t max_rows)
 {
     const moe_model_config *c = program->config;
-    uint64_t bytes = logits_bytes(c, max_rows);
+    uint64_t bytes = logits_bytes(c, max_rows) + ngram_floats(c) * sizeof(float);
     if (c->index_top_k > 0) {
-        bytes += index_floats(c) * sizeof(float);
+        bytes += (index_floats(c) + (size_t)max_rows * index_angles(c)) * sizeof(float);
     }
     if (c->attention == MOE_ATTENTION_SHARED) {
         bytes += (block_floats(c) + (size_t)max_rows * (c->n_rot / 2)) * sizeof(float);
@@ -263,6 +284,9 @@ int moe_pass_buffers_init(moe_pass_buffers *buffers, moe_device *device, const m
     }
     if (status == MOE_OK) {
         status = init_index_part(buffers, config, err);
+    }
+    if (status == MOE_OK) {
+        status = init_ngram_part(buffers, config, err);
     }
     if (status == MOE_OK) {
         status = init_block_part(buffers, config, err);
@@ -297,9 +321,10 @@ void moe_pass_buffers_free(moe_pass_buffers *b, moe_device *device)
     } else {
         free(b->selected_host);
     }
+    free(b->ngram_host);
     free(b->index_host);
     free(b->index_factors);
-    free(b->index_pool);
+    free(b->index_angles);
     free(b->block_rows);
     free(b->block_kv_rows);
     free(b->block_path);

@@ -3,6 +3,7 @@
  * layers. */
 #include <math.h>
 
+#include "runtime/base/error.h"
 #include "runtime/pass/op_ngrams.h"
 #include "runtime/pass/runner.h"
 
@@ -47,7 +48,7 @@ int moe_pass_begin_step(moe_runner *runner, const moe_pass *pass, moe_step_input
 {
     fill_rope_tables(runner, pass);
     fill_temperatures(runner, pass);
-    moe_ngrams_begin(runner, pass);
+    MOE_TRY(moe_ngrams_begin(runner, pass, err));
     *inputs = (moe_step_inputs){.tokens = pass->tokens,
                                 .rows = pass->kv_rows,
                                 .cos = runner->buffers.rope_cos,

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "cpu/kernels/arch_kernels.h"
-#include "cpu/kernels/vector_reference.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
 #include "runtime/base/moe_assert.h"
@@ -63,92 +62,50 @@ static uint8_t *index_row(const index_place *at, const moe_kv_row *row, uint32_t
     return page + at->layout.k_offset + (size_t)(stored % MOE_KV_PAGE) * at->layout.k_row_bytes;
 }
 
-/* The key of a pool: for each element the sum of its positions' keys, weighted by the softmax of
- * their gates and of what their place adds. rows: [pool][dim keys, dim gates], changed. */
-static void pool_keys(float *rows, const float *places, uint32_t pool, uint32_t dim, float *key)
+/* Fills in the angles of the first positions of the pools that rows end. */
+static void find_angles(const moe_run *run, float *cosines, float *sines)
 {
-    for (uint32_t i = 0; i < dim; i++) {
-        float *gates = rows + dim + i;
-        const size_t step = 2 * (size_t)dim;
-        float max = -INFINITY, sum = 0.0f;
-        for (uint32_t p = 0; p < pool; p++) {
-            gates[p * step] += places[(size_t)p * dim + i];
-            max = gates[p * step] > max ? gates[p * step] : max;
-        }
-        for (uint32_t p = 0; p < pool; p++) {
-            gates[p * step] = moe_exp(gates[p * step] - max);
-            sum += gates[p * step];
-        }
-        key[i] = 0.0f;
-        for (uint32_t p = 0; p < pool; p++) {
-            key[i] = fmaf(gates[p * step] / sum, rows[p * step + i], key[i]);
-        }
-    }
-}
-
-/* The mean of a pool's keys, after a norm and the rope of the pool's first position. keys:
- * [pool][dim] */
-static void mean_key(const moe_runner *runner, const float *keys, const float *weight,
-                     uint32_t first, float *key)
-{
+    const moe_runner *runner = run->runner;
     const moe_model_config *c = runner->config;
-    const uint32_t dim = c->index_dim, half = c->n_rot / 2;
-    float *cosines = runner->buffers.index_factors, *sines = cosines + half;
-    moe_vector_kernels vector;
-    moe_vector_kernels_reference(&vector);
-    for (uint32_t i = 0; i < dim; i++) {
-        key[i] = 0.0f;
-        for (uint32_t p = 0; p < c->index_pool; p++) {
-            key[i] += keys[(size_t)p * dim + i];
+    const uint32_t half = c->n_rot / 2;
+    for (uint32_t r = 0; r < run->n_rows; r++) {
+        const uint32_t after = run->pass->kv_rows[r].position + 1;
+        for (uint32_t i = 0; after % c->index_pool == 0 && i < half; i++) {
+            const double angle = (double)(after - c->index_pool) * runner->rope_frequencies[i];
+            cosines[(size_t)r * half + i] = (float)(cos(angle) * c->yarn_magnitude);
+            sines[(size_t)r * half + i] = (float)(sin(angle) * c->yarn_magnitude);
         }
-        key[i] /= (float)c->index_pool;
     }
-    for (uint32_t i = 0; i < half; i++) {
-        const double angle = (double)first * runner->rope_frequencies[i];
-        cosines[i] = (float)(cos(angle) * c->yarn_magnitude);
-        sines[i] = (float)(sin(angle) * c->yarn_magnitude);
-    }
-    vector.rms_norm(key, weight, key, dim, c->norm_eps);
-    (c->rope == MOE_ROPE_INTERLEAVED ? vector.rope_interleaved
-                                     : vector.rope_halves)(key, cosines, sines, c->n_rot);
 }
 
 /* A pool's key takes the place of the gate of its last position, or of that position's own key. So
  * every row whose path has this position finds the key of its own pool, also in a token tree. */
-static void store_pool(const moe_runner *runner, const index_place *at, const moe_kv_row *row,
-                       const float *weight)
-{
-    const moe_model_config *c = runner->config;
-    const moe_kv_type type = (moe_kv_type)at->layout.type;
-    const uint32_t dim = c->index_dim, first = row->position + 1 - c->index_pool;
-    const uint32_t n = c->index_means ? dim : 2 * dim;
-    float *rows = runner->buffers.index_pool, *key = runner->buffers.index_host;
-    for (uint32_t p = 0; p < c->index_pool; p++) {
-        runner->buffers.vector.kv_load(type, index_row(at, row, first + p) + at->key,
-                                       rows + (size_t)p * n, n);
-    }
-    if (c->index_means) {
-        mean_key(runner, rows, weight, first, key);
-    } else {
-        pool_keys(rows, weight, c->index_pool, dim, key);
-    }
-    runner->buffers.vector.kv_store(type, key, index_row(at, row, row->position) + at->pooled, dim);
-}
-
 int moe_op_pool(const moe_run *run, const moe_op *op, moe_error *err)
 {
     const moe_runner *runner = run->runner;
+    const moe_model_config *c = runner->config;
     const index_place at = index_place_of(runner, run->layer);
-    const float *weight = moe_op_weight(run, op->tensor)->data;
-    MOE_ASSERT((runner->device->features & MOE_DEVICE_READABLE) != 0);
-    MOE_TRY(runner->device->ops->sync(runner->device, err));
-    for (uint32_t r = 0; r < run->n_rows; r++) {
-        const moe_kv_row *row = &run->pass->kv_rows[r];
-        if ((row->position + 1) % runner->config->index_pool == 0) {
-            store_pool(runner, &at, row, weight);
-        }
+    float *cosines = runner->buffers.index_angles;
+    float *sines = cosines + (size_t)runner->buffers.max_rows * (c->n_rot / 2);
+    moe_key_pool pool = {.layout = at.layout,
+                         .rows = run->pass->kv_rows,
+                         .key = at.key,
+                         .pooled = at.pooled,
+                         .n = c->index_pool,
+                         .dim = c->index_dim,
+                         .means = c->index_means,
+                         .weight = moe_op_weight(run, op->tensor)->data,
+                         .eps = c->norm_eps,
+                         .scratch = runner->buffers.values[MOE_VALUE_INDEX_BLOCK]};
+    _Static_assert(2 * MOE_MAX_INDEX_POOL + 1 <= MOE_INDEX_BLOCK, "the scratch of a pool");
+    if (c->index_means) {
+        find_angles(run, cosines, sines);
+        pool.rope = (moe_rope){.n_rot = c->n_rot,
+                               .interleaved = c->rope == MOE_ROPE_INTERLEAVED,
+                               .cos = cosines,
+                               .sin = sines};
     }
-    return MOE_OK;
+    return runner->device->ops->pool_keys(runner->device, &pool, run->n_rows, err);
 }
 
 /* Copies the index keys of n logical positions, or of n pools, to the device's block. */
@@ -395,7 +352,8 @@ uint64_t moe_index_most_positions(const moe_device *device, const moe_model_conf
     bool chooses =
         (device->features & MOE_DEVICE_CHOICE) != 0 && config->index_dim <= MOE_CHOICE_MAX_DIM;
     uint64_t scored = scores_room(config); /* of each head, by blocks */
-    scored = config->index_block > 0 ? scored / config->index_heads * config->index_block : scored;
+    scored = config->index_block > 0 ? scored / config->index_heads * config->index_block
+                                     : scored * config->index_pool;
     return chooses ? scored : config->index_top_k;
 }
 
@@ -406,7 +364,7 @@ static int choose_on_device(moe_runner *runner, const moe_pass *pass, uint32_t l
     const moe_pass_buffers *b = &runner->buffers;
     const index_place at = index_place_of(runner, layer);
     moe_position_choice choice = {.layout = at.layout,
-                                  .key_offset = at.key,
+                                  .key_offset = at.pooled,
                                   .rows = pass->kv_rows,
                                   .queries = b->values[MOE_VALUE_INDEX_Q],
                                   .weights = b->values[MOE_VALUE_INDEX_WEIGHTS],
@@ -415,6 +373,7 @@ static int choose_on_device(moe_runner *runner, const moe_pass *pass, uint32_t l
                                   .n_chosen = c->index_top_k,
                                   .block = c->index_block,
                                   .n_local = c->index_local,
+                                  .pool = c->index_pool,
                                   .scores = b->values[MOE_VALUE_INDEX_PRODUCTS],
                                   .n_scores = scores_room(c),
                                   .chosen = (uint32_t *)b->values[MOE_VALUE_INDEX_CHOSEN]};
@@ -459,6 +418,7 @@ void moe_index_chosen(const moe_runner *runner, const moe_pass *pass, uint32_t g
     attention->chosen = NULL;
     attention->n_chosen = runner->config->index_top_k;
     attention->chosen_block = runner->config->index_block;
+    attention->chosen_pool = runner->config->index_pool;
     if (!moe_pass_chooses(runner->config, pass)) {
         return;
     }

@@ -2,7 +2,7 @@
 /* Positions that indexers choose, on the device: against products in the order of
  * cpu/kernels/matmul.h and the choice of the host, for every type of the cache; with ties, zeros,
  * infinities and NaNs; rows of plain timelines and nodes of a tree; scores in one launch or in
- * several. And blocks of positions, which each head chooses for itself. */
+ * several. Also blocks of positions, which each head chooses for itself, and pools of positions. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,14 @@ typedef struct choice_case {
     uint32_t dim, n_chosen;
     bool few_values; /* many scores are equal, and some are not finite */
     uint32_t block, n_local;
+    uint32_t pool;
 } choice_case;
+
+/* A row's result has room for the positions behind its last whole pool. */
+static uint32_t room_of(const choice_case *c)
+{
+    return c->n_chosen + (c->pool > 0 ? c->pool - 1 : 0);
+}
 
 typedef struct choice_data {
     uint8_t *pages[PAGES];
@@ -39,7 +46,7 @@ typedef struct choice_data {
     uint32_t path[40];
     moe_cuda_kv_row rows[ROWS];
     float scores[HEADS * STORED];
-    uint32_t chosen[HEADS * ROWS * STORED];
+    uint32_t chosen[HEADS * ROWS * (STORED + 64)];
 } choice_data;
 
 static uint32_t dice;
@@ -132,26 +139,31 @@ static void check_row(const choice_case *c, const choice_data *d, uint32_t r)
     static float scores[STORED];
     static uint32_t scratch[STORED], expected[STORED];
     const moe_cuda_kv_row *row = &d->rows[r];
-    const uint32_t *got = d->chosen + (size_t)r * c->n_chosen;
-    if (row->position < c->n_chosen) {
-        for (uint32_t i = 0; i < c->n_chosen; i++) {
+    const uint32_t pool = c->pool > 0 ? c->pool : 1, n_keys = (row->position + 1) / pool;
+    const uint32_t n = c->n_chosen + (row->position + 1) % pool;
+    const uint32_t *got = d->chosen + (size_t)r * room_of(c);
+    if (row->position + 1 < c->n_chosen + pool) {
+        for (uint32_t i = 0; i < room_of(c); i++) {
             assert_int_equal(got[i], UINT32_MAX);
         }
         return;
     }
-    for (uint32_t p = 0; p <= row->position; p++) {
+    for (uint32_t p = 0; p < n_keys; p++) {
+        const float *key = d->keys[stored_at(row, (p + 1) * pool - 1)];
         scores[p] = 0.0f;
         for (uint32_t h = 0; h < HEADS; h++) {
-            float x =
-                product(d->keys[stored_at(row, p)], d->queries[r] + (size_t)h * c->dim, c->dim);
-            scores[p] = fmaf(d->weights[r][h], x > 0.0f ? x : 0.0f, scores[p]);
+            float x = product(key, d->queries[r] + (size_t)h * c->dim, c->dim);
+            scores[p] =
+                fmaf(c->pool % 2 == 1 ? 1.0f : d->weights[r][h], x > 0.0f ? x : 0.0f, scores[p]);
         }
     }
-    moe_choose_positions(scores, row->position + 1, c->n_chosen, scratch, expected);
-    for (uint32_t i = 0; i < c->n_chosen; i++) {
-        if (got[i] != stored_at(row, expected[i])) {
+    moe_choose_positions(scores, n_keys, c->n_chosen / pool, scratch, expected);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t position = i < c->n_chosen ? expected[i / pool] * pool + i % pool
+                                                  : n_keys * pool + i - c->n_chosen;
+        if (got[i] != stored_at(row, position)) {
             fail_msg("type %d, %u of %u, row %u: choice %u is %u, not %u", (int)c->type,
-                     c->n_chosen, row->position + 1, r, i, got[i], stored_at(row, expected[i]));
+                     c->n_chosen, row->position + 1, r, i, got[i], stored_at(row, position));
         }
     }
 }
@@ -199,12 +211,14 @@ static void check_case(const choice_case *c, choice_data *d, size_t n_scores)
     moe_position_choice choice = {.layout = layout_of(c),
                                   .key_offset = moe_kv_row_bytes(c->type, KEY),
                                   .queries = queries,
-                                  .weights = d->weights[0],
+                                  /* Odd pools stand for indexers without weights. */
+                                  .weights = c->pool % 2 == 1 ? NULL : d->weights[0],
                                   .n_head = HEADS,
                                   .dim = c->dim,
                                   .n_chosen = c->n_chosen,
                                   .block = c->block,
                                   .n_local = c->n_local,
+                                  .pool = c->pool,
                                   .scores = d->scores,
                                   .n_scores = n_scores,
                                   .chosen = d->chosen};
@@ -223,12 +237,14 @@ static void as_the_host_chooses(void **state)
 {
     (void)state;
     static const choice_case cases[] = {
-        {MOE_KV_F16, 64, 100, false, 0, 0},   {MOE_KV_F16, 24, 1, true, 0, 0},
-        {MOE_KV_F32, 40, 333, true, 0, 0},    {MOE_KV_F32, 16, 64, false, 0, 0},
-        {MOE_KV_Q8_0, 32, 70, false, 0, 0},   {MOE_KV_Q8_0, 64, 500, true, 0, 0},
-        {MOE_KV_F16, 64, 256, false, 128, 1}, {MOE_KV_F16, 24, 8, true, 2, 1},
-        {MOE_KV_F32, 40, 335, true, 67, 2},   {MOE_KV_F32, 16, 60, false, 5, 3},
-        {MOE_KV_Q8_0, 32, 64, false, 16, 4},  {MOE_KV_Q8_0, 64, 390, true, 130, 2},
+        {MOE_KV_F16, 64, 100, false, 0, 0, 0},   {MOE_KV_F16, 24, 1, true, 0, 0, 0},
+        {MOE_KV_F32, 40, 333, true, 0, 0, 0},    {MOE_KV_F32, 16, 64, false, 0, 0, 0},
+        {MOE_KV_Q8_0, 32, 70, false, 0, 0, 0},   {MOE_KV_Q8_0, 64, 500, true, 0, 0, 0},
+        {MOE_KV_F16, 64, 256, false, 128, 1, 0}, {MOE_KV_F16, 24, 8, true, 2, 1, 0},
+        {MOE_KV_F32, 40, 335, true, 67, 2, 0},   {MOE_KV_F32, 16, 60, false, 5, 3, 0},
+        {MOE_KV_Q8_0, 32, 64, false, 16, 4, 0},  {MOE_KV_Q8_0, 64, 390, true, 130, 2, 0},
+        {MOE_KV_F16, 64, 64, false, 0, 0, 16},   {MOE_KV_F32, 24, 12, true, 0, 0, 4},
+        {MOE_KV_Q8_0, 32, 99, false, 0, 0, 3},   {MOE_KV_F16, 16, 192, true, 0, 0, 64},
     };
     choice_data *d = calloc(1, sizeof *d);
     for (uint32_t i = 0; i < PAGES; i++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What every device must do with the cache of keys and values: rows of a tree see what the same
  * rows of a timeline see, bit by bit, and kv_move() makes a timeline of a path; so it is if the
- * layers have pages of their own. Results are held against the first device, the CPU. */
+ * layers have pages of their own; keys of pools of positions are the same bytes. Results are held
+ * against the first device, the CPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -281,10 +282,83 @@ static void rows_of_trees(void **state)
     }
 }
 
+/* ---- Keys of pools ---- */
+
+#define POOL      4u
+#define POOL_ROWS 5u
+#define N_ROT     8u
+
+/* The rows of a pass: in the timeline and in the tree, ending a pool or not, one over two pages. */
+static const uint32_t pool_rows[POOL_ROWS] = {POOL - 1, 65, BASE + POOL - 1, 127, N_POSITIONS - 1};
+
+/* Fills in the bytes of all pages. */
+static void pool_keys(moe_device *device, moe_kv_type type, bool means, uint8_t *bytes)
+{
+    static cache c;
+    static float weight[POOL * K_DIM], cosines[POOL_ROWS * N_ROT / 2], sines[POOL_ROWS * N_ROT / 2];
+    const uint32_t dim = means ? K_DIM : K_DIM / 2;
+    moe_kv_row rows[POOL_ROWS];
+    fill_values(weight, sizeof weight / sizeof weight[0], 21);
+    fill_values(cosines, sizeof cosines / sizeof cosines[0], 22);
+    fill_values(sines, sizeof sines / sizeof sines[0], 23);
+    open_cache(&c, device, type, 1);
+    store_all(&c, false);
+    store_all(&c, true);
+    for (uint32_t r = 0; r < POOL_ROWS; r++) {
+        rows[r] = row_at(&c, r % 2 == 0, pool_rows[r]);
+    }
+    float *scratch = device_alloc(device, (2 * POOL + 1) * dim * sizeof(float));
+    float *device_weight = device_upload(device, weight, sizeof weight);
+    const moe_key_pool pool = {
+        .layout = c.layers[1],
+        .rows = rows,
+        .pooled = means ? 0 : moe_kv_row_bytes(type, dim),
+        .n = POOL,
+        .dim = dim,
+        .means = means,
+        .weight = device_weight,
+        .eps = 1e-5f,
+        .rope = {.n_rot = N_ROT, .interleaved = type == MOE_KV_F32, .cos = cosines, .sin = sines},
+        .scratch = scratch};
+    assert_int_equal(device->ops->pool_keys(device, &pool, POOL_ROWS, NULL), MOE_OK);
+    for (uint32_t p = 0; p < N_PAGES; p++, bytes += 2 * c.page_bytes) {
+        assert_int_equal(device->ops->download(device, bytes, c.plain[p], c.page_bytes, NULL),
+                         MOE_OK);
+        assert_int_equal(
+            device->ops->download(device, bytes + c.page_bytes, c.tree[p], c.page_bytes, NULL),
+            MOE_OK);
+    }
+    device->ops->free(device, scratch, (2 * POOL + 1) * dim * sizeof(float));
+    device->ops->free(device, device_weight, sizeof weight);
+    close_cache(&c);
+}
+
+static void keys_of_pools(void **state)
+{
+    (void)state;
+    static const moe_kv_type types[] = {MOE_KV_F16, MOE_KV_F32, MOE_KV_Q8_0};
+    enum { BYTES = 1 << 20 };
+    uint8_t *expected = calloc(6, BYTES), *got = calloc(1, BYTES);
+    for (size_t i = 0; device_spec_at(i) != NULL; i++) {
+        device_fixture fixture;
+        open_device(&fixture, device_spec_at(i));
+        for (int n = 0; n < 6; n++) {
+            uint8_t *first = expected + (size_t)n * BYTES;
+            memset(got, 0, BYTES); /* pages of other types are of other sizes */
+            pool_keys(fixture.device, types[n / 2], n % 2 == 1, i == 0 ? first : got);
+            assert_true(i == 0 || memcmp(got, first, BYTES) == 0);
+        }
+        close_device(&fixture);
+    }
+    free(expected);
+    free(got);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_trees),
+        cmocka_unit_test(keys_of_pools),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
