@@ -43,7 +43,7 @@ def run(arguments, o):
         step = 32
         hog = Hog(folder, o.hog // step, step * MIB)
         times, waits = [], []  # when text came, with how many bytes it then had; the hog's steps
-        size = 0
+        size, held = 0, time.monotonic()
         while piece := os.read(process.stdout.fileno(), 4096):
             size += len(piece)
             times.append((time.monotonic(), size))
@@ -56,7 +56,7 @@ def run(arguments, o):
                 held = time.monotonic()
         status = process.wait()
         faults = read_counter(folder, ["memory.stat"], "pgmajfault")
-        got = hog.n_taken == hog.n_steps and hog.end() == 0
+        got = hog.end() == 0 and hog.n_taken == hog.n_steps
         after = [t for t in times if t[0] > held]
         before = [t for t in times if o.first // 4 < t[1] <= o.first]
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -64,7 +64,7 @@ def run(arguments, o):
         def speed(part):
             return (part[-1][1] - part[0][1]) / (part[-1][0] - part[0][0]) if len(part) > 2 else float("nan")
 
-        return {"got its memory": got, "exit": status, "hog's longest wait, ms": 1000 * max(waits),
+        return {"got its memory": got, "exit": status, "hog's longest wait, ms": 1000 * max(waits, default=0),
                 "hog's waits in all, ms": 1000 * sum(waits), "bytes of text/s before": speed(before),
                 "bytes of text/s after": speed(after), "major faults": faults,
                 "CPU s": used.ru_utime + used.ru_stime - cpu.ru_utime - cpu.ru_stime}
@@ -91,6 +91,7 @@ def main():
     for _ in range(o.pairs):
         for name, arguments in engines.items():
             figures[name].append(run(arguments, o))
+            print(name, figures[name][-1], file=sys.stderr, flush=True)
     print(f"group {o.limit} MiB, file {os.path.getsize(o.model) // MIB} MiB, hog {o.hog} MiB, {o.pairs} pairs")
     for key in figures["moe-offload"][0]:
         row = [[f[key] for f in figures[name]] for name in engines]
