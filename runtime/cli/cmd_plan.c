@@ -515,6 +515,7 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
     cli_json_u64(object, "expert_slots", plan->expert_slots);
     cli_json_u64(object, "low_bit_cache_bytes", plan->low_bit_cache);
     cli_json_u64(object, "low_bit_slots", plan->low_bit_slots);
+    cli_json_u64(object, "prefill_chunk", plan->prefill_chunk);
     cli_json_u64(object, "panel_rows", plan->panel_rows);
     cli_json_u64(object, "longest_prompt_panels", longest_prompt_of(plan).n_panels);
     cli_json_u64(object, "longest_prompt_bytes", longest_prompt_of(plan).bytes);

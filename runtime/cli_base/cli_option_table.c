@@ -209,7 +209,8 @@ const cli_option_row cli_option_rows[] = {
      "available)",
      .offset = AT(thread_counts), .kind = OPTION_TEXT, .commands = CLI_BENCH_OFFLOAD,
      .subject = SUBJECT_COMPUTING, .everyday = true},
-    {{"-b", "--batch-size"}, "N", "prefill chunk: most rows of one pass (default 512)",
+    {{"-b", "--batch-size"}, "N", "prefill chunk: most rows of one pass (default 512, or "
+     "fewer where memory is short)",
      .offset = AT(prefill_chunk), .kind = OPTION_COUNT, .min = 1, .max = 4096,
      .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
     {{"--panel"}, "N", "most rows of a long prompt that go through each layer together, so that "
@@ -218,7 +219,7 @@ const cli_option_row cli_option_rows[] = {
      .offset = AT(panel), .kind = OPTION_COUNT, .min = 1, .max = UINT32_MAX,
      .commands = ENGINE & ~CLI_CALIBRATE, .subject = SUBJECT_COMPUTING},
     {{"--panel-others"}, "PERCENT", "of the time that other clients have while a long prompt goes "
-     "through the layers, 1..99 (default 50)",
+     "through the layers, 1..99 (default 20)",
      .offset = AT(panel_others), .kind = OPTION_COUNT, .min = 1, .max = 99,
      .commands = CLI_SERVE, .subject = SUBJECT_COMPUTING},
     {{"-s", "--seed"}, "SEED", "of the sampler; -1: a random one, shown in the statistics "

@@ -26,6 +26,7 @@
 #include "runtime/lab/route_replay.h"
 #include "runtime/pass/position_index.h"
 #include "runtime/place/place.h"
+#include "runtime/program/op_forms.h"
 #include "runtime/host/memory_limits.h"
 #include "runtime/families/families.h"
 #include "runtime/model/gguf_called.h"
@@ -35,8 +36,12 @@
  * one expert. */
 #define CACHING_DIVISOR       10u
 #define DEFAULT_PREFILL_CHUNK 512u
-#define DEFAULT_PANEL_OTHERS  50u
+#define DEFAULT_PANEL_OTHERS  20u
 #define MAX_PREFILL_CHUNK     4096u
+/* With little memory a pass has fewer rows, but not fewer than this. */
+#define LEAST_DEFAULT_CHUNK 128u
+/* Passes have fewer rows if their scratch exceeds 1 / SCRATCH_SHARE of the memory for experts. */
+#define SCRATCH_SHARE 8u
 /* Bytes reserved for memory that no other account counts: staging buffers of weights, the
  * reader's tables, thread stacks, and a session's sampler. */
 #define RESERVE_BYTES (4u << 20)
@@ -337,7 +342,7 @@ static void measure_cards(const moe_engine *engine, const moe_engine_options *o,
     }
 }
 
-int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+static int plan_for_chunk(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
     const moe_model_config *c = &engine->config;
     moe_device_limits limits;
@@ -402,6 +407,39 @@ int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *
         status = moe_panel_plan(engine, o->panel, err);
     }
     return status != MOE_OK ? status : expect_hits(engine, err);
+}
+
+/* Whether a pass may have half as many rows. Panels then read no more for it, because they read an
+ * expert once for all of their rows. */
+static bool may_halve_chunk(const moe_engine *engine, const moe_engine_options *o)
+{
+    const uint32_t half = engine->prefill_chunk / 2;
+    return o->prefill_chunk == 0 && half >= LEAST_DEFAULT_CHUNK && half >= o->sessions &&
+           (o->panel == 0 || o->panel > DEFAULT_PREFILL_CHUNK) && o->lookahead == 0 &&
+           o->n_workers == 0 && !moe_lossy_is_asked(o) && engine->draft_head == NULL &&
+           engine->offload == MOE_OFFLOAD_AUTO && moe_program_is_by_stream(&engine->program) &&
+           engine->device->memory_bytes == 0;
+}
+
+/* Whether experts lack the memory that the scratch of passes takes. */
+static bool is_tight(const moe_memory_plan *plan, const moe_engine_options *o)
+{
+    return o->expert_cache == 0 && o->expert_cache_share == 0.0 &&
+           plan->expert_slots < plan->experts && plan->scratch > plan->expert_cache / SCRATCH_SHARE;
+}
+
+int moe_engine_plan(moe_engine *engine, const moe_engine_options *o, moe_error *err)
+{
+    const uint32_t context = engine->context;
+    int status = plan_for_chunk(engine, o, err);
+    while ((status == MOE_ERR_BUDGET || (status == MOE_OK && is_tight(&engine->plan, o))) &&
+           may_halve_chunk(engine, o)) {
+        engine->prefill_chunk /= 2;
+        engine->context = context;
+        status = plan_for_chunk(engine, o, err);
+    }
+    engine->plan.prefill_chunk = engine->prefill_chunk;
+    return status;
 }
 
 static int choose_policy(moe_engine *engine, const moe_engine_options *o, moe_error *err)

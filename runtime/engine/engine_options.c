@@ -87,7 +87,7 @@ int moe_engine_check_options(const moe_engine_options *o, unsigned *cpu_features
     if (o->panel_others > 99) {
         return moe_fail(
             err, MOE_ERR_ARGUMENT,
-            "options.panel_others must be 1 to 99 hundredths of the time, not %u; 0: 50",
+            "options.panel_others must be 1 to 99 hundredths of the time, not %u; 0: 20",
             o->panel_others);
     }
     MOE_TRY(moe_device_choice_check(o, err));

@@ -92,6 +92,7 @@ struct moe_engine {
     uint32_t context;
     uint32_t prefill_chunk;
     uint32_t panel_rows;   /* most rows of a panel; 0: no panels */
+    bool panel_is_planned; /* the plan chose panel_rows, not the options */
     uint32_t panel_others; /* percentage of the time that other sessions get beside a panel,
                             * 1..99 */
     uint64_t fingerprint;

@@ -14,9 +14,9 @@
 #include "runtime/engine/engine_parts.h"
 #include "runtime/program/op_forms.h"
 
-/* A panel may take 1 / PANEL_SHARE of the memory for experts, which slots lend to it. */
+/* A panel may always take 1 / PANEL_SHARE of the memory for experts, which slots lend to it. */
 #define PANEL_SHARE 8u
-/* A block leaves 1 / BLOCK_REST of the slots. Experts are read through these. */
+/* A panel and a block leave 1 / BLOCK_REST of the slots. Experts are read through these. */
 #define BLOCK_REST 4u
 
 /* The number of chosen positions that a row carries from layer to layer. */
@@ -47,29 +47,56 @@ static uint64_t expert_bytes(const moe_engine *engine)
     return engine->plan.expert_bytes / engine->plan.experts;
 }
 
-/* Chooses a panel's rows for a cache of this many bytes. If the cache holds a layer's experts, a
- * panel may take PANEL_SHARE. Otherwise each panel reads all experts once, through a few slots, so
- * fewer and larger panels read less: the rows' streams and sums get the memory of the other
- * slots. */
-static uint64_t rows_by_memory(const moe_engine *engine, uint64_t cache)
+/* The memory of the slots that can lend some to panels. */
+static uint64_t host_slots_bytes(const moe_engine *engine)
+{
+    const moe_memory_plan *plan = &engine->plan;
+    return plan->has_device_memory ? plan->host_cache : plan->expert_cache;
+}
+
+static uint64_t rows_of_share(const moe_engine *engine)
+{
+    return host_slots_bytes(engine) / PANEL_SHARE / row_bytes(engine);
+}
+
+/* Returns the memory that the plan gives to the streams and sums of a panel's rows. Each panel
+ * reads the missing experts, and those whose slots its rows take. All rows of a prompt together
+ * take slots of the same number of experts, however many panels they form; so fewer and larger
+ * panels read less. If the cache holds a layer's experts, a panel takes no more than the missing
+ * experts would, because its slots are also wanted after it. */
+static uint64_t memory_of_rows(const moe_engine *engine, uint64_t fixed)
+{
+    const uint64_t cache = host_slots_bytes(engine);
+    const uint64_t on_device = engine->plan.has_device_memory ? engine->plan.expert_cache : 0;
+    const uint64_t present = cache + on_device;
+    const uint64_t missing =
+        engine->plan.expert_bytes > present ? engine->plan.expert_bytes - present : 0;
+    const uint64_t most = cache / BLOCK_REST * (BLOCK_REST - 1);
+    uint64_t memory = cache > fixed ? cache - fixed : 0;
+    if (layer_fits(engine)) {
+        memory = missing < most ? missing : most;
+    }
+    return memory;
+}
+
+/* Chooses a panel's rows. */
+static uint64_t rows_by_memory(const moe_engine *engine)
 {
     const uint32_t chunk = engine->prefill_chunk;
-    if (layer_fits(engine)) {
-        return cache / PANEL_SHARE / row_bytes(engine);
-    }
     const uint64_t one = moe_panel_block_bytes(&engine->program, chunk, chunk);
     const uint64_t sum = (moe_panel_block_bytes(&engine->program, 2 * chunk, chunk) - one) / chunk;
     const uint64_t fixed = one - sum * chunk + engine->config.n_expert_used * expert_bytes(engine);
-    return cache > fixed ? (cache - fixed) / (row_bytes(engine) + sum) : 0;
+    const uint64_t least = layer_fits(engine) ? rows_of_share(engine) : 0;
+    const uint64_t rows = memory_of_rows(engine, fixed) / (row_bytes(engine) + sum);
+    return rows > least ? rows : least;
 }
 
 int moe_panel_plan(moe_engine *engine, uint32_t asked, moe_error *err)
 {
     moe_memory_plan *plan = &engine->plan;
-    uint64_t memory = plan->has_device_memory ? plan->host_cache : plan->expert_cache;
     uint64_t rows = asked;
     if (asked == 0) {
-        rows = misses_experts(engine) ? rows_by_memory(engine, memory) : 0;
+        rows = misses_experts(engine) ? rows_by_memory(engine) : 0;
     }
     bool can = engine->offload == MOE_OFFLOAD_AUTO && moe_program_is_by_stream(&engine->program);
     if (asked > engine->prefill_chunk && !can) {
@@ -81,6 +108,7 @@ int moe_panel_plan(moe_engine *engine, uint32_t asked, moe_error *err)
     }
     rows = can && rows > engine->prefill_chunk ? rows : 0;
     engine->panel_rows = (uint32_t)(rows < UINT32_MAX ? rows : UINT32_MAX);
+    engine->panel_is_planned = asked == 0;
     rows = rows < engine->context ? rows : engine->context;
     plan->panel_rows = rows > engine->prefill_chunk ? rows : 0;
     return MOE_OK;
@@ -148,9 +176,7 @@ static uint64_t memory_behind(const moe_engine *engine)
 /* The most memory that a block may take. */
 static uint64_t memory_for_block(const moe_engine *engine)
 {
-    const moe_memory_plan *plan = &engine->plan;
-    const uint64_t slots = plan->has_device_memory ? plan->host_cache : plan->expert_cache;
-    return engine->border.ram_free + slots / BLOCK_REST * (BLOCK_REST - 1);
+    return engine->border.ram_free + host_slots_bytes(engine) / BLOCK_REST * (BLOCK_REST - 1);
 }
 
 /* The bytes that blocks of n_rows rows cause the layer to read in addition. A block takes memory of
@@ -314,11 +340,25 @@ static bool take(moe_engine *engine, moe_session *const *sessions, size_t n, uin
     return taken;
 }
 
+/* Returns the most rows of a panel that begins now. If other sessions write beside it, they keep
+ * most of the slots, because each of their tokens would miss what the panel has taken. */
+static uint32_t most_rows(const moe_engine *engine, moe_session *const *sessions, size_t n)
+{
+    const uint64_t few = rows_of_share(engine);
+    bool writes = false;
+    for (size_t i = 0; i < n; i++) {
+        writes |= !is_long(sessions[i]) && moe_session_n_unevaluated(sessions[i]) > 0;
+    }
+    const bool leaves = writes && engine->panel_is_planned && layer_fits(engine);
+    const bool may = few > engine->prefill_chunk && few < engine->panel_rows;
+    return leaves && may ? (uint32_t)few : engine->panel_rows;
+}
+
 /* Begins a panel for as many of the sessions' rows as there is memory for. Without memory there is
  * no panel, which is not an error. */
 static bool begin(moe_engine *engine, moe_session *const *sessions, size_t n)
 {
-    uint32_t rows = engine->panel_rows;
+    uint32_t rows = most_rows(engine, sessions, n);
     while (rows > engine->prefill_chunk && !take(engine, sessions, n, &rows)) {
         rows /= 2;
     }

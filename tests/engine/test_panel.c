@@ -375,6 +375,55 @@ static void by_memory(void **state)
     moe_engine_close(&engine);
 }
 
+static moe_memory_plan plan_of(const moe_engine_options *o)
+{
+    moe_memory_plan plan = {.struct_size = sizeof plan};
+    moe_error error = {""};
+    if (moe_plan_memory(o, &plan, &error) != MOE_OK) {
+        fail_msg("%s", error.message);
+    }
+    return plan;
+}
+
+/* Options with memory for a quarter of the experts beside the scratch of 128 rows. */
+static moe_engine_options with_little_memory(void)
+{
+    moe_engine_options o = options_of(128, 0, 0.0);
+    const moe_memory_plan plan = plan_of(&o);
+    o.host_memory = plan.floor + plan.expert_bytes / 4;
+    o.prefill_chunk = 0;
+    return o;
+}
+
+/* Where experts lack memory, passes have fewer rows by default, and write the same text. */
+static void short_of_memory(void **state)
+{
+    (void)state;
+    int32_t alone[N_WRITTEN], got[N_WRITTEN];
+    moe_engine_options o = options_of(0, 0, 0.0);
+    assert_int_equal(plan_of(&o).prefill_chunk, 512);
+    moe_engine *engine = open_engine(&o);
+    write_alone(engine, n_long, 7, alone);
+    moe_engine_close(&engine);
+    o = with_little_memory();
+    engine = open_engine(&o);
+    assert_int_equal(engine->plan.prefill_chunk, 128);
+    write_alone(engine, n_long, 7, got);
+    assert_memory_equal(got, alone, sizeof got);
+    check_returned(engine);
+    moe_engine_close(&engine);
+    o = with_little_memory();
+    o.host_memory += 64 * KIB * KIB;
+    o.panel = 1; /* passes would read more */
+    assert_int_equal(plan_of(&o).prefill_chunk, 512);
+    o.panel = 0;
+    o.expert_cache_share = 0.3; /* less scratch would not make it larger */
+    assert_int_equal(plan_of(&o).prefill_chunk, 512);
+    o = with_little_memory();
+    o.prefill_chunk = 64;
+    assert_int_equal(plan_of(&o).prefill_chunk, 64);
+}
+
 typedef struct scores {
     float *logits;
     size_t n, most, n_vocab;
@@ -519,6 +568,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(others_go_on),
         cmocka_unit_test(changes_end_it),
         cmocka_unit_test(by_memory),
+        cmocka_unit_test(short_of_memory),
         cmocka_unit_test(scored),
         cmocka_unit_test(refused),
     };

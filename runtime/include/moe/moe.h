@@ -103,20 +103,25 @@ struct moe_engine_options {
      * keep three quarters of the memory that they share with a session. If that would leave fewer
      * than 4,096 tokens, experts keep less. One log line says so. */
     uint32_t context;
-    uint32_t prefill_chunk; /* most rows of one pass, with drafts, 1..4096; 0: 512 */
+    /* Most rows of one pass, with drafts, 1..4096. 0: 512; or 256 or 128, if the scratch of passes
+     * would take more than an eighth of the memory for experts, and if long prompts become panels,
+     * which read no more then; but not fewer than `sessions`. moe_memory_plan.prefill_chunk says
+     * how many */
+    uint32_t prefill_chunk;
     /* Most rows of a panel. A panel is a prompt of more than prefill_chunk tokens that goes through
      * the model layer by layer: all its rows pass one layer before any passes the next. So each
      * missing expert is read once for the panel, and not once for every prefill_chunk rows. While a
      * panel is under way, each of its rows takes n_embd floats for each residual stream from the
      * memory for experts. The text is the same. There are no panels with drafting layers, lookahead
-     * or recorded routings. 0: if some experts miss, as many rows as an eighth of the memory for
-     * experts holds; if that memory is smaller than a layer, as many as it holds beside a few
-     * expert slots. A value up to prefill_chunk: no panels */
+     * or recorded routings. 0: if some experts miss, as many rows as the memory holds that the
+     * missing experts would take, at least an eighth and at most three quarters of the memory for
+     * experts, and an eighth while other sessions write; if that memory is smaller than a layer, as
+     * many as it holds beside a few expert slots. A value up to prefill_chunk: no panels */
     uint32_t panel;
     /* The percentage of the time that other sessions get while a panel is under way, 1..99: a step
      * evaluates chunks of the panel until the panel has had its share. The engine does not
      * interrupt a chunk within a layer; if the panel overran its share, the next steps are for the
-     * other sessions. 0: 50 */
+     * other sessions. 0: 20 */
     uint32_t panel_others;
     moe_kv_cache_type kv_cache;
     moe_float_gemm float_gemm;

@@ -72,7 +72,8 @@ typedef struct moe_memory_plan {
     uint64_t panel_rows;        /* most rows of a panel (options.panel); 0: no panels */
     uint64_t row_cache;         /* part of scratch: rows of a table that stays on disk */
     uint64_t row_table;         /* bytes of that table on disk; 0: the model has none */
-    uint64_t reserved[6];       /* 0 */
+    uint64_t prefill_chunk;     /* most rows of a pass (options.prefill_chunk) */
+    uint64_t reserved[5];       /* 0 */
 } moe_memory_plan;
 
 #endif

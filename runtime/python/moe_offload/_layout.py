@@ -174,7 +174,8 @@ class moe_memory_plan(Structure):
         ("panel_rows", c_uint64),
         ("row_cache", c_uint64),
         ("row_table", c_uint64),
-        ("reserved", c_uint64 * 6),
+        ("prefill_chunk", c_uint64),
+        ("reserved", c_uint64 * 5),
     ]
 
 
