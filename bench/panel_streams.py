@@ -9,7 +9,9 @@ The clients write before the prompt comes, and go on until its first token is th
 server of its own: no panels (`--panel 1`: each step is a pass of --chunk rows, in which the clients have
 one row each), panels by default, and with each --panel-others of --others; in turn, --repeat times. The times of all clients while the prompt is
 evaluated are put together. Printed are their percentiles, how many tokens the clients got in all,
-the seconds until the prompt's first token, and the bytes read of experts until then. With --throttle the
+the seconds until the prompt's first token, the bytes read of experts until then, and the bytes that
+each token of the clients read before the prompt came and while it was there (all bytes, those of the
+prompt, too). With --throttle the
 disk gives so much (a control group; root)."""
 
 from __future__ import annotations
@@ -63,6 +65,9 @@ class Streams:
         while min(map(len, self.times)) < n:
             time.sleep(0.01)
 
+    def n_tokens(self) -> int:
+        return sum(map(len, self.times))
+
     def stop(self) -> None:
         self.stopped = True
         for thread in self.threads:
@@ -93,6 +98,9 @@ def run(given, prompt: str, panel: list[str]) -> dict:
     try:
         streams = Streams(server, given.clients, given.prompt // 2)
         streams.await_all(8)
+        read, n_tokens = read_bytes(server), streams.n_tokens()
+        streams.await_all(40)
+        alone = (read_bytes(server) - read) / (streams.n_tokens() - n_tokens)
         read = read_bytes(server)
         begin = time.monotonic()
         ask(server, prompt, 1, lambda: False)
@@ -105,8 +113,13 @@ def run(given, prompt: str, panel: list[str]) -> dict:
             (path.parent / "cgroup.procs").write_text(str(before), encoding="utf-8")
         group.remove()
     gaps = sorted(streams.gaps(begin, end))
-    return {"gaps": gaps, "seconds": end - begin, "read": read,
+    return {"gaps": gaps, "seconds": end - begin, "read": read, "alone": alone,
             "tokens": sum(begin < at < end for t in streams.times for at in t)}
+
+
+def median_of(rows: list[dict], what) -> float:
+    """In MiB."""
+    return statistics.median(map(what, rows)) / (1 << 20)
 
 
 def main() -> None:
@@ -132,15 +145,17 @@ def main() -> None:
     for _ in range(given.repeat):
         for name, panel in settings.items():
             runs[name].append(run(given, prompt, panel))
-    print("| panels | p50, ms | p99, ms | longest, ms | tokens of others a second | prompt, s | MiB read |\n"
-          "|---|---|---|---|---|---|---|")
+    print("| panels | p50, ms | p99, ms | longest, ms | tokens of others a second | prompt, s | MiB read | "
+          "a token of others | before the prompt |\n" + "|---" * 9 + "|")
     for name, rows in runs.items():
         gaps = sorted(g for r in rows for g in r["gaps"])
         seconds = statistics.median(r["seconds"] for r in rows)
         speed = statistics.median(r["tokens"] / r["seconds"] for r in rows)
         read = statistics.median(r["read"] for r in rows) / (1 << 20)
         print(f"| {name} | {1e3 * gaps[len(gaps) // 2]:.0f} | {1e3 * gaps[len(gaps) * 99 // 100]:.0f} | "
-              f"{1e3 * gaps[-1]:.0f} | {speed:.1f} | {seconds:.1f} | {read:,.0f} |")
+              f"{1e3 * gaps[-1]:.0f} | {speed:.1f} | {seconds:.1f} | {read:,.0f} | "
+              f"{median_of(rows, lambda r: r['read'] / r['tokens']):.2f} | "
+              f"{median_of(rows, lambda r: r['alone']):.2f} |")
 
 
 if __name__ == "__main__":

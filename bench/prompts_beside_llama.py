@@ -31,6 +31,7 @@ from panels import Text, device_of
 
 TREE = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
+NO_LIMIT = 1 << 50
 
 
 class CountingGroup(Group):
@@ -58,7 +59,7 @@ def cpu_seconds() -> float:
 def run(given, command: list[str], limit: int | None) -> tuple[subprocess.CompletedProcess, dict]:
     drop_pages(given.model)
     throttle = given.throttle * 1000000 if given.throttle and limit is not None else None
-    group = CountingGroup(limit, throttle, device_of(given.model))
+    group = CountingGroup(limit or NO_LIMIT, throttle, device_of(given.model))
     before = cpu_seconds()
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=group.enter,
@@ -98,10 +99,9 @@ def tried(micro_batches: str, n: int) -> list[str]:
     return [str(size) for i, size in enumerate(sizes) if i == 0 or sizes[i - 1] < n]
 
 
-def compare(given, text: str, n: int, share: str) -> None:
-    """Prints a row for each micro-batch."""
+def compare(given, text: str, n: int, share: str, free: dict) -> None:
+    """Prints a row for each micro-batch. free: this engine's run without a limit."""
     context, limit = n + n // 8 + 64, int(Path(given.model).stat().st_size * float(share) / 100)
-    free = run_ours(given, text, context, None)
     rows: dict[str, list[tuple[dict, dict]]] = {}
     killed = []
     for _ in range(given.pairs):
@@ -149,8 +149,11 @@ def main() -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
             file.write(text.of(n))
             file.flush()
+            free = run_ours(given, file.name, n + n // 8 + 64, None)
+            print(f"without a limit: {free['tokens']} tokens in {free['seconds']:.1f} s, {free['cpu']:.1f} CPU s",
+                  file=sys.stderr)
             for share in given.limits.split(","):
-                compare(given, file.name, n, share)
+                compare(given, file.name, n, share, free)
 
 
 if __name__ == "__main__":

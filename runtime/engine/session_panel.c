@@ -18,6 +18,8 @@
 #define PANEL_SHARE 8u
 /* A panel and a block leave 1 / BLOCK_REST of the slots. Experts are read through these. */
 #define BLOCK_REST 4u
+/* So few rows are a pass, not a panel. */
+#define FEW_ROWS 32u
 
 /* The number of chosen positions that a row carries from layer to layer. */
 static uint32_t n_carried(const moe_engine *engine)
@@ -114,11 +116,30 @@ int moe_panel_plan(moe_engine *engine, uint32_t asked, moe_error *err)
     return MOE_OK;
 }
 
-static bool is_long(const moe_session *session)
+static bool has_more_rows(const moe_session *session, uint32_t n_rows)
 {
     const moe_session_draft *d = session->draft;
-    return moe_session_n_unevaluated(session) > session->engine->prefill_chunk &&
-           (d == NULL || d->head == NULL);
+    return moe_session_n_unevaluated(session) > n_rows && (d == NULL || d->head == NULL);
+}
+
+static bool is_long(const moe_session *session)
+{
+    return has_more_rows(session, session->engine->prefill_chunk);
+}
+
+/* Returns the number of rows that a prompt must exceed to be in the next panel: those of a pass; or
+ * half as many, if these are not few and only such prompts wait. One pass would read no expert
+ * twice either, but it would evict experts that its later layers need. */
+static uint32_t least_rows(const moe_engine *engine, moe_session *const *sessions, size_t n)
+{
+    const uint32_t half = engine->prefill_chunk / 2;
+    bool any_long = half < FEW_ROWS, only_prompts = true;
+    for (size_t i = 0; i < n; i++) {
+        any_long |= is_long(sessions[i]);
+        only_prompts &=
+            has_more_rows(sessions[i], half) || moe_session_n_unevaluated(sessions[i]) == 0;
+    }
+    return any_long || !only_prompts ? engine->prefill_chunk : half;
 }
 
 bool moe_panel_has(const moe_engine *engine, const moe_session *session)
@@ -201,7 +222,8 @@ static uint32_t fewer_rows(const moe_engine *engine, uint32_t n_rows)
 
 /* Chooses how many rows a block has; 0: no blocks, because chunks that take the whole layer read no
  * more. Such chunks read the experts without slots once more, because these take slots of experts
- * that are needed later; or once for each chunk, if the layer alone is too large for the slots. */
+ * that are needed later; or once for each further chunk, if the layer alone is too large for the
+ * slots. */
 static uint32_t choose_rows(const moe_engine *engine)
 {
     const moe_panel *p = &engine->panel;
@@ -209,9 +231,10 @@ static uint32_t choose_rows(const moe_engine *engine)
     const uint64_t lacks = moe_panel_count_slots(&engine->runner, p->layer).lacks;
     const uint64_t n_chunks = (p->n_rows + chunk - 1) / chunk;
     const uint64_t most = memory_for_block(engine);
-    uint64_t least = lacks * expert_bytes(engine) * (layer_fits(engine) ? 1 : n_chunks - 1);
+    const uint64_t n_again = layer_fits(engine) || n_chunks == 1 ? 1 : n_chunks - 1;
+    uint64_t least = lacks * expert_bytes(engine) * n_again;
     uint32_t best = 0;
-    for (uint32_t n = p->n_rows; n > chunk && least > 0; n = fewer_rows(engine, n)) {
+    for (uint32_t n = p->n_rows; n > 0 && least > 0; n = fewer_rows(engine, n)) {
         const uint64_t cost = cost_of_blocks(engine, n, lacks);
         if (cost < least && moe_panel_block_bytes(&engine->program, n, chunk) <= most) {
             best = n;
@@ -297,10 +320,12 @@ static void begin_block(moe_engine *engine)
  * rows that are left, if these are at least a chunk. If memory is short, the list is empty. */
 static void list_prompts(moe_panel *p, moe_session *const *sessions, size_t n, uint32_t n_rows)
 {
+    const uint32_t least = least_rows(sessions[0]->engine, sessions, n);
     p->prompts = moe_calloc(n, sizeof *p->prompts);
     for (size_t i = 0; i < n && p->prompts != NULL; i++) {
         const uint32_t left = n_rows - p->n_rows;
-        const uint32_t rows = is_long(sessions[i]) ? moe_session_n_unevaluated(sessions[i]) : 0;
+        const uint32_t rows =
+            has_more_rows(sessions[i], least) ? moe_session_n_unevaluated(sessions[i]) : 0;
         if (rows > 0 && (rows <= left || left >= sessions[i]->engine->prefill_chunk)) {
             const uint32_t taken = rows < left ? rows : left;
             p->prompts[p->n_prompts++] =
@@ -367,14 +392,15 @@ static bool begin(moe_engine *engine, moe_session *const *sessions, size_t n)
 
 bool moe_panel_find(moe_engine *engine, moe_session *const *sessions, size_t n)
 {
-    bool any_long = false;
+    const uint32_t least = least_rows(engine, sessions, n);
+    bool any = false;
     for (size_t i = 0; i < n; i++) {
         if (moe_panel_has(engine, sessions[i])) {
             return true;
         }
-        any_long |= is_long(sessions[i]);
+        any |= has_more_rows(sessions[i], least);
     }
-    bool may = engine->panel_rows > 0 && engine->panel.n_prompts == 0 && any_long &&
+    bool may = engine->panel_rows > 0 && engine->panel.n_prompts == 0 && any &&
                moe_panel_is_possible(&engine->runner);
     if (!may || !begin(engine, sessions, n)) {
         return false;

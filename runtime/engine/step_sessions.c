@@ -82,11 +82,14 @@ static int run_chunk(moe_engine *engine, moe_session *const *sessions, size_t n,
     return status;
 }
 
-/* Carries out chunks until the panel has used its turn. */
+/* Carries out chunks until the panel has used its turn; all chunks of a panel with no more rows
+ * than a pass, which ends within a step, as the pass would. */
 static int run_chunks(moe_engine *engine, moe_session *const *sessions, size_t n, moe_error *err)
 {
+    const bool at_once = engine->panel.n_rows <= engine->prefill_chunk;
     int status = MOE_OK;
-    while (status == MOE_OK && engine->panel.left_ns >= 0 && !moe_panel_is_done(engine)) {
+    while (status == MOE_OK && (at_once || engine->panel.left_ns >= 0) &&
+           !moe_panel_is_done(engine)) {
         const uint64_t begin = moe_now_ns();
         status = run_chunk(engine, sessions, n, err);
         engine->panel.left_ns -= (int64_t)(moe_now_ns() - begin);

@@ -84,10 +84,10 @@ static void bytes_are_bound(void **state)
         const used_experts used[2] = {used_by(n, 1, device), used_by(n, 2, device)};
         for (uint32_t s = 0; s < 6; s++) {
             /* Half of the settings show each value beside each other one. */
-            if ((i + s) % 2 == 0 && !test_leaves_out(i + s, 4) && n > chunks[s / 3]) {
+            if ((i + s) % 2 == 0 && !test_leaves_out(i + s, 4) && n >= chunks[s / 3]) {
                 check_bound(n, chunks[s / 3], shares[s % 3], device, false, used);
             }
-            if (device == NULL && !test_leaves_out(i + s, 2) && n > chunks[s / 3]) {
+            if (device == NULL && !test_leaves_out(i + s, 2) && n >= chunks[s / 3]) {
                 check_bound(n, chunks[s / 3], shares[s % 3], NULL, true, used);
             }
         }
@@ -531,6 +531,16 @@ static void of_a_family(void **state)
         check_returned(engine);
         moe_engine_close(&engine);
     }
+    /* Other chunks, behind a link. */
+    o.device = "sim:memory=64M,link=20GB/s,latency=1us";
+    o.prefill_chunk = 48;
+    o.panel = 100;
+    o.expert_cache_share = shares[0];
+    engine = open_engine(&o);
+    write_twice(engine, 330, got);
+    assert_memory_equal(got, expected, sizeof got);
+    check_returned(engine);
+    moe_engine_close(&engine);
 }
 
 /* An option that cannot act is refused. */

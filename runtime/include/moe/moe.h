@@ -108,7 +108,8 @@ struct moe_engine_options {
      * which read no more then; but not fewer than `sessions`. moe_memory_plan.prefill_chunk says
      * how many */
     uint32_t prefill_chunk;
-    /* Most rows of a panel. A panel is a prompt of more than prefill_chunk tokens that goes through
+    /* Most rows of a panel. A panel is a prompt of more than prefill_chunk tokens (or of more than
+     * half as many, if no other session has work: it ends within a step then) that goes through
      * the model layer by layer: all its rows pass one layer before any passes the next. So each
      * missing expert is read once for the panel, and not once for every prefill_chunk rows. While a
      * panel is under way, each of its rows takes n_embd floats for each residual stream from the
