@@ -171,6 +171,53 @@ static void others_get_their_part(void **state)
     assert_non_null(strstr(error.message, "options.panel_others must be 1 to 99"));
 }
 
+/* Bytes that the engine reads in n steps of these sessions, for each step. A panel that is under
+ * way evaluates one chunk in each, whatever the clock says. */
+static uint64_t bytes_of_steps(moe_engine *engine, moe_session *const *s, size_t n_sessions,
+                               uint32_t n)
+{
+    const uint64_t before = traffic_of(engine).read;
+    for (uint32_t i = 0; i < n; i++) {
+        engine->panel.left_ns = 0;
+        step(engine, s, n_sessions);
+    }
+    return (traffic_of(engine).read - before) / n;
+}
+
+/* Beside a panel, a pass of sessions that write reads little more than without one. */
+static void others_read_little_more(void **state)
+{
+    enum { OTHERS = 8, N_STEPS = 24 };
+    (void)state;
+    moe_engine_options o = options_of(64, 0, 0.4);
+    o.speculate = MOE_SPECULATE_OFF;
+    o.prefetch = MOE_SWITCH_OFF;
+    moe_engine *engine = open_engine(&o);
+    moe_session *s[OTHERS + 1];
+    for (uint32_t i = 0; i < OTHERS; i++) {
+        moe_session_options options;
+        int32_t prompt[N_SHORT];
+        moe_session_options_init(&options);
+        options.sampling.temperature = 1.0f;
+        options.sampling.seed = i + 1;
+        assert_int_equal(moe_session_create(&s[i], engine, &options, NULL), MOE_OK);
+        prompt_of(engine, N_SHORT, 40 + i, prompt);
+        feed(s[i], prompt, N_SHORT);
+    }
+    (void)bytes_of_steps(engine, s, OTHERS, N_STEPS);
+    const uint64_t alone = bytes_of_steps(engine, s, OTHERS, N_STEPS);
+    s[OTHERS] = fed_session(engine, n_long, 77);
+    const uint64_t beside = bytes_of_steps(engine, s, OTHERS + 1, N_STEPS);
+    assert_true(moe_panel_has(engine, s[OTHERS]));
+    print_message("a pass of %d sessions reads %llu KiB, beside a panel %llu KiB\n", OTHERS,
+                  (unsigned long long)alone / KIB, (unsigned long long)beside / KIB);
+    assert_true(alone > 0 && (double)beside < 1.5 * (double)alone);
+    for (uint32_t i = 0; i <= OTHERS; i++) {
+        moe_session_close(&s[i]);
+    }
+    moe_engine_close(&engine);
+}
+
 int main(int argc, char **argv)
 {
     panel_fixture_open(argc, argv);
@@ -178,6 +225,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(prompts_share_panels),
         cmocka_unit_test(some_leave),
         cmocka_unit_test(others_get_their_part),
+        cmocka_unit_test(others_read_little_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
