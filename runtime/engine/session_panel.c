@@ -128,12 +128,12 @@ static bool is_long(const moe_session *session)
 }
 
 /* Returns the number of rows that a prompt must exceed to be in the next panel: those of a pass; or
- * half as many, if these are not few and only such prompts wait. One pass would read no expert
- * twice either, but it would evict experts that its later layers need. */
+ * half as many, if these are not few, only such prompts wait and there are no workers. One pass
+ * would read no expert twice either, but it would evict experts that its later layers need. */
 static uint32_t least_rows(const moe_engine *engine, moe_session *const *sessions, size_t n)
 {
     const uint32_t half = engine->prefill_chunk / 2;
-    bool any_long = half < FEW_ROWS, only_prompts = true;
+    bool any_long = half < FEW_ROWS || engine->workers != NULL, only_prompts = true;
     for (size_t i = 0; i < n; i++) {
         any_long |= is_long(sessions[i]);
         only_prompts &=
