@@ -326,9 +326,9 @@ static void rows_apart(void **state)
     grow_tree(&nodes, &c.lines[0], 250, 13, &seed, rows);
     for (uint32_t i = 13; i < 16; i++)
         rows[i] = (moe_cuda_kv_row){.pages = c.lines[i % 2].pages, .position = 40 * i - 380};
-    rows_case tree = {&c, &shapes[2], &everything, rows, 13};
+    rows_case grown = {&c, &shapes[2], &everything, rows, 13};
     rows_case mixed = {&c, &shapes[2], &everything, rows, 16};
-    attend_every_way(&tree, &seed, TEST_PLAIN);
+    attend_every_way(&grown, &seed, TEST_PLAIN);
     attend_every_way(&mixed, &seed, TEST_PLAIN);
     cache_close(&c);
 }
