@@ -231,7 +231,7 @@ static void check_tree(const bench *b, const timeline *t)
 }
 
 /* Verification has accepted the path to a node: it becomes the timeline. */
-static void accept(bench *b, timeline *t, uint32_t node)
+static void accept_rows(bench *b, timeline *t, uint32_t node)
 {
     static uint32_t nodes[MAX_NODES], to[MAX_NODES];
     moe_session *session = t->session;
@@ -325,7 +325,7 @@ static void check_trees(bench *b, const uint32_t *n_before, const uint32_t *n_no
         run_pass(b);
         for (uint32_t i = 0; i < n; i++) {
             check_tree(b, &b->timelines[i]);
-            accept(b, &b->timelines[i], draw(b, n_nodes[i]));
+            accept_rows(b, &b->timelines[i], draw(b, n_nodes[i]));
         }
     }
     for (uint32_t i = 0; i < n; i++) {
