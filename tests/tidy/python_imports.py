@@ -15,7 +15,7 @@ from pathlib import Path
 PACKAGES = {"agents", "anthropic", "auditwheel", "breathe", "gguf", "httpx", "huggingface_hub", "instructor", "ipykernel", "jinja2", "jsonschema", "langchain_anthropic",
             "langchain_openai", "libcachesim", "litellm", "llama_cpp", "llguidance", "matplotlib", "mlx", "mlx_lm", "mypy", "nbclient", "nbformat", "numpy", "ollama",
             "openai", "pip", "pyarrow", "pydantic", "pydantic_ai", "setuptools", "sphinx", "tokenizers", "torch", "transformers",
-            "tvm_ffi", "typing_extensions", "wheel", "xgrammar", "xxhash", "zstandard"}
+            "tvm_ffi", "typing_extensions", "wheel", "xgrammar", "xxhash", "yaml", "zstandard"}
 
 
 def imported(path: Path) -> list[tuple[int, str]]:
