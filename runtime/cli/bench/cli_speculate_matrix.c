@@ -167,7 +167,7 @@ void cli_speculate_close(cli_speculate_matrix *m)
     }
     free(m->outcomes);
     m->outcomes = NULL;
-    while (m->n_configs > 0) {
-        cli_options_free(&m->configs[--m->n_configs].options);
+    for (size_t c = 0; c < m->n_configs; c++) { /* their texts stay, for a summary */
+        cli_options_free(&m->configs[c].options);
     }
 }
