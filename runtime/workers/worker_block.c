@@ -27,10 +27,11 @@
 
 /* ---- Memory ---- */
 
-/* The places are as many as a half of a pass has outputs. */
+/* The places are about as many as a half of a pass has outputs, and whole windows: a window takes
+ * the places of one that was taken to its end, because that one's `sent` is then read no more. */
 static uint32_t most_pairs(const moe_model_config *c, uint32_t max_rows)
 {
-    const uint32_t n = max_rows * c->n_expert_used / 2;
+    const uint32_t n = max_rows * c->n_expert_used / 2 / N_WINDOWS * N_WINDOWS;
     return n > N_WINDOWS ? n : N_WINDOWS;
 }
 
@@ -186,19 +187,19 @@ static int send_to(moe_workers *w, const moe_pass *pass, uint8_t owner, uint32_t
     most = most < link->max_rows ? most : link->max_rows;
     most = most < max_rows ? most : max_rows;
     for (uint32_t i = 0; i < n;) {
-        worker_job *job = &block->jobs[block->n_jobs];
-        *job = (worker_job){.link = link, .first = *at};
-        for (; i < n && job->n_outs < most; i++) {
+        worker_job job = {.link = link, .first = *at};
+        for (; i < n && job.n_outs < most; i++) {
             if (block->pair_owners[i] == owner) {
-                w->rows[job->n_outs++] = block->pairs[i];
+                w->rows[job.n_outs++] = block->pairs[i];
                 block->sent[(*at)++ % block->max_pairs] = first + i;
             }
         }
-        if (job->n_outs > 0 && !is_ready(w, owner)) {
-            moe_workers_accept_pairs(w, job, NULL, 0);
-        } else if (job->n_outs > 0) {
-            MOE_TRY(send_pairs(w, pass, job, w->rows, err));
-            block->n_jobs++;
+        if (job.n_outs > 0 && !is_ready(w, owner)) {
+            moe_workers_accept_pairs(w, &job, NULL, 0);
+        } else if (job.n_outs > 0) {
+            MOE_TRY(send_pairs(w, pass, &job, w->rows, err));
+            MOE_ASSERT(block->n_jobs < block->max_pairs); /* each has a pair that waits */
+            block->jobs[block->n_jobs++] = job;
         }
     }
     return MOE_OK;
@@ -288,6 +289,9 @@ static int await(moe_workers *w, const moe_pass *pass, moe_error *err)
     const uint64_t begin = moe_now_ns();
     int status = MOE_OK;
     MOE_ASSERT(block->n_sent != block->n_taken);
+    if (*state == PAIR_WAITS) {
+        moe_workers_hear(w); /* what came while this engine computed is not overdue */
+    }
     while (*state == PAIR_WAITS && status == MOE_OK) {
         (void)moe_workers_look(w);
         status = *state == PAIR_WAITS ? moe_workers_listen(w, pass, err) : MOE_OK;

@@ -157,6 +157,7 @@ static int send_out(void *context, moe_runner *runner, const moe_pass *pass, uin
 static int wait_for_results(moe_workers *w, const moe_pass *pass, moe_error *err)
 {
     uint64_t begin = moe_now_ns();
+    moe_workers_hear(w); /* what came while this engine computed is not overdue */
     while (moe_workers_look(w)) {
         int status = moe_workers_listen(w, pass, err);
         if (status != MOE_OK) {

@@ -226,6 +226,8 @@ static const setting panel_settings[] = {
     {.model = "llama4", .cache = 0.4, .n_sequences = 1, .panel = 400},
     {.model = "deepseek2-v3", .cache = 0.4, .n_sequences = 1, .panel = 400},
     {.model = "qwen3moe", .cache = 0.4, .n_sequences = 2, .panel = 400},
+    /* As many jobs under way as places. */
+    {.model = "olmoe-q8_0", .cache = 0.4, .n_sequences = 1, .panel = 400, .chunk = 1},
 };
 
 /* Writes texts with workers, and returns what was read for them. */
@@ -253,7 +255,7 @@ static void check_panel(setting s)
     worker_thread workers[2];
     setting plain = s;
     s.n_prompt = plain.n_prompt = N_LONG;
-    s.chunk = plain.chunk = 16;
+    s.chunk = plain.chunk = s.chunk != 0 ? s.chunk : 16;
     plain.panel = 1;
     moe_engine *engine = open_setting(&plain);
     write_texts(engine, &plain, expected);
@@ -331,6 +333,9 @@ static void faults_change_no_text(void **state)
                  test_is_small() ? 10 : 100);
     check_faults(panel, &(net_faults){.kills = 60, .flips = 90, .doubles = 30, .late = 30}, 4,
                  test_is_small() ? 10 : 60);
+    /* Half of a pass's outputs are no whole windows, and windows are done out of turn. */
+    panel.chunk = 13;
+    check_faults(panel, &(net_faults){.late = 2}, 6, 0);
 }
 
 /* ---- Refusals ---- */
