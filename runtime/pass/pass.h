@@ -29,10 +29,9 @@ typedef struct moe_pass_buffers {
     size_t arena_bytes;
     float *values[MOE_VALUES]; /* device: the values that the program's operations read and write */
     /* Host */
-    float *index_host; /* [MOE_INDEX_BLOCK][max(index_dim, MOE_INDEX_ROWS * index_heads)] */
-    /* [MOE_INDEX_ROWS][index_heads]; also [n_rot]: the angles of a pool's key */
-    float *index_factors;
-    float *ngram_host; /* [MOE_NGRAM_ROWS_AT_A_TIME][moe_ngram_floats()], or NULL */
+    float *index_host;    /* [MOE_INDEX_BLOCK][max(index_dim, MOE_INDEX_ROWS * index_heads)] */
+    float *index_factors; /* [MOE_INDEX_ROWS][index_heads] */
+    float *ngram_host;    /* [MOE_NGRAM_ROWS_AT_A_TIME][moe_ngram_floats()], or NULL */
     /* [2][max_rows][n_rot / 2]: cosines and sines of the pools that rows end, for their means */
     float *index_angles;
     moe_kv_row *index_rows; /* [moe_choosing_groups()][rows] */
