@@ -83,10 +83,10 @@ __global__ __launch_bounds__(THREADS) void moe_kv_store_rows(store_args args)
     store_head(args, blockIdx.y);
 }
 
-/* The norm of rms_norm.cu, computed by the whole block. */
-__device__ static inline void norm_head(float *x, const float *weight, uint32_t n, float eps)
+/* The norm of rms_norm.cu, computed by the whole block, which shares *inverse. */
+__device__ static inline void norm_head(float *x, const float *weight, uint32_t n, float eps,
+                                        float *inverse)
 {
-    __shared__ float inverse;
     if (threadIdx.x < MOE_WARP) {
         float chain = 0.0f;
 #pragma unroll 8
@@ -94,11 +94,11 @@ __device__ static inline void norm_head(float *x, const float *weight, uint32_t 
             chain = fmaf(x[i], x[i], chain);
         chain = moe_lanes_sum(chain);
         if (threadIdx.x == 0)
-            inverse = 1.0f / sqrtf(chain / (float)n + eps);
+            *inverse = 1.0f / sqrtf(chain / (float)n + eps);
     }
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < n; i += THREADS)
-        x[i] = x[i] * inverse * weight[i];
+        x[i] = x[i] * *inverse * weight[i];
     __syncthreads();
 }
 
@@ -121,6 +121,7 @@ __device__ static inline void turn_head(const moe_rope &rope, float *head)
 /* Block (row, head): first the heads of the queries, then those of the keys. */
 __global__ __launch_bounds__(THREADS, 8) void moe_heads_rows(moe_cuda_heads job)
 {
+    __shared__ float inverse;
     const bool is_key = blockIdx.y >= job.q.n_head;
     MOE_BEGIN_EARLY();
     MOE_WAIT_FOR_STREAM();
@@ -128,7 +129,7 @@ __global__ __launch_bounds__(THREADS, 8) void moe_heads_rows(moe_cuda_heads job)
     uint32_t head = is_key ? blockIdx.y - job.q.n_head : blockIdx.y;
     float *x = rope.x + blockIdx.x * rope.row_stride + head * rope.head_stride;
     if (job.weights[0] != NULL)
-        norm_head(x, job.weights[is_key], job.dim, job.eps);
+        norm_head(x, job.weights[is_key], job.dim, job.eps, &inverse);
     turn_head(rope, x);
     if (!is_key)
         return;
@@ -200,7 +201,7 @@ __device__ static inline float pooled_element(const moe_key_pool &pool, const mo
 /* A block takes a row. */
 template <int TYPE> __global__ __launch_bounds__(THREADS) void moe_pool_keys(pool_args args)
 {
-    MOE_DYNAMIC_SHARED(float, pooled_key); /* [dim] */
+    MOE_DYNAMIC_SHARED(float, pooled_key); /* [dim], and one number of the norm */
     const moe_key_pool &pool = args.pool;
     const moe_cuda_kv_row &row = args.rows[blockIdx.x];
     if ((row.position + 1) % pool.n != 0)
@@ -209,7 +210,7 @@ template <int TYPE> __global__ __launch_bounds__(THREADS) void moe_pool_keys(poo
         pooled_key[i] = pooled_element<TYPE>(pool, row, i);
     __syncthreads();
     if (pool.means) {
-        norm_head(pooled_key, pool.weight, pool.dim, pool.eps);
+        norm_head(pooled_key, pool.weight, pool.dim, pool.eps, pooled_key + pool.dim);
         turn_head(pool.rope, pooled_key);
         __syncthreads();
     }
@@ -222,7 +223,7 @@ void moe_cuda_pool_keys(moe_cuda_stream stream, const moe_key_pool *pool,
                         const moe_cuda_kv_row *rows, uint32_t n_rows)
 {
     const pool_args args = {*pool, rows};
-    const size_t bytes = pool->dim * sizeof(float);
+    const size_t bytes = (pool->dim + 1) * sizeof(float);
     if (n_rows == 0)
         return;
     if (pool->layout.type == MOE_KV_F16)
