@@ -434,14 +434,25 @@ def test_policies(moe):
     lru = [trace.simulate(policy=policy, n_slots=200)
            for policy in ("lru", lambda use: use.order)]
     check("lru", lru[0]["hits"] == lru[1]["hits"] > 0 and lru[1]["policy_faults"] == 0, lru)
+    for pools in ({"per_layer": True}, {"host_slots": 300}):  # each with a state of its own
+        results = [trace.simulate(policy=policy, n_slots=200, **pools) for policy in ("lru", lambda use: use.order)]
+        check(f"lru, {pools}", results[0] == results[1] and results[1]["hits"] > 0, results)
     lfu = Lfu()
+    refused("an object for several pools", ValueError, "one pool of slots",
+            lambda: trace.simulate(policy=lfu, n_slots=200, per_layer=True))
     result = trace.simulate(policy=lfu, cache_share=0.25)
     check("lfu", 0 < result["hits"] < trace.info["n_accesses"] and lfu.ended == 30 and
           len(lfu.resident) == result["n_slots"] and result["policy_faults"] == 0, result)
     refused("an error of a policy", ZeroDivisionError, "division",
             lambda: trace.simulate(policy=lambda use: 1 / 0, n_slots=200))
     refused("no victim", NotImplementedError, "victim", lambda: trace.simulate(policy=moe.Policy(), n_slots=200))
-    Lfu.needs = ["luck"]
+    lfu.victim = lambda for_key, evictable: 1.5
+    refused("a victim that is no key", TypeError, "float", lambda: trace.simulate(policy=lfu, n_slots=200))
+    lfu.begin = lambda setting: 1 / 0
+    lfu.needs = []
+    refused("an error while opening", ZeroDivisionError, "division",
+            lambda: moe.Engine(model, context=128, policy=lfu, expert_cache_share=0.3))
+    Lfu.needs, lfu = ["luck"], Lfu()
     refused("a need", ValueError, "hotness, gates, future, not 'luck'", lambda: trace.simulate(policy=lfu))
     texts = []
     for policy in ("lru", lambda use: use.order):

@@ -85,8 +85,10 @@ class Engine:
 
         self._log = _LOG(call)
         self._options.log = ctypes.cast(self._log, c_void_p)
-        lib.engine_open(byref(self._handle), byref(self._options))
-        self._raise()
+        try:
+            lib.engine_open(byref(self._handle), byref(self._options))
+        finally:
+            self._raise()
 
     def _raise(self) -> None:
         """Raises what a policy in Python raised."""

@@ -2,6 +2,7 @@
 """Cache policies in Python, for experiments. Each use of an expert calls into the interpreter, which
 takes microseconds; a plug-in in C (examples/policy_plugin.c) takes nanoseconds."""
 import ctypes
+import operator
 from ctypes import POINTER, c_bool, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -44,8 +45,9 @@ class Forecast(NamedTuple):
 
 class Policy:
     """A cache policy. A subclass keeps what it wants to know, and victim() says which expert goes.
-    It must be deterministic, and no method may call the engine. An object serves one simulation at
-    a time, or one engine whose slots are one pool."""
+    It must be deterministic, and no method may call the engine. An object serves one pool of slots at
+    a time. It is an error to give it several: a simulation per layer or with host_slots has them, and
+    so has an engine whose layers differ in size or that has a device. A function serves any number."""
 
     name = "python"
     needs: Sequence[str] = ()  # of "hotness", "gates", "future"; a cache without them refuses it
@@ -104,7 +106,7 @@ class _Scored(Policy):
     hit = insert
 
     def evict(self, key: int) -> None:
-        del self.uses[key]
+        self.uses.pop(key, None)
 
     def victim(self, for_key: int, evictable: Callable[[int], bool]) -> Optional[int]:
         for use in sorted(self.uses.values(), key=self.score):
@@ -118,7 +120,10 @@ class Table:
     none can pass through C."""
 
     def __init__(self, given: Union[Policy, Callable[[Use], Any]]) -> None:
-        self.policy = policy = given if isinstance(given, Policy) else _Scored(given)
+        self.given = given
+        self.states: Dict[int, Policy] = {}  # of pools of slots, by what C has as their state
+        self.n_states = 0
+        policy = given if isinstance(given, Policy) else _Scored(given)
         self.raised: Optional[BaseException] = None
         unknown = [need for need in policy.needs if need not in _NEEDS]
         if unknown:
@@ -129,12 +134,11 @@ class Table:
         looks = type(policy).lookahead is not Policy.lookahead
         calls: Dict[str, Tuple[Any, List[Any], Callable[..., Any], Any]] = {
             "create": (c_void_p, [POINTER(layout.moe_policy_config)], self._create, None),
-            "destroy": (None, [c_void_p], lambda _: None, None),
-            "hit": (None, [c_void_p, c_uint32, _ACCESS], self._use(policy.hit), None),
-            "insert": (None, [c_void_p, c_uint32, _ACCESS], self._use(policy.insert), None),
-            "evict": (None, [c_void_p, c_uint32], lambda _, key: policy.evict(key), None),
+            "hit": (None, [c_void_p, c_uint32, _ACCESS], self._hit, None),
+            "insert": (None, [c_void_p, c_uint32, _ACCESS], self._insert, None),
+            "evict": (None, [c_void_p, c_uint32], lambda at, key: self.states[at].evict(key), None),
             "victim": (c_uint32, [c_void_p, c_uint32, _EVICTABLE, c_void_p], self._victim, NO_KEY),
-            "end_pass": (None, [c_void_p, c_uint64], lambda _, number: policy.end_pass(number), None),
+            "end_pass": (None, [c_void_p, c_uint64], lambda at, number: self.states[at].end_pass(number), None),
         }
         if looks:
             calls["lookahead"] = (None, [c_void_p, c_uint64, POINTER(layout.moe_policy_forecast),
@@ -144,6 +148,9 @@ class Table:
             call = ctypes.CFUNCTYPE(result, *arguments)(self._guarded(function, otherwise))
             self._kept.append(call)
             setattr(struct, name, ctypes.cast(call, c_void_p))
+        end = ctypes.CFUNCTYPE(None, c_void_p)(self._destroy)
+        self._kept.append(end)
+        struct.destroy = ctypes.cast(end, c_void_p)
         self.struct = struct
         self.pointer = ctypes.pointer(struct)
 
@@ -165,26 +172,39 @@ class Table:
 
     def _create(self, pointer: Any) -> int:
         config = pointer.contents
+        if isinstance(self.given, Policy) and self.states:
+            raise ValueError("a Policy serves one pool of slots, and here are several: give a function "
+                             "that scores a Use, or a plug-in")
+        policy = self.given if isinstance(self.given, Policy) else _Scored(self.given)
         hotness = config.hotness[:config.n_keys] if config.hotness else None
-        self.policy.begin(Setting(config.n_layer, config.n_expert, config.n_expert_used,
-                                  config.n_slots, config.n_keys, hotness, config.seed))
-        return 1  # a state; what it has is in the object
+        policy.begin(Setting(config.n_layer, config.n_expert, config.n_expert_used, config.n_slots,
+                             config.n_keys, hotness, config.seed))
+        self.n_states += 1
+        self.states[self.n_states] = policy
+        return self.n_states
+
+    def _destroy(self, at: int) -> None:
+        del self.states[at]
 
     @staticmethod
-    def _use(method: Callable[[int, Access], None]) -> Callable[[Any, int, Any], None]:
-        def call(_: Any, key: int, pointer: Any) -> None:
-            access = pointer.contents
-            following = access.next_use
-            method(key, Access(getattr(access, "pass"), access.layer, access.n_rows, access.gate,
-                               None if following in (0, _NEVER) else following))
-        return call
+    def _access(pointer: Any) -> Access:
+        access = pointer.contents
+        following = access.next_use
+        return Access(getattr(access, "pass"), access.layer, access.n_rows, access.gate,
+                      None if following in (0, _NEVER) else following)
 
-    def _victim(self, _: Any, for_key: int, evictable: Any, context: Any) -> int:
-        key = self.policy.victim(for_key, lambda key: bool(evictable(context, key)))
-        return NO_KEY if key is None else key
+    def _hit(self, at: int, key: int, pointer: Any) -> None:
+        self.states[at].hit(key, self._access(pointer))
 
-    def _lookahead(self, _: Any, first: int, uses: Any, n: int) -> None:
-        self.policy.lookahead(first, (Forecast(u.key, u.chance, getattr(u, "pass")) for u in uses[:n]))
+    def _insert(self, at: int, key: int, pointer: Any) -> None:
+        self.states[at].insert(key, self._access(pointer))
+
+    def _victim(self, at: int, for_key: int, evictable: Any, context: Any) -> int:
+        key = self.states[at].victim(for_key, lambda key: bool(evictable(context, key)))
+        return NO_KEY if key is None else operator.index(key)
+
+    def _lookahead(self, at: int, first: int, uses: Any, n: int) -> None:
+        self.states[at].lookahead(first, (Forecast(u.key, u.chance, getattr(u, "pass")) for u in uses[:n]))
 
 
 def give(options: Any, policy: Any, what: str) -> Optional[Table]:
