@@ -7,9 +7,10 @@
  *    resident --chosen by LRU--> [ gone by LRU ]      each history as long as half of the slots;
  *             --chosen by LFU--> [ gone by LFU ]      both policies agree: no history
  *
- * The paper's constants: rate .45, and d such that d^slots is .005. Neither weight falls below .01,
- * so that none is given up for good. A key's uses count on while it is in a history. Draws come
- * from the seed. O(log n). */
+ * The constants are those of the authors' program: rate .45, and d such that d^slots is .005.
+ * Neither weight falls below .01, so that none is given up for good. (Its histories are as long as
+ * all slots each.) A key's uses count on while it is in a history. Draws come from the seed.
+ * O(log n). */
 #include <math.h>
 #include <stdlib.h>
 
