@@ -16,16 +16,17 @@ command, model, examples = sys.argv[1:]
 
 
 def check_unit(folder):
-    if shutil.which("systemd-analyze") is None:
-        return
     with open(os.path.join(examples, "moe-offload-worker@.service"), encoding="utf-8") as file:
         text = file.read()
-    unit = os.path.join(folder, "moe-offload-worker@2-4.service")
-    with open(unit, "w", encoding="utf-8") as file:
-        file.write(text)
-    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
-    said = [line for line in done.stderr.splitlines() if "moe-offload-worker" in line and "Command 'man" not in line]
-    assert not said, said
+    if shutil.which("systemd-analyze") is None:
+        print("note: systemd is not installed: the unit was read, not verified")
+    else:
+        unit = os.path.join(folder, "moe-offload-worker@2-4.service")
+        with open(unit, "w", encoding="utf-8") as file:
+            file.write(text)
+        done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+        said = [line for line in done.stderr.splitlines() if "moe-offload-worker" in line and "Command 'man" not in line]
+        assert not said, said
     # What the shell makes of the instance's name, as systemd would hand it over.
     line = re.search(r"ExecStart=/bin/sh -c '(.*)'", text).group(1).replace("%%", "%").replace("%i", "2-4")
     line = line.replace("$$", "$").replace("exec /usr/bin/moe-offload", "echo")
@@ -69,6 +70,7 @@ def check_yaml():
     try:
         import yaml
     except ImportError:
+        print("note: PyYAML is not installed: workers.yaml was not read")
         return
     with open(os.path.join(examples, "workers.yaml"), encoding="utf-8") as file:
         text = file.read()
