@@ -416,9 +416,9 @@ static bool may_halve_chunk(const moe_engine *engine, const moe_engine_options *
     const uint32_t half = engine->prefill_chunk / 2;
     return o->prefill_chunk == 0 && half >= LEAST_DEFAULT_CHUNK && half >= o->sessions &&
            (o->panel == 0 || o->panel > DEFAULT_PREFILL_CHUNK) && o->lookahead == 0 &&
-           o->n_workers == 0 && !moe_lossy_is_asked(o) && engine->draft_head == NULL &&
-           engine->offload == MOE_OFFLOAD_AUTO && moe_program_is_by_stream(&engine->program) &&
-           engine->device->memory_bytes == 0;
+           o->n_workers == 0 && !o->experts_only && !moe_lossy_is_asked(o) &&
+           engine->draft_head == NULL && engine->offload == MOE_OFFLOAD_AUTO &&
+           moe_program_is_by_stream(&engine->program) && engine->device->memory_bytes == 0;
 }
 
 /* Whether experts lack the memory that the scratch of passes takes. */

@@ -52,7 +52,11 @@ int cmd_calibrate(const cli_options *options)
     int32_t *tokens;
     size_t n_tokens;
     cli_interrupt_install();
-    int code = cli_text_tokens(&engine, options, CONTEXT, &tokens, &n_tokens);
+    /* The plan's own chunk depends on free memory; samples, and what a later run goes on from, must
+     * not. */
+    cli_options steady = *options;
+    steady.prefill_chunk = options->prefill_chunk == 0 ? CONTEXT : options->prefill_chunk;
+    int code = cli_text_tokens(&engine, &steady, CONTEXT, &tokens, &n_tokens);
     if (code == CLI_EXIT_OK) {
         code = calibrate(engine, options, tokens, n_tokens);
     }
