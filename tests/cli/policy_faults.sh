@@ -23,8 +23,8 @@ simulate="simulate --synthetic olmoe --policy"
 # shellcheck disable=SC2086
 {
     expect '[1-9][0-9]* nominations could not be evicted' "$command" $simulate "$plugin"
-    expect ',policy_faults$' "$command" $simulate "$plugin" --format csv
-    expect ',[1-9][0-9]*$' "$command" $simulate "$plugin" --format csv
+    expect '^([^,]*,){16}policy_faults(,|$)' "$command" $simulate "$plugin" --format csv
+    expect '^([^,]*,){16}[1-9][0-9]*(,|$)' "$command" $simulate "$plugin" --format csv
     expect '"policy_faults": ?[1-9]' "$command" $simulate "$plugin" --format json
     expect '"policy_faults": ?0' "$command" $simulate lfru --format json
     "$command" $simulate lfru | grep 'could not be evicted' && status=1
