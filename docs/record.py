@@ -129,9 +129,10 @@ def draw(screen):
 
 
 def masked(text):
-    """What does not depend on the machine and its load: no figures, no line of what the processor has."""
+    """What does not depend on the machine and its load: no figures, and no line that is there or not by
+    the processor, by whether drafts paid, or by when reads ended."""
     lines = [re.sub(r"[\d.]+(ns|us|ms|s|B|KiB|MiB|GiB)?", "0", re.sub(r"\s+", "", line))
-             for line in text.split("\n") if not line.startswith("loaded")]
+             for line in text.split("\n") if not line.startswith(("loaded", "speculation:", "cache:"))]
     return [line for line in lines if line]
 
 
