@@ -16,20 +16,16 @@
 /* The coefficients come from published fits to traces of these models. The share of noise was
  * chosen here so that consecutive tokens share as many experts as reported (README.md has the
  * resulting figures). */
+#define FIT_OLMOE                                                                                  \
+    .popular = 0.42, .slow = 0.03, .slow_rho = 0.941, .fast = 0.70, .fast_rho = 0.88, .noise = 0.55
+#define FIT_512                                                                                    \
+    .popular = 0.31, .slow = 0.59, .slow_rho = 0.997, .fast = 0.81, .fast_rho = 0.67, .noise = 0.5
+
 static const struct {
     const char *name;
     moe_trace_generator generator;
 } presets[] = {
-    {"olmoe",
-     {.n_layer = 16,
-      .n_expert = 64,
-      .n_expert_used = 8,
-      .popular = 0.42,
-      .slow = 0.03,
-      .slow_rho = 0.941,
-      .fast = 0.70,
-      .fast_rho = 0.88,
-      .noise = 0.55}},
+    {"olmoe", {.n_layer = 16, .n_expert = 64, .n_expert_used = 8, FIT_OLMOE}},
     {"qwen3",
      {.n_layer = 48,
       .n_expert = 128,
@@ -40,37 +36,10 @@ static const struct {
       .fast = 0.53,
       .fast_rho = 0.58,
       .noise = 0.5}},
-    {"512",
-     {.n_layer = 48,
-      .n_expert = 512,
-      .n_expert_used = 10,
-      .popular = 0.31,
-      .slow = 0.59,
-      .slow_rho = 0.997,
-      .fast = 0.81,
-      .fast_rho = 0.67,
-      .noise = 0.5}},
+    {"512", {.n_layer = 48, .n_expert = 512, .n_expert_used = 10, FIT_512}},
     /* No fits: the geometry of these models, with the coefficients of the nearest one above. */
-    {"kimi",
-     {.n_layer = 60,
-      .n_expert = 384,
-      .n_expert_used = 8,
-      .popular = 0.31,
-      .slow = 0.59,
-      .slow_rho = 0.997,
-      .fast = 0.81,
-      .fast_rho = 0.67,
-      .noise = 0.5}},
-    {"flame",
-     {.n_layer = 17,
-      .n_expert = 64,
-      .n_expert_used = 6,
-      .popular = 0.42,
-      .slow = 0.03,
-      .slow_rho = 0.941,
-      .fast = 0.70,
-      .fast_rho = 0.88,
-      .noise = 0.55}},
+    {"kimi", {.n_layer = 60, .n_expert = 384, .n_expert_used = 8, FIT_512}},
+    {"flame", {.n_layer = 17, .n_expert = 64, .n_expert_used = 6, FIT_OLMOE}},
 };
 
 int moe_trace_generator_init_sized(moe_trace_generator *generator, size_t struct_size,
