@@ -123,6 +123,10 @@ static void save_if_it_pays(moe_lower_tier *tier, uint32_t evicted, const moe_po
 bool moe_lower_tier_bring(moe_lower_tier *tier, uint32_t key, uint32_t evicted,
                           const moe_policy_access *access, bool prefetch, bool *in_memory)
 {
+    if (tier->cache == NULL) {
+        *in_memory = false;
+        return true;
+    }
     if (tier->use == MOE_TIERS_EXCLUSIVE) {
         bring_exclusive(tier, key, evicted, access, prefetch, in_memory);
         return true;

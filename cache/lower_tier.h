@@ -18,7 +18,7 @@
 #include "cache/tier_saves.h"
 
 typedef struct moe_lower_tier {
-    moe_expert_cache *cache;
+    moe_expert_cache *cache; /* NULL (all is zero): there is no such tier, and nothing is in it */
     moe_expert_cache *above;
     moe_tier_use use;
     uint32_t n_expert;

@@ -180,8 +180,7 @@ static uint64_t bring_wave(simulator *sim, size_t first, uint32_t n_wave)
         if (access->hit) {
             continue;
         }
-        if (sim->host.cache != NULL &&
-            !moe_lower_tier_bring(&sim->host, sim->accesses->keys[at], access->evicted,
+        if (!moe_lower_tier_bring(&sim->host, sim->accesses->keys[at], access->evicted,
                                   &sim->accesses->accesses[at], false, &in_memory)) {
             moe_lower_tier_settle(&sim->host);
             (void)moe_lower_tier_bring(&sim->host, sim->accesses->keys[at], access->evicted,
@@ -189,9 +188,7 @@ static uint64_t bring_wave(simulator *sim, size_t first, uint32_t n_wave)
         }
         n_disk += !in_memory;
     }
-    if (sim->host.cache != NULL) {
-        moe_lower_tier_settle(&sim->host);
-    }
+    moe_lower_tier_settle(&sim->host);
     return n_disk;
 }
 
@@ -215,10 +212,8 @@ static void prefetch_layer(simulator *sim, size_t start, size_t end)
             MOE_SLOT_NONE) {
             moe_expert_cache_pin(sim->cache, sim->predicted[i]);
             sim->prefetching[sim->n_prefetching++] = sim->predicted[i];
-            if (sim->host.cache != NULL) {
-                (void)moe_lower_tier_bring(&sim->host, sim->predicted[i], evicted, &access, true,
-                                           &in_memory);
-            }
+            (void)moe_lower_tier_bring(&sim->host, sim->predicted[i], evicted, &access, true,
+                                       &in_memory);
             n_disk += !in_memory;
         }
     }
@@ -233,9 +228,7 @@ static void end_prefetches(simulator *sim)
         moe_expert_cache_unpin(sim->cache, sim->prefetching[i]);
     }
     sim->n_prefetching = 0;
-    if (sim->host.cache != NULL) {
-        moe_lower_tier_settle(&sim->host);
-    }
+    moe_lower_tier_settle(&sim->host);
 }
 
 /* ---- Passes ---- */
