@@ -299,6 +299,16 @@ static int estimate(expectation *e, const cli_options *options, const moe_memory
     return CLI_EXIT_OK;
 }
 
+/* Takes another speed of the disk. The share of a read that hides behind computing stays; what a
+ * request costs beyond its bytes does not depend on the disk's speed. */
+static void set_disk_speed(moe_speed_rates *rates, double bytes_per_s)
+{
+    if (rates->wait_s_per_expert < 0.0) {
+        rates->wait_s_per_expert *= rates->disk_bytes_per_s / bytes_per_s;
+    }
+    rates->disk_bytes_per_s = bytes_per_s;
+}
+
 /* Measures on the recorded routing, where tokens can be made to follow it. */
 static int measure(moe_engine_options *engine_options, const cli_options *options,
                    const moe_memory_plan *plan, moe_speed_rates *rates, moe_error *err)
@@ -341,7 +351,7 @@ static int expect_speed(moe_engine_options *engine_options, const cli_options *o
         cli_progress_end(&progress);
     }
     if (options->disk_speed > 0) {
-        e->rates.disk_bytes_per_s = 1e9 * options->disk_speed;
+        set_disk_speed(&e->rates, 1e9 * options->disk_speed);
     }
     return status == MOE_OK ? estimate(e, options, plan) : cli_report(status, &err);
 }
@@ -372,7 +382,9 @@ static int expect_change(moe_engine_options engine_options, const cli_options *o
         return cli_report(status, &err);
     }
     *then = *now;
-    then->rates.disk_bytes_per_s = change.disk > 0 ? change.disk : now->rates.disk_bytes_per_s;
+    if (change.disk > 0) {
+        set_disk_speed(&then->rates, change.disk);
+    }
     then->rates.link_bytes_per_s = change.link > 0 ? change.link : now->rates.link_bytes_per_s;
     return estimate(then, options, plan);
 }
@@ -445,7 +457,7 @@ static advice advise(const moe_engine_options *engine_options, const cli_options
     changed.progress = NULL; /* of measuring, which has ended */
     changed.pass_progress = NULL;
     if (e->estimate.disk_bytes > 0 && e->rates.disk_bytes_per_s > 0) {
-        two_drives.disk_bytes_per_s *= 2;
+        set_disk_speed(&two_drives, 2 * e->rates.disk_bytes_per_s);
         a.second_drive = speed_of(e, &two_drives, options, plan);
         advise_memory(&a, &changed, options, plan, e);
     }
