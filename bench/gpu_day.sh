@@ -76,6 +76,7 @@ $first-profile 150 profile $first
 link 60 device link
 kernels-vector 60 kernel vector
 kernels-attention 90 kernel attention
+kernels-attend-matrix 60 kernel attend_matrix
 kernels-choice 60 kernel choice
 kernels-route 60 kernel resident_route
 kernels-product 120 kernel product

@@ -299,6 +299,12 @@ static void find_range(const moe_cuda_device *cuda, const moe_attention *attenti
     }
 }
 
+bool moe_cuda_op_own_attention(const moe_device *device, const moe_kv_layout *layout, float cap)
+{
+    return ((const moe_cuda_device *)device)->matrix_attention &&
+           moe_cuda_attends_by_matrix(layout, cap);
+}
+
 int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, uint32_t n_rows,
                           moe_error *err)
 {
@@ -326,6 +332,7 @@ int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, ui
                               .chunk = attention->chunk,
                               .sinks = attention->sinks,
                               .row_scales = row_scales,
+                              .by_matrix = cuda->matrix_attention,
                               .out = attention->out,
                               .workspace = has_workspace ? cuda->attention_workspace : NULL,
                               .n_multiprocessors = cuda->n_multiprocessors};

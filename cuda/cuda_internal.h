@@ -175,8 +175,9 @@ typedef struct moe_cuda_device {
     int index;
     int numa_node; /* -1: not known */
     uint32_t n_multiprocessors;
-    size_t pin_bytes; /* the most that is page-locked at once */
-    bool maps_host;   /* kernels have page-locked memory at the host's addresses */
+    size_t pin_bytes;      /* the most that is page-locked at once */
+    bool maps_host;        /* kernels have page-locked memory at the host's addresses */
+    bool matrix_attention; /* matrix units compute attention where there is a kernel for it */
     char name[192];
     cudaStream_t stream;               /* arithmetic */
     moe_cuda_queue to_device, to_host; /* the link */
@@ -435,6 +436,7 @@ int moe_cuda_op_kv_store(moe_device *device, const moe_kv_layout *layout, const 
 int moe_cuda_op_heads_store(moe_device *device, const moe_heads_store *heads, uint32_t n_rows,
                             moe_error *err);
 int moe_cuda_op_kv_move(moe_device *device, const moe_kv_move *move, moe_error *err);
+bool moe_cuda_op_own_attention(const moe_device *device, const moe_kv_layout *layout, float cap);
 int moe_cuda_op_attention(moe_device *device, const moe_attention *attention, uint32_t n_rows,
                           moe_error *err);
 int moe_cuda_op_pool_keys(moe_device *device, const moe_key_pool *pool, uint32_t n_rows,

@@ -11,7 +11,7 @@
 #include "runtime/device/device.h"
 
 /* Increases with every change to this file or to the device contract. */
-#define MOE_CUDA_MODULE_ABI   20u
+#define MOE_CUDA_MODULE_ABI   21u
 #define MOE_CUDA_MODULE_ENTRY "moe_cuda_module_entry"
 #define MOE_CUDA_MODULE_FILE  "moe_cuda.so"
 /* The module for drivers that only know CUDA 12: with them a moe_cuda.so of CUDA 13 does not run.
@@ -43,6 +43,10 @@ typedef struct moe_cuda_device_options {
     /* Lets cuBLAS multiply float weights that many rows share; not exact. MOE_ERR_UNSUPPORTED if
      * cuBLAS cannot be loaded. */
     bool blas_prefill;
+    /* Attention has the bits of the CPU. Otherwise the matrix units compute it, if the GPU has
+     * matrix units for halves and there is a kernel for the layer (moe_device_ops.own_attention).
+     */
+    bool exact_attention;
 } moe_cuda_device_options;
 
 typedef struct moe_cuda_module {

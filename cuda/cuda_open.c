@@ -19,6 +19,8 @@
 #define PROBE_BYTES   (16u << 20)
 #define PROBE_REPEATS 3
 #define TRIED_VALUES  64
+/* The first major number of compute capability whose matrix units attend_matrix.cu can use. */
+#define HALF_UNITS_FROM 8u
 
 /* ---- Memory ---- */
 
@@ -160,6 +162,7 @@ static const moe_device_ops cuda_ops = {
     .kv_store = moe_cuda_op_kv_store,
     .kv_move = moe_cuda_op_kv_move,
     .attention = moe_cuda_op_attention,
+    .own_attention = moe_cuda_op_own_attention,
     .choose = moe_cuda_op_choose,
     .route = moe_cuda_op_route,
     .experts = moe_cuda_op_experts,
@@ -364,6 +367,7 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
     cuda->index = (int)index;
     cuda->numa_node = info.numa_node;
     cuda->n_multiprocessors = info.n_multiprocessors;
+    cuda->matrix_attention = !options->exact_attention && info.major >= HALF_UNITS_FROM;
     cuda->to_device.cuda = cuda->to_host.cuda = cuda;
     cuda->to_device.first_failed = cuda->to_host.first_failed = UINT64_MAX;
     snprintf(cuda->name, sizeof cuda->name, "cuda:%u %s", index, info.name);

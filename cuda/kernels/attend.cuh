@@ -119,10 +119,7 @@ __device__ static inline query_tile tile_of_block(const moe_attend_job &job, uin
 /* Folds the results of one wave of parts. */
 void moe_launch_attend_fold(moe_cuda_stream stream, const moe_attend_job *job);
 
-/* Attention by matrix units (attend_matrix.cu). Whether there is a kernel for the layers that look
- * like this one: only what is the same in every call for a layer counts. */
-bool moe_attends_by_matrix(const moe_cuda_attention *attention);
-/* Chooses how many heads and rows a block takes. */
+/* Attention by matrix units (attend_matrix.cu). Chooses how many heads and rows a block takes. */
 void moe_choose_matrix_tile(const moe_cuda_attention *attention, moe_attend_job *job);
 /* Launches n_waved parts of a wave, or all of them one after the other if the job is not split. */
 void moe_launch_attend_matrix(moe_cuda_stream stream, const moe_attend_job *job, uint32_t n_waved);

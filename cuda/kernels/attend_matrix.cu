@@ -403,11 +403,10 @@ static void launch_sizes(moe_cuda_stream stream, const moe_attend_job &job, uint
         launch_tile<K_STEPS, V_TILES, 8, 1>(stream, job, n_waved);
 }
 
-bool moe_attends_by_matrix(const moe_cuda_attention *attention)
+bool moe_cuda_attends_by_matrix(const moe_kv_layout *l, float cap)
 {
-    const moe_kv_layout *l = &attention->layout;
     const bool sizes = l->k_dim == l->v_dim && (l->k_dim == 64 || l->k_dim == 128) && !l->v_in_k;
-    return sizes && l->type == MOE_KV_F16 && attention->cap == 0.0f &&
+    return sizes && l->type == MOE_KV_F16 && cap == 0.0f &&
            (l->k_row_bytes | l->v_row_bytes | l->k_offset | l->v_offset) % PIECE == 0;
 }
 

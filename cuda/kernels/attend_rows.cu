@@ -328,7 +328,7 @@ bool moe_cuda_attend(moe_cuda_stream stream, const moe_cuda_attention *attention
     job.v_bytes = bytes_of(job.layout.type, job.layout.v_dim);
     job.wide = rows_are_wide(&job.layout);
     job.out_q8 = attention->out_q8;
-    job.binary = attention->by_matrix && moe_attends_by_matrix(attention);
+    job.binary = attention->by_matrix && moe_cuda_attends_by_matrix(&job.layout, job.cap);
     job.part_pages = job.binary ? MOE_STRETCH_PAGES : 1;
     if (job.binary)
         moe_choose_matrix_tile(attention, &job);

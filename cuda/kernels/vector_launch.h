@@ -129,6 +129,8 @@ typedef struct moe_cuda_attention {
     moe_q8_rows out_q8; /* of out, or empty; v_dim is a multiple of MOE_Q8_BLOCK */
 } moe_cuda_attention;
 
+/* Whether there is a kernel for layers with this layout and cap that uses the matrix units. */
+bool moe_cuda_attends_by_matrix(const moe_kv_layout *layout, float cap);
 /* Bytes that suffice for any number and length of rows on a device with n_multiprocessors. */
 size_t moe_cuda_attention_workspace(uint32_t n_multiprocessors, uint32_t v_dim);
 /* Returns whether out_q8 has been filled. The kernel that merges the parts of pages fills it; short

@@ -41,7 +41,7 @@
     _Static_assert(sizeof(moe_##name) == (size),                                                   \
                    "moe_" #name ": new fields take the place of its reserved words")
 
-WHOLE(engine_options, model_path, own_policy);
+WITH_RESERVED(engine_options, model_path);
 WHOLE(lossy_options, budget_order, quality_share);
 WHOLE(lab_options, kernels, row_slots);
 WITH_RESERVED(session_options, sampling);

@@ -120,6 +120,7 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     engine_options->panel_others = (uint32_t)options->panel_others;
     engine_options->kv_cache = (moe_kv_cache_type)options->kv;
     engine_options->float_gemm = (moe_float_gemm)options->float_gemm;
+    engine_options->exact_attention = options->exact_attention;
     engine_options->expert_cache = options->expert_cache.bytes;
     engine_options->expert_cache_share = options->expert_cache.share;
     engine_options->policy = options->policy;

@@ -37,6 +37,7 @@ static const struct {
     {"expert_budget", "--expert-budget", false},
     {"expert_cache", "--expert-cache", false},
     {"expert_cache_share", "--expert-cache", false},
+    {"exact_attention", "--exact-attention", false},
     {"float_gemm", "--float-gemm", false},
     {"foresight", "--foresight", false},
     {"listen", "--listen", false},

@@ -284,6 +284,9 @@ const cli_option_row cli_option_rows[] = {
     {{"--float-gemm"}, "exact|blas", "float weights in prefill; blas: last bits may differ "
      "(default exact)", .offset = AT(float_gemm), .kind = OPTION_CHOICE, .commands = ENGINE,
      .subject = SUBJECT_COMPUTING},
+    {{"--exact-attention"}, NULL, "attention on a GPU with the bits of the CPU, without matrix "
+     "units: slower for long prompts", .offset = AT(exact_attention), .kind = OPTION_FLAG,
+     .commands = ENGINE | CLI_BENCH_SPECULATE, .subject = SUBJECT_COMPUTING},
     {{"--host-memory"}, "SIZE", "limit of the memory taken: 6G, 800M, or 40% of the model's file "
      "(default: what the machine and its control group leave)", .offset = AT(host_memory),
      .kind = OPTION_SIZE, .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE | CLI_REPORT,

@@ -153,6 +153,7 @@ typedef struct cli_options {
     uint64_t bench_repeat;
     unsigned kv;
     unsigned float_gemm;
+    bool exact_attention;
     unsigned prefetch;
     unsigned host_compute;
     unsigned warm_start;

@@ -13,8 +13,9 @@
  * that carries experts, and runs in parallel with the arithmetic. The CPU has no link. A device may
  * also offer to record operations (moe_device.recording).
  *
- * The arithmetic is specified in cpu/kernels/matmul.h and cpu/kernels/vector_ops.h; for experts
- * every device follows it to the bit. Rows never influence each other. */
+ * The arithmetic is specified in cpu/kernels/matmul.h and cpu/kernels/vector_ops.h. Every device
+ * follows it to the bit, except for the attention of layers for which own_attention() is true.
+ * Rows never influence each other. */
 #ifndef MOE_DEVICE_DEVICE_H
 #define MOE_DEVICE_DEVICE_H
 
@@ -207,6 +208,10 @@ typedef struct moe_device_ops {
     /* What a row sees of its own pass must have been stored by kv_store() before. */
     int (*attention)(moe_device *device, const moe_attention *attention, uint32_t n_rows,
                      moe_error *err);
+    /* Whether attention() has an arithmetic of the device's own for layers with this layout and
+     * soft cap (0: none). Its results are near those of vector_ops.h. A row's result still depends
+     * on that row and its layer alone, whatever the call. NULL: never. */
+    bool (*own_attention)(const moe_device *device, const moe_kv_layout *layout, float cap);
     int (*choose)(moe_device *device, const moe_position_choice *choice, uint32_t n_rows,
                   moe_error *err);
     /* With MOE_FORM_CHOOSE_POOLS. */

@@ -93,8 +93,10 @@ static int open_gpu(moe_device **out, const moe_device_choice *choice, uint32_t 
                     moe_error *err)
 {
     moe_cuda_module_choice cuda;
-    moe_cuda_device_options options = {
-        .index = index, .blas_prefill = choice->options->float_gemm == MOE_FLOAT_GEMM_BLAS};
+    moe_cuda_device_options options = {.index = index,
+                                       .blas_prefill =
+                                           choice->options->float_gemm == MOE_FLOAT_GEMM_BLAS,
+                                       .exact_attention = choice->options->exact_attention};
     MOE_TRY(moe_cuda_module_load(&cuda, err));
     MOE_TRY(cuda.module->open(out, &options, err));
     if (cuda.why[0] != '\0' && choice->options->log != NULL) {

@@ -25,6 +25,7 @@
 #include "runtime/engine/metadata_notes.h"
 #include "runtime/lab/route_replay.h"
 #include "runtime/pass/position_index.h"
+#include "runtime/pass/program_run.h"
 #include "runtime/place/place.h"
 #include "runtime/program/op_forms.h"
 #include "runtime/host/memory_limits.h"
@@ -604,6 +605,7 @@ int moe_engine_open_memory(moe_engine *engine, const moe_engine_options *o, moe_
     }
     if (status == MOE_OK) {
         status = open_drafts(engine, o, err);
+        engine->own_attention = moe_has_own_attention(&engine->runner);
     }
     if (status == MOE_OK) {
         status = moe_engine_attach_hooks(engine, o, err);

@@ -158,7 +158,8 @@ struct moe_engine {
     moe_workers *workers;            /* NULL: none */
     moe_worker_counts worker_counts; /* of moe_worker_serve() */
     uint32_t marks;                  /* MOE_SESSION_ bits of what this engine computes */
-    moe_low_bit_file *low_bit_file;  /* copies of experts; NULL: none */
+    bool own_attention; /* some layer's attention has an arithmetic of the device's own */
+    moe_low_bit_file *low_bit_file; /* copies of experts; NULL: none */
     moe_expert_slot_sizes low_bit_sizes;
     moe_expert_store *low_bit_experts; /* the slots of the copies */
     moe_budget_exact *budget_exact;    /* NULL unless a budget is measured */
@@ -211,6 +212,9 @@ struct moe_session {
 #define MOE_SESSION_LOSSY      1u /* evaluated under lossy modes */
 #define MOE_SESSION_FLOAT_GEMM 2u /* evaluated by an engine with MOE_FLOAT_GEMM_BLAS */
 #define MOE_SESSION_MARKS      3u
+/* In files only: evaluated on a device with an attention of its own (moe_device_ops.own_attention).
+ */
+#define MOE_SESSION_OWN_ATTENTION 4u
 
 /* Returns the marks that hold for the timeline as it is now. */
 static inline uint32_t moe_session_marks(const moe_session *s)

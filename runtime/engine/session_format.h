@@ -51,7 +51,9 @@ typedef struct moe_session_header {
      * and the state of the model's files. Everything behind the tokens was computed from those
      * weights. */
     uint64_t weights_whole, weights_files;
-    uint32_t marks, marked_from; /* as in moe_session; 0: an exact run computed the session */
+    /* As in moe_session; 0: an exact run computed the session. Also MOE_SESSION_OWN_ATTENTION,
+     * which holds for the whole session and does not count for marked_from. */
+    uint32_t marks, marked_from;
 } moe_session_header;
 
 /* The part of a drafting layer; a session without one skips it. */

@@ -34,6 +34,12 @@ static int check_version(const moe_session_header *h, const moe_session_file *in
     return MOE_OK;
 }
 
+/* The marks that hold from marked_from on. */
+static uint32_t marks_of(const moe_session_header *h)
+{
+    return h->marks & MOE_SESSION_MARKS;
+}
+
 static int check_header(const moe_session_header *h, const moe_engine *engine, moe_session_file *in)
 {
     MOE_TRY(check_version(h, in));
@@ -66,8 +72,8 @@ static int check_header(const moe_session_header *h, const moe_engine *engine, m
         return moe_fail(in->err, MOE_ERR_FORMAT, "%s: contradictory counts", in->path);
     }
     uint32_t n_seen = h->n_evaluated > h->replay_end ? h->n_evaluated : h->replay_end;
-    if (h->marks > MOE_SESSION_MARKS ||
-        (h->marks != 0 ? h->marked_from >= n_seen : h->marked_from != 0)) {
+    if (h->marks > (MOE_SESSION_MARKS | MOE_SESSION_OWN_ATTENTION) ||
+        (marks_of(h) != 0 ? h->marked_from >= n_seen : h->marked_from != 0)) {
         return moe_fail(in->err, MOE_ERR_FORMAT, "%s: contradictory marks", in->path);
     }
     if ((random[0] | random[1] | random[2] | random[3]) == 0) {
@@ -89,23 +95,42 @@ static bool has_these_weights(const moe_session_header *h, moe_engine *engine)
     return moe_weights_identity_matches(&now, &then);
 }
 
-/* Whether this engine can use the file's keys and values, and not only its tokens. The weights must
- * be the same, and the engine must have all marks of the file: for a file computed under lossy
- * modes, the engine must have lossy modes, too. Every engine can use the file of an exact one. */
+/* Whether the engine's attention has the arithmetic that the file was computed with. */
+static bool has_this_attention(const moe_session_header *h, const moe_engine *engine)
+{
+    return ((h->marks & MOE_SESSION_OWN_ATTENTION) != 0) == engine->own_attention;
+}
+
+/* Whether this engine can use the file's keys and values, and not only its tokens. The weights and
+ * the arithmetic of attention must be the same, and the engine must have all marks of the file: for
+ * a file computed under lossy modes, the engine must have lossy modes, too. Every engine with the
+ * same attention can use the file of an exact one. */
 static bool is_usable(const moe_session_header *h, moe_engine *engine)
 {
-    return has_these_weights(h, engine) && (h->marks & ~engine->marks) == 0;
+    return has_these_weights(h, engine) && has_this_attention(h, engine) &&
+           (marks_of(h) & ~engine->marks) == 0;
+}
+
+/* Of a file that is not usable, though it has the engine's weights: what it was computed with. */
+static const char *computed_how(const moe_session_header *h, const moe_engine *engine)
+{
+    if ((marks_of(h) & ~engine->marks & MOE_SESSION_LOSSY) != 0) {
+        return "under lossy modes, which are off now";
+    }
+    if ((marks_of(h) & ~engine->marks) != 0) {
+        return "with float_gemm MOE_FLOAT_GEMM_BLAS, which is off now";
+    }
+    return engine->own_attention ? "by exact attention (on a CPU or with options.exact_attention), "
+                                   "and this device has an attention of its own"
+                                 : "on a GPU without options.exact_attention";
 }
 
 /* Why not. */
 static int fail_usable(const moe_session_header *h, moe_engine *engine, const moe_session_file *in)
 {
     if (has_these_weights(h, engine)) {
-        return moe_fail(in->err, MOE_ERR_MISMATCH,
-                        "%s was computed %s, which this engine is without", in->path,
-                        (h->marks & ~engine->marks & MOE_SESSION_LOSSY) != 0
-                            ? "under lossy modes"
-                            : "with float_gemm MOE_FLOAT_GEMM_BLAS");
+        return moe_fail(in->err, MOE_ERR_MISMATCH, "%s was computed %s", in->path,
+                        computed_how(h, engine));
     }
     return moe_fail(in->err, MOE_ERR_MISMATCH,
                     "%s was saved with other weights, or nothing tells that they are the same: %s",
@@ -253,7 +278,7 @@ static int get_computed(moe_session_file *in, const moe_session_header *h, moe_s
 {
     s->n_evaluated = h->n_evaluated;
     s->replay_end = h->replay_end;
-    s->marks = h->marks;
+    s->marks = marks_of(h);
     s->marked_from = h->marked_from;
     MOE_TRY(get_pages(in, s));
     MOE_TRY(moe_session_file_state(in, s));
@@ -293,12 +318,11 @@ static int skip_computed(moe_session_file *in, const moe_session_header *h, cons
 {
     MOE_TRY(skip_to_sum(in));
     if (s->engine->log != NULL) {
-        char line[600];
-        snprintf(line, sizeof line, "%.400s: %s: its tokens are evaluated again", in->path,
-                 !has_these_weights(h, s->engine) ? "the weights have changed since, or may have"
-                 : (h->marks & ~s->engine->marks & MOE_SESSION_LOSSY) != 0
-                     ? "it was computed under lossy modes, which are off now"
-                     : "it was computed with float_gemm MOE_FLOAT_GEMM_BLAS, which is off now");
+        const bool known = has_these_weights(h, s->engine);
+        char line[700];
+        snprintf(line, sizeof line, "%.400s: %s%s: its tokens are evaluated again", in->path,
+                 known ? "it was computed " : "the weights have changed since, or may have",
+                 known ? computed_how(h, s->engine) : "");
         s->engine->log(line, s->engine->user);
     }
     return MOE_OK;

@@ -52,6 +52,7 @@ static int put_session(moe_session_file *out, moe_session *s, const moe_weights_
     header.weights_files = weights->files;
     header.marks = moe_session_marks(s);
     header.marked_from = header.marks != 0 ? s->marked_from : 0;
+    header.marks |= s->engine->own_attention ? MOE_SESSION_OWN_ATTENTION : 0;
     moe_struct_init(&moe_kind_sampling, header.sampling, sizeof header.sampling,
                     &s->sampler.settings);
     memcpy(header.random_state, s->sampler.random.state, sizeof header.random_state);

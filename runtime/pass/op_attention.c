@@ -50,11 +50,37 @@ static int attend_by_groups(const moe_run *run, const moe_op *op, const moe_atte
     return MOE_OK;
 }
 
+/* The layer's layout as its attention sees it: without the index key that follows a key. */
+static moe_kv_layout attended_layout(const moe_runner *runner, uint32_t layer, const moe_op *op)
+{
+    moe_kv_layout layout = runner->kv->layers[layer];
+    layout.k_dim = op->n;
+    return layout;
+}
+
+bool moe_has_own_attention(const moe_runner *runner)
+{
+    const moe_device *device = runner->device;
+    for (uint32_t l = 0; device->ops->own_attention != NULL && l < runner->config->n_layer; l++) {
+        const moe_program_layer *layer = &runner->program->layers[l];
+        for (uint32_t i = layer->first; i < layer->end; i++) {
+            const moe_op *op = &runner->program->ops[i];
+            if (op->kind == MOE_OP_ATTEND) {
+                const moe_kv_layout layout = attended_layout(runner, l, op);
+                if (device->ops->own_attention(device, &layout, op->u.attend.cap)) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
 int moe_op_attend(const moe_run *run, const moe_op *op, moe_error *err)
 {
     const moe_runner *runner = run->runner;
     const moe_pass_buffers *b = &runner->buffers;
-    moe_attention attention = {.layout = runner->kv->layers[run->layer],
+    moe_attention attention = {.layout = attended_layout(runner, run->layer, op),
                                .rows = run->pass->kv_rows,
                                .q = b->values[op->x.value],
                                .n_head = op->each,
@@ -65,7 +91,6 @@ int moe_op_attend(const moe_run *run, const moe_op *op, moe_error *err)
                                .row_scales = op->u.attend.scales_rows ? b->temperatures : NULL,
                                .sinks = moe_op_weight(run, op->tensor)->data,
                                .out = b->values[op->y.value]};
-    attention.layout.k_dim = op->n; /* without the index key that follows it */
     if (op->u.attend.rate > 0) {
         attention.beside = &runner->kv->beside[run->layer];
         attention.window = 0; /* the rows' paths already leave out what is behind the window */

@@ -22,6 +22,10 @@ struct moe_run {
     uint32_t n_sequences;
 };
 
+/* Whether the device computes some layer's attention by an arithmetic of its own
+ * (moe_device_ops.own_attention). */
+bool moe_has_own_attention(const moe_runner *runner);
+
 /* Carries out operations in their order; fused operations in one call, where the device can. */
 int moe_program_run(const moe_run *run, moe_span span, moe_error *err);
 

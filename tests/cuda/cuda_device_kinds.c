@@ -21,6 +21,7 @@ int open_other_device(moe_device **out, const char *spec, moe_error *err)
     machine.n_devices = 2;
     machine.nap_us = 200;
     fake_machine_set(&machine);
-    moe_cuda_device_options options = {.index = strcmp(spec, "cuda:1") == 0};
+    moe_cuda_device_options options = {.index = strcmp(spec, "cuda:1") == 0,
+                                       .exact_attention = true};
     return moe_cuda_device_open(out, &options, err);
 }

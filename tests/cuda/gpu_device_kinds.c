@@ -16,5 +16,6 @@ const char *device_spec_at(size_t n)
 int open_other_device(moe_device **out, const char *spec, moe_error *err)
 {
     (void)spec;
-    return moe_cuda_module_entry()->open(out, &(moe_cuda_device_options){0}, err);
+    const moe_cuda_device_options options = {.exact_attention = true};
+    return moe_cuda_module_entry()->open(out, &options, err);
 }

@@ -64,8 +64,8 @@ done
 PATH=$PATH:/usr/local/cuda/bin
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-gpu_programs='gpu_kernels_vector gpu_kernels_attention gpu_kernels_choice gpu_kernels_resident_route
-    gpu_kernels_product gpu_kernels_matrix gpu_device_contract gpu_kv_contract gpu_delta_contract
+gpu_programs='gpu_kernels_vector gpu_kernels_attention gpu_kernels_attend_matrix gpu_kernels_choice
+    gpu_kernels_resident_route gpu_kernels_product gpu_kernels_matrix gpu_device_contract gpu_kv_contract gpu_delta_contract
     gpu_streams_contract bench_gpu'
 
 # ---- Programs ----
@@ -219,7 +219,7 @@ contract_section() {
 
 kernels_section() {
     enter kernels 180
-    for subject in vector attention choice resident_route product matrix; do
+    for subject in vector attention attend_matrix choice resident_route product matrix; do
         try "kernels: $subject" env CUDA_LAUNCH_BLOCKING=1 "$programs/gpu_kernels_$subject"
     done
     leave
@@ -228,13 +228,30 @@ kernels_section() {
 tokens="1 5 9 2 17 40 3 33 21 60 11 7 5 2 19 28 35 8 41 13 6 22 31 4"
 demo=$root/examples/demo-model/moe-demo-q4.gguf
 
-# Arguments: model, options. Logits of every position, bit by bit as the CPU's in $work/first.
-same_as_cpu() {
+# Arguments: model, name, options. The GPU's logits of every position, in $work/second.
+on_gpu() {
     model=$1
     name=$2
     shift 2
-    try "$name" "$moe" logits -m "$model" --tokens "$tokens" --device cuda -o "$work/second" "$@" &&
-        try "$name: bits" cmp "$work/first" "$work/second"
+    try "$name" "$moe" logits -m "$model" --tokens "$tokens" --device cuda -o "$work/second" "$@"
+}
+
+# The same arguments. Bit by bit as the CPU's in $work/first.
+same_as_cpu() {
+    on_gpu "$@" --exact-attention && try "$name: bits" cmp "$work/first" "$work/second"
+}
+
+# Arguments: model, name, share of the experts. Attention by matrix units, where the model has heads for it: near
+# the CPU's in $work/first, and the same bits with another cache and other chunks.
+own_attention() {
+    on_gpu "$1" "$2, attention by matrix units" || return
+    near median 2e-2 "$name: near the CPU"
+    mv "$work/second" "$work/own"
+    for host in off on; do
+        on_gpu "$1" "$2, attention by matrix units, $3 of the experts, host computing $host" \
+            --expert-cache "$3" --host-compute $host -b 7 &&
+            try "$name: bits" cmp "$work/own" "$work/second"
+    done
 }
 
 # Arguments: name, options. A text of the demo model.
@@ -244,7 +261,8 @@ same_text() {
     set -- -m "$demo" -p "Once upon a time" -n 64 --temp 0 --ignore-eos "$@"
     # shellcheck disable=SC2016
     try "$name" sh -c 'moe=$1; out=$2; shift 2
-        "$moe" run "$@" --device cpu >"$out.cpu" && "$moe" run "$@" --device cuda >"$out.gpu" &&
+        "$moe" run "$@" --device cpu >"$out.cpu" &&
+        "$moe" run "$@" --device cuda --exact-attention >"$out.gpu" &&
         cmp "$out.cpu" "$out.gpu"' sh "$moe" "$work/text" "$@"
 }
 
@@ -259,7 +277,7 @@ same_fields() {
     # shellcheck disable=SC2016
     try "$name" sh -c 'moe=$1; out=$2; fields=$3; check=$4; own=$5; shift 5
         "$moe" run "$@" --device cpu --json 2>"$out.cpu" >/dev/null &&
-            "$moe" run "$@" --device cuda $own --json 2>"$out.cuda" >/dev/null || {
+            "$moe" run "$@" --device cuda --exact-attention $own --json 2>"$out.cuda" >/dev/null || {
             cat "$out".c*
             exit 1
         }
@@ -293,19 +311,30 @@ tokens_alone() {
         '[ "$(value cuda passes_recorded)" = 63 ]' "" --speculate off
 }
 
-# Close, not equal: products of floats by cuBLAS.
+# Close, not equal. Arguments: max or median, of the positions' greatest differences; what it may be, as a share
+# of the greatest value; name. Positions at which another expert was chosen are far apart.
 near() {
-    python3 - "$work/first" "$work/second" <<'PYTHON'
-import struct, sys
-def values(path):
+    if ! command -v python3 >/dev/null 2>&1; then
+        say "NOT RUN $3: python3, which compares, is not installed"
+        not_run=$((not_run + 1))
+        return
+    fi
+    python3 - "$work/first" "$work/second" "$1" "$2" >"$work/near" 2>&1 <<'PYTHON'
+import re, statistics, struct, sys
+def rows(path):
     data = open(path, "rb").read()
-    data = data[10 + struct.unpack("<H", data[8:10])[0]:]
-    return struct.unpack("<%df" % (len(data) // 4), data)
-a, b = (values(path) for path in sys.argv[1:])
-apart = max(abs(x - y) for x, y in zip(a, b)) / max(map(abs, a))
-print("greatest difference", apart, "of the greatest value")
-sys.exit(len(a) != len(b) or not apart <= 1e-3)
+    begin = 10 + struct.unpack("<H", data[8:10])[0]
+    n = int(re.search(rb"\(\d+, (\d+)\)", data[:begin])[1])
+    values = struct.unpack("<%df" % ((len(data) - begin) // 4), data[begin:])
+    return [values[i:i + n] for i in range(0, len(values), n)]
+a, b = (rows(path) for path in sys.argv[1:3])
+greatest = max(max(map(abs, row)) for row in a)
+each = [max(abs(x - y) for x, y in zip(*pair)) / greatest for pair in zip(a, b)]
+apart = {"max": max, "median": statistics.median}[sys.argv[3]](each)
+print(sys.argv[3], "difference", apart, "of the greatest value")
+sys.exit(len(a) != len(b) or not apart <= float(sys.argv[4]))
 PYTHON
+    try "$3" sh -c "cat '$work/near'; exit $?"
 }
 
 engines_section() {
@@ -325,6 +354,9 @@ engines_section() {
                 --expert-cache $share --host-compute $host -b 7
         done
         same_as_cpu "$model" "$short, on demand" --offload on-demand
+        case $model in
+        */olmoe-q4_k/* | */qwen3moe-q4_k/* | "$demo") own_attention "$model" "$short" $share ;;
+        esac
     done
     if [ -z "$models" ]; then
         same_text "a text, all on the GPU"
@@ -335,17 +367,9 @@ engines_section() {
         tokens_alone
     fi
     model=$root/tests/oracle/olmoe/model.gguf
-    if ! command -v python3 >/dev/null 2>&1; then
-        say "NOT RUN cuBLAS: python3, which compares, is not installed"
-        not_run=$((not_run + 1))
-    elif [ -f "$model" ] && try "cuBLAS: the CPU" "$moe" logits -m "$model" --tokens "$tokens" \
-        --device cpu -o "$work/first"; then
-        if try "cuBLAS" "$moe" logits -m "$model" --tokens "$tokens" --device cuda \
-            --float-gemm blas -o "$work/second"; then
-            near >"$work/near" 2>&1
-            try "cuBLAS: near the exact logits" sh -c "cat '$work/near'; exit $?"
-        fi
-    fi
+    [ -f "$model" ] && try "cuBLAS: the CPU" "$moe" logits -m "$model" --tokens "$tokens" --device cpu \
+        -o "$work/first" && on_gpu "$model" cuBLAS --float-gemm blas &&
+        near max 1e-3 "cuBLAS: near the exact logits"
     leave
 }
 

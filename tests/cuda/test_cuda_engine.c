@@ -38,7 +38,9 @@ static struct {
 
 static moe_engine_options default_options(void)
 {
-    return fixture_options(model_path, 8, 64);
+    moe_engine_options options = fixture_options(model_path, 8, 64);
+    options.exact_attention = true; /* results are compared with the CPU's */
+    return options;
 }
 
 static fake_machine napping_machine(void)

@@ -2,7 +2,10 @@
 /* What becomes of a timeline on the emulated GPU: prompts in chunks, neighbours in a batch, forks,
  * cuts, saved sessions and rejected drafts have the bits of the CPU, which evaluates the text in
  * one chunk. For models whose layers keep a state, choose positions, or free pages behind windows.
- * Usage: test_cuda_timelines MODEL.gguf [windows]: with it texts are long enough to free pages. */
+ * Usage: test_cuda_timelines MODEL.gguf [windows | matrix]
+ * windows: texts are long enough to free pages. matrix: attention by matrix units has the bits of
+ * the GPU's own evaluation of the text, which are near the CPU's. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,10 +27,15 @@
 #define N_PROMPT   24u
 #define N_GREEDY   24u
 #define N_SESSIONS 3u
+/* As far apart as logits of these models are with keys and values in F16 and in F32: activations
+ * are rounded to 8 bits, and a rounding that falls otherwise is passed on. Some positions are
+ * further apart, because another expert was chosen. */
+#define NEAR 0.02f
 
 static const char *model_path;
 static fake_module fake;
 static bool has_windows;
+static bool by_matrix;
 static uint32_t n_text = 80;
 static uint32_t n_vocab;
 static int32_t texts[N_TEXTS][MOST_TEXT];
@@ -40,10 +48,11 @@ static moe_engine_options options_of(const char *device, uint32_t chunk, double 
     moe_engine_options_init(&options);
     options.model_path = model_path;
     options.n_threads = 2;
-    options.context = has_windows ? 768 : 128;
+    options.context = has_windows || by_matrix ? 768 : 128;
     options.device = device;
     options.prefill_chunk = chunk;
     options.expert_cache_share = share;
+    options.exact_attention = !by_matrix;
     return options;
 }
 
@@ -52,6 +61,8 @@ static moe_engine *open_gpu(uint32_t chunk, double share)
     fake_machine machine;
     fake.init(&machine);
     machine.nap_us = 20;
+    /* With many multiprocessors, blocks share a long timeline. */
+    machine.n_multiprocessors = by_matrix && chunk != n_text ? 132 : machine.n_multiprocessors;
     fake.set(&machine);
     moe_engine_options options = options_of("cuda", chunk, share);
     return open_engine(&options);
@@ -125,11 +136,40 @@ static void write_greedy(moe_engine *engine, int32_t *out)
     moe_session_close(&session);
 }
 
+/* The greatest difference between the first text's logits and those of exact attention on this
+ * device. *n_apart: positions with a difference above this part of the greatest logit. */
+static float greatest_difference(const char *device, uint32_t *n_apart)
+{
+    moe_engine_options options = options_of(device, n_text, 1.0);
+    options.exact_attention = true;
+    moe_engine *engine = open_engine(&options);
+    moe_session *session = reading_session(engine);
+    float *exact = calloc((size_t)n_text * n_vocab, sizeof(float)), greatest = 0.0f, most = 0.0f;
+    assert_non_null(exact);
+    assert_int_equal(moe_session_score(session, texts[0], n_text, keep_row, exact, NULL), MOE_OK);
+    for (size_t i = 0; i < (size_t)n_text * n_vocab; i++) {
+        greatest = fmaxf(greatest, fabsf(exact[i]));
+    }
+    *n_apart = 0;
+    for (uint32_t p = 0; p < n_text; p++) {
+        float of_position = 0.0f;
+        for (size_t i = (size_t)p * n_vocab; i < (size_t)(p + 1) * n_vocab; i++) {
+            of_position = fmaxf(of_position, fabsf(exact[i] - logits[0][i]));
+        }
+        *n_apart += of_position > NEAR * greatest;
+        most = fmaxf(most, of_position);
+    }
+    free(exact);
+    moe_session_close(&session);
+    moe_engine_close(&engine);
+    return most;
+}
+
 static int make_reference(void **state)
 {
     (void)state;
     find_fake_module(&fake);
-    moe_engine_options options = options_of("cpu", n_text, 1.0);
+    moe_engine_options options = options_of(by_matrix ? "cuda" : "cpu", n_text, 1.0);
     moe_engine *engine = open_engine(&options);
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(engine, &info);
@@ -155,6 +195,64 @@ static int free_reference(void **state)
         free(logits[t]);
     }
     return 0;
+}
+
+/* The GPU's own attention is another form than the exact one, which is the CPU's, and near it. */
+static void near_the_cpu(void **state)
+{
+    (void)state;
+    if (!by_matrix) {
+        skip();
+    }
+    uint32_t n_apart[2];
+    const float apart = greatest_difference("cpu", &n_apart[0]);
+    assert_true(apart > 0.0f);
+    assert_true(greatest_difference("cuda", &n_apart[1]) == apart);
+    print_message("%u of %u positions are apart\n", n_apart[0], n_text);
+    assert_true(n_apart[0] == n_apart[1] && n_apart[0] <= n_text / 10);
+}
+
+/* The file of a session is marked with the form of attention: another form takes the tokens alone.
+ */
+static void saved_elsewhere(void **state)
+{
+    (void)state;
+    if (!by_matrix) {
+        skip();
+    }
+    char file[] = "/tmp/moe-timelines-XXXXXX";
+    int fd = mkstemp(file);
+    assert_true(fd >= 0);
+    close(fd);
+    for (int from_exact = 0; from_exact < 2; from_exact++) {
+        moe_engine *engines[2];
+        for (int exact = 0; exact < 2; exact++) {
+            moe_engine_options options = options_of("cuda", 16, 1.0);
+            options.exact_attention = exact != 0;
+            engines[exact] = open_engine(&options);
+        }
+        moe_session *session = reading_session(engines[from_exact]), *loaded;
+        moe_error error = {""};
+        int32_t *tokens;
+        size_t n;
+        feed(session, texts[0], 20);
+        step_all(engines[from_exact], &session, 1);
+        assert_int_equal(moe_session_save(session, file, NULL), MOE_OK);
+        assert_int_equal(moe_session_load(&loaded, engines[from_exact], file, NULL), MOE_OK);
+        assert_int_equal(moe_session_n_pending(loaded), 0);
+        moe_session_close(&loaded);
+        assert_int_equal(moe_session_file_tokens(file, engines[!from_exact], &tokens, &n, &error),
+                         MOE_ERR_MISMATCH);
+        assert_non_null(strstr(error.message, "options.exact_attention"));
+        assert_int_equal(moe_session_load(&loaded, engines[!from_exact], file, NULL), MOE_OK);
+        assert_int_equal(moe_session_n_pending(loaded), 20);
+        moe_session_close(&loaded);
+        moe_session_close(&session);
+        moe_engine_close(&engines[0]);
+        moe_engine_close(&engines[1]);
+    }
+    unlink(file);
+    assert_nothing_left(&fake);
 }
 
 static bool compare_row(size_t position, const float *row, void *user)
@@ -296,17 +394,20 @@ static void drafts(void **state)
 int main(int argc, char **argv)
 {
     if (argc != 2 && argc != 3) {
-        fprintf(stderr, "usage: test_cuda_timelines MODEL.gguf [windows]\n");
+        fprintf(stderr, "usage: test_cuda_timelines MODEL.gguf [windows | matrix]\n");
         return 2;
     }
     model_path = argv[1];
-    has_windows = argc == 3;
-    n_text = has_windows ? MOST_TEXT : n_text;
+    has_windows = argc == 3 && strcmp(argv[2], "windows") == 0;
+    by_matrix = argc == 3 && strcmp(argv[2], "matrix") == 0;
+    n_text = argc == 3 ? MOST_TEXT : n_text;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks),
         cmocka_unit_test(batch_neighbours),
         cmocka_unit_test(forked_cut_and_saved),
         cmocka_unit_test(drafts),
+        cmocka_unit_test(near_the_cpu),
+        cmocka_unit_test(saved_elsewhere),
     };
     return cmocka_run_group_tests(tests, make_reference, free_reference);
 }

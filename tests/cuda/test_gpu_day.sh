@@ -31,8 +31,8 @@ program() {
     chmod +x "$work/$1"
 }
 
-for name in gpu_kernels_vector gpu_kernels_attention gpu_kernels_choice gpu_kernels_resident_route \
-    gpu_kernels_product gpu_kernels_matrix gpu_delta_contract gpu_streams_contract; do
+for name in gpu_kernels_vector gpu_kernels_attention gpu_kernels_attend_matrix gpu_kernels_choice \
+    gpu_kernels_resident_route gpu_kernels_product gpu_kernels_matrix gpu_delta_contract gpu_streams_contract; do
     program programs/$name 'exit 0'
 done
 program programs/gpu_kv_contract 'echo it went "wrong"; exit 3'

@@ -36,13 +36,13 @@ run() {
     tail -n 1 "$work/out" | grep -q "^$last\$" || fail "the last line is not \"$last\""
 }
 
-for name in gpu_kernels_attention gpu_kernels_choice gpu_kernels_resident_route gpu_kernels_product \
-    gpu_kernels_matrix gpu_delta_contract gpu_streams_contract; do
+for name in gpu_kernels_attention gpu_kernels_attend_matrix gpu_kernels_choice gpu_kernels_resident_route \
+    gpu_kernels_product gpu_kernels_matrix gpu_delta_contract gpu_streams_contract; do
     program $name 'exit 0'
 done
 program gpu_kv_contract 'echo it went wrong; exit 3'
 program bench_gpu 'echo 40 GB/s'
-run 1 '12 passed, 1 failed, 0 not run' info contract kernels bench
+run 1 '13 passed, 1 failed, 0 not run' info contract kernels bench
 grep -q 'FAILED  contract of the KV cache (exit status 3)' "$work/results/summary.txt" ||
     fail "the failure is not in the summary"
 grep -q 'it went wrong' "$work/results/summary.txt" || fail "nor what it said"
@@ -51,10 +51,10 @@ grep -q '40 GB/s' "$work/results/bench.txt" || fail "the bench's figures are not
 
 program gpu_kernels_vector 'exit 0'
 program gpu_kernels_attention 'exec sleep 60'
-run 1 '5 passed, 1 failed, 0 not run' --test-time 2 kernels
+run 1 '6 passed, 1 failed, 0 not run' --test-time 2 kernels
 grep -q 'FAILED  kernels: attention (exit status 124: stopped after' "$work/results/summary.txt" ||
     fail "what hangs is not told"
-run 0 '1 passed, 0 failed, 5 not run' --section-time 2 kernels
+run 0 '1 passed, 0 failed, 6 not run' --section-time 2 kernels
 
 # On a bare machine, without Python; and without a GPU it says why there is none.
 mkdir "$work/bare"
@@ -70,7 +70,10 @@ run 77 'SKIPPED: there is no CUDA module.*' info
 mv "$work/moe_cuda.so" "$work/programs/moe_cuda.so"
 PATH=$usual
 
-run 0 '[0-9]* passed, 0 failed, 0 not run' --models olmoe-q8_0 engines
-grep -q '^== tests/oracle/olmoe-q8_0/model.gguf, 50% of the experts, host computing off: bits' \
-    "$work/results/engines.txt" || fail "engines were not compared"
+run 0 '[0-9]* passed, 0 failed, 0 not run' --models qwen3moe-q4_k engines
+for what in '50% of the experts, host computing off: bits' 'attention by matrix units: near the CPU' \
+    'attention by matrix units, 50% of the experts, host computing on: bits'; do
+    grep -q "^== tests/oracle/qwen3moe-q4_k/model.gguf, $what" "$work/results/engines.txt" ||
+        fail "engines were not compared: $what"
+done
 exit 0

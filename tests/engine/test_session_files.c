@@ -184,7 +184,7 @@ static void every_field(void **state)
         {168, 8, MOE_ERR_MISMATCH},          /* states of recurrent layers */
         {176, N_TOKENS + 1, MOE_ERR_FORMAT}, /* the end of what was cut back */
         {180, 2, MOE_ERR_MISMATCH},          /* groups of layers */
-        {200, 4, MOE_ERR_FORMAT},            /* marks: unknown ones, */
+        {200, 8, MOE_ERR_FORMAT},            /* marks: unknown ones, */
         {204, 1, MOE_ERR_FORMAT},            /* ... none, but from somewhere on */
         {HEADER, n_vocab, MOE_ERR_FORMAT},   /* first token */
         {HEADER + 4 * (N_TOKENS - 1), UINT32_MAX, MOE_ERR_FORMAT},
@@ -326,6 +326,25 @@ static void lossy(void **state)
     moe_session_close(&fork);
 }
 
+/* Computed by a GPU's own attention: as with lossy modes, the tokens alone are taken. */
+static void of_other_attention(void **state)
+{
+    (void)state;
+    const uint32_t mark = MOE_SESSION_OWN_ATTENTION;
+    uint8_t *bytes = malloc(f.size);
+    memcpy(bytes, f.good, f.size);
+    memcpy(bytes + MARKS, &mark, sizeof mark);
+    uint64_t sum = XXH3_64bits(bytes, f.size - sizeof sum);
+    memcpy(bytes + f.size - sizeof sum, &sum, sizeof sum);
+    write_file(bytes, f.size);
+    free(bytes);
+    assert_not_usable(f.engine, "on a GPU without options.exact_attention");
+    moe_session *session;
+    assert_int_equal(moe_session_load(&session, f.engine, f.path, NULL), MOE_OK);
+    assert_int_equal(moe_session_n_pending(session), N_TOKENS);
+    moe_session_close(&session);
+}
+
 static void truncated(void **state)
 {
     (void)state;
@@ -462,6 +481,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_place),
         cmocka_unit_test(index_keys),
         cmocka_unit_test(lossy),
+        cmocka_unit_test(of_other_attention),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -59,7 +59,8 @@
  * Exactness. With lossy modes off, the logits of a position depend on the model and the tokens
  * before it, and on nothing else: not on threads, batch neighbours, prefill chunk or instruction
  * set. At temperature 0 the tokens are therefore the same in every configuration with the same KV
- * cache type. There is one exception, which a program must ask for: MOE_FLOAT_GEMM_BLAS. */
+ * cache type, with two exceptions: MOE_FLOAT_GEMM_BLAS, which a program must ask for, and GPUs with
+ * matrix units, whose attention has its own last bits (moe_engine_options.exact_attention). */
 #ifndef MOE_MOE_H
 #define MOE_MOE_H
 
@@ -284,6 +285,12 @@ struct moe_engine_options {
     /* A cache policy of the program (moe/policy.h), in place of options.policy; NULL: none. It must
      * stay valid until the engine is closed. */
     const struct moe_policy *own_policy;
+    /* Attention on a GPU has the bits of the CPU. Otherwise the GPU's matrix units compute it where
+     * they can (F16 keys and values, heads of 64 or 128 elements, no soft cap), with an arithmetic
+     * of their own: the text is the same in every configuration on such GPUs, but may differ from
+     * the CPU's. Long prompts take longer with this option. No effect on the CPU. */
+    bool exact_attention;
+    uint8_t reserved[7]; /* must be 0 */
 };
 
 MOE_API void moe_engine_options_init_sized(moe_engine_options *options, size_t struct_size);
@@ -475,8 +482,8 @@ MOE_API int moe_session_set_sampling(moe_session *session, const moe_sampling *s
  * checksums, if all are known, and by inode, size and times of the model's files. If neither shows
  * that the weights are the same, moe_session_load() takes only the tokens, all of which are then
  * pending, and logs it. It does the same if the file was computed under lossy modes or
- * MOE_FLOAT_GEMM_BLAS (the file says so) and this engine is without them. Only its owner can read
- * the file. */
+ * MOE_FLOAT_GEMM_BLAS (the file says so) and this engine is without them, or if one of the two has
+ * exact attention and the other a GPU's own. Only its owner can read the file. */
 MOE_API int moe_session_save(const moe_session *session, const char *path, moe_error *err);
 MOE_API int moe_session_load(moe_session **out, moe_engine *engine, const char *path,
                              moe_error *err);
