@@ -82,7 +82,7 @@ int moe_memory_follow_look(moe_memory_follow *f, uint64_t now_ns, moe_error *err
         return MOE_OK;
     }
     moe_memory_room room;
-    moe_memory_room_read(&room, f->root);
+    moe_memory_room_read(&room, &f->place, f->root);
     const int64_t bytes = moe_memory_follow_decide(f, &room, now_ns);
     int status = MOE_OK;
     if (bytes > 0) {

@@ -28,6 +28,7 @@ typedef struct moe_memory_follow {
     void *user;
     const char *root; /* where /proc and the control groups are: "" except in tests */
 
+    moe_cgroup_place place; /* of the process, found at the first look */
     uint64_t looked_ns;
     uint64_t pressed_ns; /* when others last needed memory */
     uint64_t stall_us;   /* at the last look */

@@ -13,13 +13,6 @@
 
 #include "runtime/host/sysfs.h"
 
-/* One controller's place in the file system. */
-typedef struct hierarchy {
-    int version;
-    char mount[512]; /* directory where the mounted part begins, with the root prefix */
-    char group[512]; /* the process's group below it, "" or "/..." */
-} hierarchy;
-
 /* Whether name is one of the comma-separated words of list (of size bytes). */
 static bool has_word(const char *list, size_t size, const char *name)
 {
@@ -88,16 +81,30 @@ static bool find_mount(const char *mountinfo, const char *controller, int versio
     return false;
 }
 
-static bool find_hierarchy(hierarchy *out, const char *root, const char *controller, int version)
+/* What the two files say; read once for all controllers. */
+typedef struct proc_texts {
+    char groups[8192];
+    char mounts[32768]; /* "" until it is asked for */
+    const char *root;
+} proc_texts;
+
+static bool read_groups(proc_texts *texts, const char *root)
 {
-    char text[32768];
+    texts->root = root;
+    texts->mounts[0] = '\0';
+    return moe_sysfs_read(texts->groups, sizeof texts->groups, "%s/proc/self/cgroup", root);
+}
+
+static bool find_place(moe_cgroup_place *out, proc_texts *texts, const char *controller,
+                       int version)
+{
     char group[512];
     char mount[512];
     char mount_root[512];
-    if (!moe_sysfs_read(text, sizeof text, "%s/proc/self/cgroup", root) ||
-        !find_group(text, controller, version, group, sizeof group) ||
-        !moe_sysfs_read(text, sizeof text, "%s/proc/self/mountinfo", root) ||
-        !find_mount(text, controller, version, mount, mount_root)) {
+    if (!find_group(texts->groups, controller, version, group, sizeof group) ||
+        (texts->mounts[0] == '\0' && !moe_sysfs_read(texts->mounts, sizeof texts->mounts,
+                                                     "%s/proc/self/mountinfo", texts->root)) ||
+        !find_mount(texts->mounts, controller, version, mount, mount_root)) {
         return false;
     }
     /* If a subtree is mounted, the group's path is relative to it. */
@@ -106,13 +113,27 @@ static bool find_hierarchy(hierarchy *out, const char *root, const char *control
     if (strncmp(group, mount_root, root_size) == 0) {
         below += root_size;
     }
-    out->version = version;
-    int length = snprintf(out->mount, sizeof out->mount, "%s%s", root, mount);
+    int length = snprintf(out->mount, sizeof out->mount, "%s%s", texts->root, mount);
     if (length < 0 || (size_t)length >= sizeof out->mount) {
         return false;
     }
+    out->version = version;
     snprintf(out->group, sizeof out->group, "%s", strcmp(below, "/") == 0 ? "" : below);
     return true;
+}
+
+/* The v2 tree may be mounted without the memory controller; its root has no limit file. */
+static bool find_memory_place(moe_cgroup_place *out, proc_texts *texts)
+{
+    char probe[64];
+    for (int version = 2; version >= 1; version--) {
+        const char *usage = version == 2 ? "memory.current" : "memory.usage_in_bytes";
+        if (find_place(out, texts, "memory", version) &&
+            moe_sysfs_read(probe, sizeof probe, "%s%s/%s", out->mount, out->group, usage)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Cuts off the last component of the path; false at the top. */
@@ -128,7 +149,7 @@ static bool parent_group(char *group)
 
 /* Version 1 writes "no limit" as a number near 2^63, version 2 as "max". Beyond memory.high a group
  * is slowed down, beyond memory.max it is killed. */
-static bool read_memory_limit(const hierarchy *at, const char *group, uint64_t *limit)
+static bool read_memory_limit(const moe_cgroup_place *at, const char *group, uint64_t *limit)
 {
     uint64_t high;
     const char *file = at->version == 2 ? "memory.max" : "memory.limit_in_bytes";
@@ -141,7 +162,7 @@ static bool read_memory_limit(const hierarchy *at, const char *group, uint64_t *
     return limited;
 }
 
-static uint64_t read_memory_used(const hierarchy *at, const char *group)
+static uint64_t read_memory_used(const moe_cgroup_place *at, const char *group)
 {
     char stat[8192];
     uint64_t used = 0;
@@ -164,32 +185,22 @@ uint64_t moe_stall_us(const char *pressure)
     return total != NULL && sscanf(total, " total=%" SCNu64, &us) == 1 ? us : 0;
 }
 
-static bool read_memory(moe_cgroup_limits *limits, const char *root, int version)
+static void read_memory(moe_cgroup_limits *limits, const moe_cgroup_place *at)
 {
-    hierarchy at;
-    char probe[64];
-    if (!find_hierarchy(&at, root, "memory", version)) {
-        return false;
-    }
-    /* The v2 tree may be mounted without the memory controller; its root has no limit file. */
-    const char *usage = version == 2 ? "memory.current" : "memory.usage_in_bytes";
-    if (!moe_sysfs_read(probe, sizeof probe, "%s%s/%s", at.mount, at.group, usage)) {
-        return false;
-    }
-    limits->memory_version = version;
+    limits->memory_version = at->version;
     snprintf(limits->memory_group, sizeof limits->memory_group, "%.255s",
-             at.group[0] == '\0' ? "/" : at.group);
+             at->group[0] == '\0' ? "/" : at->group);
     char pressure[256];
-    (void)moe_sysfs_read(pressure, sizeof pressure, "%s%s/memory.pressure", at.mount, at.group);
+    (void)moe_sysfs_read(pressure, sizeof pressure, "%s%s/memory.pressure", at->mount, at->group);
     const uint64_t stall_us = moe_stall_us(pressure);
-    char group[sizeof at.group];
-    memcpy(group, at.group, sizeof group);
+    char group[sizeof at->group];
+    memcpy(group, at->group, sizeof group);
     do {
-        moe_cgroup_limits candidate = {.memory_limited = true, .memory_version = version};
-        if (!read_memory_limit(&at, group, &candidate.memory_limit)) {
+        moe_cgroup_limits candidate = {.memory_limited = true, .memory_version = at->version};
+        if (!read_memory_limit(at, group, &candidate.memory_limit)) {
             continue;
         }
-        candidate.memory_used = read_memory_used(&at, group);
+        candidate.memory_used = read_memory_used(at, group);
         if (!limits->memory_limited ||
             moe_cgroup_memory_left(&candidate) < moe_cgroup_memory_left(limits)) {
             *limits = candidate;
@@ -198,10 +209,9 @@ static bool read_memory(moe_cgroup_limits *limits, const char *root, int version
         }
     } while (parent_group(group));
     limits->memory_stall_us = stall_us;
-    return true;
 }
 
-static double read_quota(const hierarchy *at, const char *group)
+static double read_quota(const moe_cgroup_place *at, const char *group)
 {
     uint64_t quota;
     uint64_t period;
@@ -223,10 +233,10 @@ static double read_quota(const hierarchy *at, const char *group)
     return 0;
 }
 
-static void read_cpu(moe_cgroup_limits *limits, const char *root, int version)
+static void read_cpu(moe_cgroup_limits *limits, proc_texts *texts, int version)
 {
-    hierarchy at;
-    if (!find_hierarchy(&at, root, "cpu", version)) {
+    moe_cgroup_place at;
+    if (!find_place(&at, texts, "cpu", version)) {
         return;
     }
     do {
@@ -239,10 +249,41 @@ static void read_cpu(moe_cgroup_limits *limits, const char *root, int version)
 
 void moe_cgroup_read(moe_cgroup_limits *limits, const char *root)
 {
-    memset(limits, 0, sizeof *limits);
-    if (!read_memory(limits, root, 2)) {
-        read_memory(limits, root, 1);
+    proc_texts texts;
+    moe_cgroup_place memory;
+    *limits = (moe_cgroup_limits){0};
+    if (!read_groups(&texts, root)) {
+        return;
     }
-    read_cpu(limits, root, 2);
-    read_cpu(limits, root, 1);
+    if (find_memory_place(&memory, &texts)) {
+        read_memory(limits, &memory);
+    }
+    read_cpu(limits, &texts, 2);
+    read_cpu(limits, &texts, 1);
+}
+
+/* FNV-1a, never 0. */
+static uint64_t hash_of(const char *text)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (; *text != '\0'; text++) {
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    }
+    return hash | 1;
+}
+
+void moe_cgroup_read_memory(moe_cgroup_limits *limits, moe_cgroup_place *place, const char *root)
+{
+    proc_texts texts;
+    *limits = (moe_cgroup_limits){0};
+    if (!read_groups(&texts, root)) {
+        return;
+    }
+    const uint64_t groups = hash_of(texts.groups);
+    if (place->groups != groups) {
+        place->groups = find_memory_place(place, &texts) ? groups : 0;
+    }
+    if (place->groups != 0) {
+        read_memory(limits, place);
+    }
 }

@@ -23,6 +23,14 @@ typedef struct moe_cgroup_limits {
     double cpu_quota; /* CPU time as a number of CPUs; 0: no quota */
 } moe_cgroup_limits;
 
+/* A process's group in one tree. */
+typedef struct moe_cgroup_place {
+    uint64_t groups; /* of which groups this is known (a hash of them); 0: nothing is known */
+    int version;     /* 1 or 2 */
+    char mount[512]; /* directory where the mounted part of the tree begins, with the root prefix */
+    char group[512]; /* the process's group below it, "" or "/..." */
+} moe_cgroup_place;
+
 /* Bytes that the limiting group leaves; only when memory_limited. */
 static inline uint64_t moe_cgroup_memory_left(const moe_cgroup_limits *limits)
 {
@@ -35,5 +43,9 @@ uint64_t moe_stall_us(const char *pressure);
 
 /* root: prefix of /proc and of the mount points, "" except in tests. Absent files mean no limit. */
 void moe_cgroup_read(moe_cgroup_limits *limits, const char *root);
+
+/* Reads the memory's limits alone, for those that look often. *place is zero at first, and keeps
+ * where the group's files are until the process is in other groups. */
+void moe_cgroup_read_memory(moe_cgroup_limits *limits, moe_cgroup_place *place, const char *root);
 
 #endif

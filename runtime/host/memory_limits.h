@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "runtime/host/cgroup.h"
+
 /* Returns the bytes that this process may still allocate without swapping: the lesser of the
  * machine's available memory (/proc/meminfo) and the memory that cgroups (v1 or v2) leave. */
 uint64_t moe_memory_available(void);
@@ -21,8 +23,9 @@ typedef struct moe_memory_room {
                         * far */
 } moe_memory_room;
 
-/* root: prefix of /proc and of the mount points, "" except in tests. */
-void moe_memory_room_read(moe_memory_room *room, const char *root);
+/* place: zero at first; kept from look to look. root: prefix of /proc and of the mount points, ""
+ * except in tests. */
+void moe_memory_room_read(moe_memory_room *room, moe_cgroup_place *place, const char *root);
 
 /* Resident set of this process now, in bytes. */
 uint64_t moe_memory_process(void);

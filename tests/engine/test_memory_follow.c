@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine_fixture.h"
 #include "runtime/base/clock.h"
@@ -69,6 +70,13 @@ static void write_machine(const machine *m)
     put("cg/job/memory.pressure", text);
 }
 
+static void remove_file(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    assert_int_equal(unlink(path), 0);
+}
+
 static int make_root(void **state)
 {
     static const char *const folders[] = {"proc", "proc/self", "proc/pressure", "cg", "cg/job"};
@@ -94,24 +102,35 @@ static void test_room(void **state)
 {
     (void)state;
     moe_memory_room room;
+    moe_cgroup_place place = {0};
     machine m = {.available = 900 * MIB, .process = 70 * MIB, .stall_us = 5, .group_stall_us = 7};
     write_machine(&m);
-    moe_memory_room_read(&room, root);
+    moe_memory_room_read(&room, &place, root);
     assert_int_equal(room.available, 900 * MIB);
     assert_int_equal(room.process, 70 * MIB);
     assert_int_equal(room.stall_us, 12);
     m.group_limit = 300 * MIB;
     m.group_used = 200 * MIB;
     write_machine(&m);
-    moe_memory_room_read(&room, root);
+    moe_memory_room_read(&room, &place, root);
     assert_int_equal(room.available, 100 * MIB);
     m.group_limit = 150 * MIB; /* lowered below what the group holds */
     write_machine(&m);
-    moe_memory_room_read(&room, root);
+    moe_memory_room_read(&room, &place, root);
     assert_int_equal(room.available, -50 * MIB);
     put("cg/job/memory.high", "146800640\n"); /* 140 MiB */
-    moe_memory_room_read(&room, root);
+    put("proc/self/mountinfo", "");           /* where the group is was found before */
+    moe_memory_room_read(&room, &place, root);
     assert_int_equal(room.available, -60 * MIB);
+    /* It is looked for again when the process is in another group. */
+    put("proc/self/cgroup", "0::/\n");
+    put("proc/self/mountinfo", "31 29 0:31 / /cg rw - cgroup2 cgroup2 rw\n");
+    put("cg/memory.max", "94371840\n");     /* 90 MiB */
+    put("cg/memory.current", "20971520\n"); /* 20 MiB */
+    moe_memory_room_read(&room, &place, root);
+    assert_int_equal(room.available, 70 * MIB);
+    remove_file("cg/memory.max");
+    remove_file("cg/memory.current");
 }
 
 /* ---- Decisions ---- */
