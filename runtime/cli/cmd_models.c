@@ -107,7 +107,8 @@ typedef struct model_call {
 static int call_model(const hub_cache *cache, const hub_files *files, const char *quant,
                       const model_call *m)
 {
-    char text[HUB_REPO_SIZE + HUB_QUANT_SIZE], shown[HUB_QUANT_SIZE];
+    char text[HUB_SHOWN_SIZE + HUB_QUANT_SIZE], shown[HUB_QUANT_SIZE];
+    char revision[HUB_REVISION_SIZE];
     hub_name name = {.repo = ""};
     hub_files model;
     snprintf(name.quant, sizeof name.quant, "%s", quant);
@@ -117,7 +118,10 @@ static int call_model(const hub_cache *cache, const hub_files *files, const char
     int code = CLI_EXIT_OK;
     if (model.n > 0) { /* otherwise parts are missing */
         hub_quant_of(model.list[0].path, shown);
-        snprintf(text, sizeof text, "%s:%s", m->repo, shown);
+        hub_cache_revision(cache, files->commit, revision);
+        bool is_main = strcmp(revision, "main") == 0;
+        snprintf(text, sizeof text, "%s%s%s:%s", m->repo, is_main ? "" : "@",
+                 is_main ? "" : revision, shown);
         code = m->call(cache, text, &model, m->user);
     }
     hub_files_free(&model);
@@ -205,7 +209,7 @@ static int remove_model(const hub_cache *cache, const char *name, const hub_file
 
 int cmd_rm(const cli_options *options)
 {
-    char freed[CLI_FORMAT_SIZE];
+    char freed[CLI_FORMAT_SIZE], commit[HUB_COMMIT_SIZE];
     hub_name name;
     hub_cache cache;
     removal r = {0};
@@ -214,8 +218,13 @@ int cmd_rm(const cli_options *options)
         return code;
     }
     model_call m = {remove_model, name.repo, name.quant, &r};
-    code = hub_cache_snapshots(&cache, call_snapshot, &m);
-    if (code == CLI_EXIT_OK && name.quant[0] == '\0') {
+    if (name.revision[0] == '\0') {
+        code = hub_cache_snapshots(&cache, call_snapshot, &m);
+    } else {
+        hub_cache_commit(&cache, name.revision, commit);
+        code = commit[0] != '\0' ? call_snapshot(&cache, commit, &m) : CLI_EXIT_OK;
+    }
+    if (code == CLI_EXIT_OK && name.quant[0] == '\0' && name.revision[0] == '\0') {
         r.n_models += hub_cache_remove_parts(&cache, &r.bytes);
     }
     hub_cache_tidy(&cache);
@@ -242,14 +251,14 @@ int cmd_show(const cli_options *options)
     if (code != CLI_EXIT_OK) {
         return code;
     }
-    code = hub_cache_find(&cache, &name, &files);
+    code = hub_cache_find(&cache, &name, hub_is_offline(options), &files);
     bool cached = files.n > 0;
     if (code == CLI_EXIT_OK && !cached && !hub_is_offline(options)) {
         code = hub_net_files(&name, &files);
     }
     code = code == CLI_EXIT_OK ? hub_model_take(&model, &shown, true) : code;
     if (code == CLI_EXIT_OK && !options->json) {
-        printf("repository:   %s, commit %.12s\nin the cache: %s\n", name.repo, files.commit,
+        printf("repository:   %s, commit %.12s\nin the cache: %s\n", name.shown, files.commit,
                cached ? "yes" : "no ('moe-offload pull' downloads it)");
         print_files(&files);
         putchar('\n');

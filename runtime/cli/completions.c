@@ -156,13 +156,14 @@ static void put_bash(void)
          "    local command=${COMP_WORDS[1]} first=2 options='' values='' files=no takes_value=no\n"
          "    local names=no i=$COMP_CWORD whole=$word before=''\n"
          "    COMPREPLY=()\n"
-         "    # bash divides words at colons: OWNER/REPO:QUANT is put together again.\n"
-         "    if [ \"$word\" = : ] && [ \"$i\" -gt 2 ]; then\n"
-         "        whole=$previous: before=$previous: word='' i=$((i - 1))\n"
-         "    elif [ \"$previous\" = : ] && [ \"$i\" -gt 3 ]; then\n"
-         "        before=${COMP_WORDS[i-2]}: i=$((i - 2))\n"
-         "        whole=$before$word\n"
-         "    fi\n"
+         "    # bash divides words at : and @: OWNER/REPO@REVISION:QUANT is put together again.\n"
+         "    case $word in [:@]) before=$word word='' ;; esac\n"
+         "    while [ \"$i\" -gt 2 ] && [[ ${COMP_WORDS[i]} == [:@] || ${COMP_WORDS[i-1]} == [:@] "
+         "]]; do\n"
+         "        i=$((i - 1))\n"
+         "        before=${COMP_WORDS[i]}$before\n"
+         "    done\n"
+         "    whole=$before$word\n"
          "    previous=${COMP_WORDS[i-1]}\n"
          "    if [ \"$COMP_CWORD\" -eq 1 ]; then");
     printf("        COMPREPLY=($(compgen -W '");
@@ -259,7 +260,7 @@ static void put_zsh(void)
             }
         }
         if (begins_with_name(c)) {
-            puts("            '1:OWNER/REPO[\\:QUANT]:_moe_offload_names' \\");
+            puts("            '1:OWNER/REPO[@REVISION][\\:QUANT]:_moe_offload_names' \\");
         }
         puts("            '(-h --help)'{-h,--help}'[the everyday options]' "
              "--help-all'[all options]'\n        ;;");

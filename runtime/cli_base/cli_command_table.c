@@ -88,20 +88,22 @@ const cli_command cli_commands[] = {
     {"devices", NULL, CLI_DEVICES, false, "the machine as the engine sees it",
      "With -m it also describes the storage that holds the model."},
     {"pull", NULL, CLI_PULL, true, "download a model by its name, or what of it is missing",
-     "'pull OWNER/REPO[:QUANT]' asks huggingface.co (or HF_ENDPOINT) for the newest files and "
-     "prints\n"
-     "the path of the first one. They go to the cache that the hub's own programs and llama.cpp "
-     "use\n"
-     "(HF_HUB_CACHE, HF_HOME), and what these have downloaded is used. An interrupted download "
-     "goes\n"
-     "on where it stopped; SHA-256 sums are checked. HF_TOKEN opens private and gated models."},
+     "'pull OWNER/REPO[@REVISION][:QUANT]' asks huggingface.co (or HF_ENDPOINT) for the newest "
+     "files,\n"
+     "and prints the path of the first one. They go to the cache that the hub's own programs and\n"
+     "llama.cpp use (HF_HUB_CACHE, HF_HOME), and what these have downloaded is used. An "
+     "interrupted\n"
+     "download goes on where it stopped; SHA-256 sums are checked. HF_TOKEN opens private and "
+     "gated\n"
+     "models."},
     {"list", NULL, CLI_LIST, false, "the models in the cache", NULL},
     {"show", NULL, CLI_SHOW, true, "a model by its name: its files, and what its header says",
      "If the cache lacks the model, only its header is downloaded, some MB."},
     {"rm", NULL, CLI_REMOVE, true, "remove a model from the cache",
      "'rm OWNER/REPO:QUANT' removes that model, its sidecar and checksums; without a QUANT all of\n"
-     "the repository's models, and what interrupted downloads have left. Files that other models\n"
-     "or programs use stay."},
+     "the repository's models, and what interrupted downloads have left; without a REVISION of "
+     "all\n"
+     "revisions. Files that other models or programs use stay."},
     {"simulate", NULL, CLI_SIMULATE, false,
      "simulate cache policies and sizes on a routing trace, with Belady's bound",
      "No model is needed. Regret is Belady's hit rate, which knows the future, minus the "

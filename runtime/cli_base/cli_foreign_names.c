@@ -15,7 +15,7 @@
 #define TLS      "there is no TLS: put a proxy in front"
 #define THREADS  "-t sets the one team of threads; taskset(1) chooses its cores"
 #define TEXT     "only text is read"
-#define FETCH    "only files of a hub are downloaded, by -hf OWNER/REPO[:QUANT]"
+#define FETCH    "-m ADDRESS --disk-cache DIR runs a file of a server"
 #define TURNS    "the chat template marks the turns: --chat-template"
 #define LENGTH   "--draft-max, and --length-control decides below it"
 
@@ -50,6 +50,7 @@ const cli_foreign_row cli_foreign_rows[] = {
     {{"--prompt-cache"}, "*", FOREIGN_NOT, NULL, NULL, "/save and /load of a conversation"},
     {{"-hfr"}, "*", FOREIGN_IS, "-hf", NULL, NULL},
     {{"-hff", "--hf-file"}, "*", FOREIGN_NOT, NULL, NULL, "-hf OWNER/REPO:FILE.gguf names a file"},
+    {{"--revision"}, "*", FOREIGN_NOT, NULL, NULL, "-hf OWNER/REPO@REVISION names one"},
     {{"-hft", "--hf-token"}, "*", FOREIGN_NOT, NULL, NULL,
      "other users would see it: the environment's HF_TOKEN has it"},
     {{"-mu", "--model-url"}, "*", FOREIGN_NOT, NULL, NULL, FETCH},

@@ -133,9 +133,10 @@ void cli_print_command_help(const cli_command *command, bool all)
     bool short_form = !all && n > MOST_OPTIONS;
     shown.all = !short_form;
     printf("usage: moe-offload %s%s [options]\n\n%s\n\n", cli_command_title(command, title, 64),
-           !command->needs_model                                      ? ""
-           : (command->bit & (CLI_PULL | CLI_REMOVE | CLI_SHOW)) != 0 ? " OWNER/REPO[:QUANT]"
-                                                                      : " -m FILE",
+           !command->needs_model ? ""
+           : (command->bit & (CLI_PULL | CLI_REMOVE | CLI_SHOW)) != 0
+               ? " OWNER/REPO[@REVISION][:QUANT]"
+               : " -m FILE",
            command->summary);
     for (int subject = SUBJECT_OTHER + 1; subject < SUBJECT_COUNT; subject++) {
         print_subject((cli_option_subject)subject, &shown);

@@ -28,9 +28,10 @@ const cli_option_row cli_option_rows[] = {
     {{"-m", "--model"}, "FILE", "model: a GGUF file (of a split one: any part)",
      .offset = AT(model), .kind = OPTION_TEXT,
      .commands = MODEL & ~(COMES), .subject = SUBJECT_INPUT, .everyday = true},
-    {{"-hf", "--hf-repo"}, "OWNER/REPO[:QUANT]", "model: by its name on huggingface.co, which is "
-     "downloaded unless the cache has it; or OWNER/REPO:FILE.gguf (default QUANT: Q4_K_M, else the "
-     "first file)", .offset = AT(hub_model), .kind = OPTION_TEXT,
+    {{"-hf", "--hf-repo"}, "OWNER/REPO[@REVISION][:QUANT]", "model: by its name on "
+     "huggingface.co, which is downloaded unless the cache has it; or OWNER/REPO:FILE.gguf "
+     "(default QUANT: Q4_K_M, else the first file; REVISION: main, or a branch, a tag, a commit)",
+     .offset = AT(hub_model), .kind = OPTION_TEXT,
      .commands = MODEL | CLI_PULL | CLI_REMOVE | CLI_SHOW, .subject = SUBJECT_INPUT,
      .everyday = true},
     {{"--offline"}, NULL, "do not ask the hub for a model that the cache lacks",

@@ -65,7 +65,7 @@ struct cli_timeline;
  * the order of the API's enumerations. */
 typedef struct cli_options {
     const char *model;
-    const char *hub_model; /* OWNER/REPO[:QUANT]; NULL: none */
+    const char *hub_model; /* OWNER/REPO[@REVISION][:QUANT]; NULL: none */
     bool offline, dry_run;
     bool model_is_header;   /* no option: the model's file has a header, but no weights */
     const char *disk_cache; /* "DIR:SIZE" or "DIR"; NULL: none */

@@ -18,6 +18,7 @@
 
 #define MOST_DEPTH 8 /* deepest nesting of folders in a snapshot */
 #define MODELS     "models--"
+#define MAIN       "main"
 
 /* Writes like snprintf(); false: it did not fit. */
 __attribute__((format(printf, 3, 4))) static bool put(char *out, size_t size, const char *format,
@@ -185,15 +186,83 @@ int hub_cache_files(const hub_cache *cache, const char *commit, hub_files *files
     return code;
 }
 
-void hub_cache_main(const hub_cache *cache, char commit[HUB_COMMIT_SIZE])
+static bool ref_path(char *out, size_t size, const hub_cache *cache, const char *revision)
+{
+    return put(out, size, "%s/refs/%s", cache->repo, revision[0] == '\0' ? MAIN : revision);
+}
+
+static void read_ref(const char *path, char commit[HUB_COMMIT_SIZE])
+{
+    if (!read_line(path, commit, HUB_COMMIT_SIZE) || !hub_is_hex(commit, 40)) {
+        commit[0] = '\0';
+    }
+}
+
+void hub_cache_commit(const hub_cache *cache, const char *revision, char commit[HUB_COMMIT_SIZE])
 {
     char path[PATH_MAX];
-    char line[HUB_COMMIT_SIZE];
     commit[0] = '\0';
-    if (put(path, sizeof path, "%s/refs/main", cache->repo) && read_line(path, line, sizeof line) &&
-        hub_is_hex(line, 40)) {
-        memcpy(commit, line, sizeof line);
+    if (hub_is_hex(revision, 40)) {
+        memcpy(commit, revision, HUB_COMMIT_SIZE);
+    } else if (ref_path(path, sizeof path, cache, revision)) {
+        read_ref(path, commit);
     }
+}
+
+/* Calls the function for each file below refs/, with its revision and its commit ("": it has none),
+ * and for each folder after its content, with NULL as commit. */
+typedef void (*ref_call)(const hub_cache *cache, const char *path, const char *revision,
+                         const char *commit, void *user);
+
+static void walk_refs(const hub_cache *cache, const char *below, unsigned depth, ref_call call,
+                      void *user)
+{
+    char folder[PATH_MAX];
+    DIR *dir =
+        put(folder, sizeof folder, "%s/refs/%s", cache->repo, below) ? opendir(folder) : NULL;
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        struct stat facts;
+        char path[PATH_MAX], name[HUB_REVISION_SIZE], commit[HUB_COMMIT_SIZE];
+        if (entry->d_name[0] == '.' || !put(path, sizeof path, "%s%s", folder, entry->d_name) ||
+            !put(name, sizeof name - 1, "%s%s", below, entry->d_name) || lstat(path, &facts) != 0) {
+            continue;
+        }
+        if (S_ISDIR(facts.st_mode) && depth < MOST_DEPTH) {
+            strcat(name, "/");
+            walk_refs(cache, name, depth + 1, call, user);
+            call(cache, path, name, NULL, user);
+        } else if (S_ISREG(facts.st_mode)) {
+            read_ref(path, commit);
+            call(cache, path, name, commit, user);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+}
+
+typedef struct ref_search {
+    const char *commit;
+    char *revision; /* of HUB_REVISION_SIZE */
+} ref_search;
+
+static void compare_ref(const hub_cache *cache, const char *path, const char *revision,
+                        const char *commit, void *user)
+{
+    const ref_search *s = user;
+    (void)cache, (void)path;
+    if (commit != NULL && strcmp(commit, s->commit) == 0 && strcmp(s->revision, MAIN) != 0 &&
+        hub_is_revision(revision)) {
+        snprintf(s->revision, HUB_REVISION_SIZE, "%s", revision);
+    }
+}
+
+void hub_cache_revision(const hub_cache *cache, const char *commit,
+                        char revision[HUB_REVISION_SIZE])
+{
+    ref_search s = {commit, revision};
+    snprintf(revision, HUB_REVISION_SIZE, "%s", commit);
+    walk_refs(cache, "", 0, compare_ref, &s);
 }
 
 int hub_cache_snapshots(const hub_cache *cache, hub_snapshot_call call, void *user)
@@ -233,14 +302,15 @@ static int find_in(const hub_cache *cache, const char *commit, void *user)
     return code;
 }
 
-int hub_cache_find(const hub_cache *cache, const hub_name *name, hub_files *chosen)
+int hub_cache_find(const hub_cache *cache, const hub_name *name, bool any, hub_files *chosen)
 {
     char commit[HUB_COMMIT_SIZE];
     search s = {name, chosen};
     *chosen = (hub_files){0};
-    hub_cache_main(cache, commit);
+    hub_cache_commit(cache, name->revision, commit);
     int code = commit[0] != '\0' ? find_in(cache, commit, &s) : CLI_EXIT_OK;
-    return code == CLI_EXIT_OK ? hub_cache_snapshots(cache, find_in, &s) : code;
+    any = any && name->revision[0] == '\0';
+    return code == CLI_EXIT_OK && any ? hub_cache_snapshots(cache, find_in, &s) : code;
 }
 
 int hub_cache_repos(hub_repo_call call, void *user)
@@ -292,10 +362,13 @@ int hub_cache_link(const hub_cache *cache, const char *commit, const hub_file *f
     return CLI_EXIT_OK;
 }
 
-int hub_cache_set_main(const hub_cache *cache, const char *commit)
+int hub_cache_set_ref(const hub_cache *cache, const char *revision, const char *commit)
 {
     char path[PATH_MAX], new_path[PATH_MAX];
-    if (!put(path, sizeof path, "%s/refs/main", cache->repo) ||
+    if (strcmp(revision, commit) == 0) {
+        return CLI_EXIT_OK;
+    }
+    if (!ref_path(path, sizeof path, cache, revision) ||
         !put(new_path, sizeof new_path, "%s.moe-%ld", path, (long)getpid())) {
         return cli_fail(CLI_EXIT_FAILURE, "%s: the path is too long", cache->repo);
     }
@@ -439,10 +512,24 @@ int hub_cache_remove(const hub_cache *cache, const char *commit, const hub_files
     return code;
 }
 
+static void remove_idle_ref(const hub_cache *cache, const char *path, const char *revision,
+                            const char *commit, void *user)
+{
+    char snapshot[PATH_MAX];
+    (void)revision, (void)user;
+    if (commit == NULL) {
+        rmdir(path); /* if it is empty */
+    } else if (commit[0] == '\0' || (hub_cache_path(snapshot, sizeof snapshot, cache, commit, "") &&
+                                     access(snapshot, F_OK) != 0)) {
+        unlink(path);
+    }
+}
+
 void hub_cache_tidy(const hub_cache *cache)
 {
-    static const char *const rest[] = {"/snapshots", "/blobs", "/refs/main", "/refs", ""};
+    static const char *const rest[] = {"/snapshots", "/blobs", "/refs", ""};
     char path[PATH_MAX];
+    walk_refs(cache, "", 0, remove_idle_ref, NULL);
     for (size_t i = 0; i < sizeof rest / sizeof rest[0]; i++) {
         if (!put(path, sizeof path, "%s%s", cache->repo, rest[i]) ||
             (remove(path) != 0 && errno != ENOENT)) {

@@ -2,7 +2,7 @@
 /* The folder where models of a hub are kept, in the layout that the hub's own programs and
  * llama.cpp use:
  *
- *   CACHE/models--OWNER--REPO/refs/main               the commit that "main" was when last asked
+ *   CACHE/models--OWNER--REPO/refs/REVISION           the commit that it was when last asked
  *                            /snapshots/COMMIT/FILE    -> ../../blobs/SUM
  *                            /blobs/SUM                the bytes
  *   CACHE/.locks/models--OWNER--REPO/SUM.lock          held while the blob is made
@@ -35,11 +35,17 @@ int hub_cache_token(char *token, size_t size);
 /* Lists the files of a snapshot, with sizes but without sums; an empty list if there is no
  * snapshot. */
 int hub_cache_files(const hub_cache *cache, const char *commit, hub_files *files);
-/* Reads the commit of refs/main; "": none. */
-void hub_cache_main(const hub_cache *cache, char commit[HUB_COMMIT_SIZE]);
-/* Finds a model whose files are all there, in the snapshot of refs/main or else in any other.
- * chosen->n is 0 if there is none. */
-int hub_cache_find(const hub_cache *cache, const hub_name *name, hub_files *chosen);
+/* Finds the commit that a revision was when the hub was last asked ("": main); a commit is its own.
+ * commit: "" if the cache does not know. */
+void hub_cache_commit(const hub_cache *cache, const char *revision, char commit[HUB_COMMIT_SIZE]);
+/* Finds the revision that a commit is: "main" if it is that one, else another that the cache
+ * knows, else the commit itself. */
+void hub_cache_revision(const hub_cache *cache, const char *commit,
+                        char revision[HUB_REVISION_SIZE]);
+/* Finds a model whose files are all there, in the snapshot of the name's revision. any: where the
+ * name has no revision and main's snapshot lacks the model, any other will do. chosen->n is 0 if
+ * there is none. */
+int hub_cache_find(const hub_cache *cache, const hub_name *name, bool any, hub_files *chosen);
 
 /* Calls the function for each snapshot of the repository, until it returns another code than
  * CLI_EXIT_OK. */
@@ -59,15 +65,16 @@ bool hub_cache_blob(char *out, size_t size, const hub_cache *cache, const char *
 int hub_make_parents(const char *path);
 /* Makes the file of the snapshot a link to its blob. */
 int hub_cache_link(const hub_cache *cache, const char *commit, const hub_file *file);
-/* Writes refs/main. */
-int hub_cache_set_main(const hub_cache *cache, const char *commit);
+/* Writes refs/REVISION ("": main); a commit needs none. */
+int hub_cache_set_ref(const hub_cache *cache, const char *revision, const char *commit);
 /* Waits for the blob's lock; prints a note if that takes a while. The caller closes *fd. */
 int hub_cache_lock(const hub_cache *cache, const char *sum, int *fd);
 /* Removes a model from all snapshots, its blobs if nothing else links to them, and files beside it
  * with its name (sidecar, checksums). Adds the bytes that became free to *bytes. */
 int hub_cache_remove(const hub_cache *cache, const char *commit, const hub_files *model,
                      uint64_t *bytes);
-/* Removes the repository's folders, if no snapshot and no blob is left. */
+/* Removes refs to commits without a snapshot, and the repository's folders if no snapshot and no
+ * blob is left. */
 void hub_cache_tidy(const hub_cache *cache);
 /* Removes files that interrupted downloads have left; returns their number. */
 unsigned hub_cache_remove_parts(const hub_cache *cache, uint64_t *bytes);

@@ -52,13 +52,12 @@ typedef struct download {
 
 /* ---- The file's address ---- */
 
-/* Escapes characters that an address cannot have ("%20"), except "/". False: the result is too
- * long. */
-static bool escape(const char *path, char *out, size_t size)
+bool hub_escape(const char *path, const char *kept, char *out, size_t size)
 {
     size_t n = 0;
     for (; *path != '\0' && n + 4 < size; path++) {
-        bool plain = strchr("/-._~", *path) != NULL || (*path >= '0' && *path <= '9') ||
+        bool plain = strchr("-._~", *path) != NULL || strchr(kept, *path) != NULL ||
+                     (*path >= '0' && *path <= '9') ||
                      ((*path | 0x20) >= 'a' && (*path | 0x20) <= 'z');
         n += (size_t)snprintf(out + n, size - n, plain ? "%c" : "%%%02X", (unsigned char)*path);
     }
@@ -69,7 +68,7 @@ bool hub_file_address(const hub_http *http, const char *repo, const char *commit
                       char *url, size_t size)
 {
     char escaped[3 * HUB_QUANT_SIZE];
-    return escape(path, escaped, sizeof escaped) &&
+    return hub_escape(path, "/", escaped, sizeof escaped) &&
            snprintf(url, size, "%s/%s/resolve/%s/%s", http->endpoint, repo, commit, escaped) <
                (int)size;
 }
@@ -241,9 +240,8 @@ static int judge(download *d, transfer *t, CURLcode done)
                              * start */
     }
     if (done != CURLE_OK) {
-        snprintf(a->reason, sizeof a->reason, "%s",
-                 t->reason[0] != '\0' ? t->reason : curl_easy_strerror(done));
-        return count_failure(d, a);
+        hub_answer_take_failure(a, done, t->reason);
+        return a->untrusted ? hub_http_fail(d->http, a, d->file->path) : count_failure(d, a);
     }
     if (a->status / 100 == 2) {
         if (t->at < t->end) {

@@ -25,6 +25,9 @@ typedef struct hub_meter {
     double bytes_per_s;
 } hub_meter;
 
+/* Escapes characters that a part of an address cannot have ("%20"), except those in `kept`. False:
+ * the result is too long. */
+bool hub_escape(const char *path, const char *kept, char *out, size_t size);
 /* Writes the address of a file of the repository. False: it is too long. */
 bool hub_file_address(const hub_http *http, const char *repo, const char *commit, const char *path,
                       char *url, size_t size);

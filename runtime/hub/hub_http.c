@@ -2,12 +2,15 @@
 #include "hub_http.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <moe/version.h>
 
@@ -28,6 +31,23 @@ bool hub_is_url(const char *text)
            strpbrk(text, " \t\r\n") == NULL;
 }
 
+/* The authorities of the hub's own programs, if these variables name others than the system's. */
+static int find_authorities(hub_http *http)
+{
+    static const char *const names[] = {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *path = getenv(names[i]);
+        if (path == NULL || path[0] == '\0') {
+            continue;
+        }
+        http->authorities = path;
+        return access(path, R_OK) == 0 ? CLI_EXIT_OK
+                                       : cli_fail(CLI_EXIT_USAGE, "%s: %s cannot be read: %s",
+                                                  names[i], path, strerror(errno));
+    }
+    return CLI_EXIT_OK;
+}
+
 int hub_http_open(hub_http *http)
 {
     char token[900];
@@ -46,7 +66,8 @@ int hub_http_open(hub_http *http)
     for (size_t n = strlen(http->endpoint); n > 0 && http->endpoint[n - 1] == '/'; n--) {
         http->endpoint[n - 1] = '\0';
     }
-    int code = hub_cache_token(token, sizeof token);
+    int code = find_authorities(http);
+    code = code == CLI_EXIT_OK ? hub_cache_token(token, sizeof token) : code;
     if (code == CLI_EXIT_OK && token[0] != '\0') {
         snprintf(http->authorization, sizeof http->authorization, "Authorization: Bearer %s",
                  token);
@@ -119,6 +140,16 @@ static bool may_follow(const hub_http *http, const char *url)
            (strncmp(url, "http://", 7) == 0 && strncmp(http->endpoint, "http://", 7) == 0);
 }
 
+static void set_authorities(const hub_http *http, CURL *curl)
+{
+    struct stat facts;
+    if (http->authorities != NULL) {
+        bool folder = stat(http->authorities, &facts) == 0 && S_ISDIR(facts.st_mode);
+        curl_easy_setopt(curl, CURLOPT_CAINFO, folder ? NULL : http->authorities);
+        curl_easy_setopt(curl, CURLOPT_CAPATH, folder ? http->authorities : NULL);
+    }
+}
+
 bool hub_http_prepare(const hub_http *http, CURL *curl, const char *url,
                       struct curl_slist **headers)
 {
@@ -143,6 +174,7 @@ bool hub_http_prepare(const hub_http *http, CURL *curl, const char *url,
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, http->connect_seconds);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, http->seconds);
+    set_authorities(http, curl);
     return true;
 }
 
@@ -232,6 +264,13 @@ void hub_answer_take_header(hub_answer *answer, const char *line, size_t size)
     }
 }
 
+void hub_answer_take_failure(hub_answer *answer, CURLcode done, const char *reason)
+{
+    answer->untrusted = done == CURLE_PEER_FAILED_VERIFICATION || done == CURLE_SSL_CACERT_BADFILE;
+    snprintf(answer->reason, sizeof answer->reason, "%s",
+             reason[0] != '\0' ? reason : curl_easy_strerror(done));
+}
+
 /* ---- One request ---- */
 
 typedef struct reading {
@@ -306,8 +345,7 @@ static int ask(const hub_http *http, const char *url, const char *range, size_t 
     snprintf(next, HUB_URL_SIZE, "%s", redirect == NULL ? "" : redirect);
     snprintf(answer->url, sizeof answer->url, "%s", url);
     if (done != CURLE_OK && (done != CURLE_WRITE_ERROR || answer->whole)) {
-        snprintf(answer->reason, sizeof answer->reason, "%s",
-                 reason[0] != '\0' ? reason : curl_easy_strerror(done));
+        hub_answer_take_failure(answer, done, reason);
     }
     curl_slist_free_all(headers);
     return cli_interrupted() ? CLI_EXIT_INTERRUPTED : CLI_EXIT_OK;
@@ -345,8 +383,8 @@ static int follow(const hub_http *http, const char *url, const char *range, size
 
 bool hub_http_is_passing(const hub_answer *answer)
 {
-    return answer->reason[0] != '\0' || answer->status == 408 || answer->status == 429 ||
-           answer->status >= 500;
+    return (answer->reason[0] != '\0' && !answer->untrusted) || answer->status == 408 ||
+           answer->status == 429 || answer->status >= 500;
 }
 
 bool hub_http_wait(const hub_http *http, const hub_answer *answer, unsigned tried)
@@ -407,10 +445,21 @@ static int fail_forbidden(const hub_http *http, const hub_answer *answer, const 
                     what);
 }
 
+int hub_http_fail_trust(const hub_answer *answer, const char *what)
+{
+    return cli_fail(CLI_EXIT_FAILURE,
+                    "%s: the server is not trusted: %s (SSL_CERT_FILE names the file of the "
+                    "authorities to trust in place of the system's)",
+                    what, answer->reason);
+}
+
 int hub_http_fail(const hub_http *http, const hub_answer *answer, const char *what)
 {
     if (cli_interrupted()) {
         return CLI_EXIT_INTERRUPTED;
+    }
+    if (answer->untrusted) {
+        return hub_http_fail_trust(answer, what);
     }
     if (answer->reason[0] != '\0') {
         return cli_fail(CLI_EXIT_FAILURE,
@@ -423,6 +472,10 @@ int hub_http_fail(const hub_http *http, const hub_answer *answer, const char *wh
     case 403:
         return fail_forbidden(http, answer, what);
     case 404:
+        if (strcmp(answer->hub_error, "RevisionNotFound") == 0) {
+            return cli_fail(CLI_EXIT_FAILURE,
+                            "%s: the repository has no such branch, tag or commit (404)", what);
+        }
         return cli_fail(CLI_EXIT_FAILURE, "%s: the hub %s has no such repository or file (404)",
                         what, http->endpoint);
     case 429:

@@ -23,6 +23,8 @@ typedef struct hub_http {
     long seconds;             /* a connection without a byte for this long is given up */
     long connect_seconds;     /* time limit for connecting */
     unsigned tries;           /* tries of a request */
+    const char *authorities;  /* a file or folder of certificates that are trusted; NULL: the
+                               * system's */
     const atomic_bool *stop;  /* set to end requests, as Ctrl-C does; NULL: only Ctrl-C ends them */
 } hub_http;
 
@@ -44,6 +46,7 @@ typedef struct hub_answer {
     unsigned retry_after;              /* Retry-After in seconds; 0: none */
     char hub_error[64];                /* X-Error-Code */
     char reason[CURL_ERROR_SIZE + 64]; /* why there is no answer; "": there is one */
+    bool untrusted;                    /* ... because of the server's certificate */
 } hub_answer;
 
 /* This function and those below return exit codes. Close *http also after an error. */
@@ -78,6 +81,10 @@ bool hub_http_wait(const hub_http *http, const hub_answer *answer, unsigned trie
  * address is the hub's own. Free *headers after the request. False: memory is short. */
 bool hub_http_prepare(const hub_http *http, CURL *curl, const char *url,
                       struct curl_slist **headers);
+/* Notes why a request failed. reason: libcurl's words; "": none. */
+void hub_answer_take_failure(hub_answer *answer, CURLcode done, const char *reason);
+/* Prints that the server is not trusted; returns an exit code. */
+int hub_http_fail_trust(const hub_answer *answer, const char *what);
 /* Takes one header line of an answer. */
 void hub_answer_take_header(hub_answer *answer, const char *line, size_t size);
 

@@ -23,7 +23,7 @@ static int take_new(hub_model *model, const hub_cache *cache, const hub_name *na
     if (hub_is_offline(options)) {
         return cli_fail(CLI_EXIT_FAILURE,
                         "%s%s%s is not in the cache %s, and the hub is not asked (--offline)",
-                        name->repo, name->quant[0] != '\0' ? ":" : "", name->quant, cache->folder);
+                        name->shown, name->quant[0] != '\0' ? ":" : "", name->quant, cache->folder);
     }
     if (!header_only) {
         return hub_net_pull(name, cache, options, files, &bytes);
@@ -40,7 +40,8 @@ int hub_model_take(hub_model *model, cli_options *options, bool header_only)
     *model = (hub_model){.path = ""};
     int code = hub_name_parse(&name, options->hub_model);
     code = code == CLI_EXIT_OK ? hub_cache_open(&cache, name.repo) : code;
-    code = code == CLI_EXIT_OK ? hub_cache_find(&cache, &name, &files) : code;
+    code =
+        code == CLI_EXIT_OK ? hub_cache_find(&cache, &name, hub_is_offline(options), &files) : code;
     if (code == CLI_EXIT_OK && files.n == 0) {
         cli_interrupt_install();
         code = take_new(model, &cache, &name, options, header_only, &files);
@@ -65,7 +66,8 @@ bool hub_model_is_here(const cli_options *options)
     hub_files files = {0};
     bool here = hub_name_parse(&name, options->hub_model) == CLI_EXIT_OK &&
                 hub_cache_open(&cache, name.repo) == CLI_EXIT_OK &&
-                hub_cache_find(&cache, &name, &files) == CLI_EXIT_OK && files.n > 0;
+                hub_cache_find(&cache, &name, hub_is_offline(options), &files) == CLI_EXIT_OK &&
+                files.n > 0;
     hub_files_free(&files);
     return here;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Turns -hf OWNER/REPO[:QUANT] into a file that a command can open. */
+/* Turns -hf OWNER/REPO[@REVISION][:QUANT] into a file that a command can open. */
 #ifndef HUB_MODEL_H
 #define HUB_MODEL_H
 

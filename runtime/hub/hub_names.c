@@ -31,19 +31,25 @@ static bool is_word(const char *text, size_t size)
 int hub_name_parse(hub_name *name, const char *text)
 {
     size_t owner = strcspn(text, "/");
-    size_t size = strcspn(text, ":");
-    const char *quant = text[size] == ':' ? text + size + 1 : "";
-    bool valid = owner < size && is_word(text, owner) &&
-                 is_word(text + owner + 1, size - owner - 1) && size < HUB_REPO_SIZE &&
-                 strstr(text, "..") == NULL && strlen(quant) < HUB_QUANT_SIZE &&
-                 (text[size] == '\0' || hub_path_is_safe(quant));
+    size_t size = strcspn(text, "@:");
+    size_t end = strcspn(text, ":");
+    const char *quant = text[end] == ':' ? text + end + 1 : "";
+    *name = (hub_name){.repo = ""};
+    snprintf(name->revision, sizeof name->revision, "%.*s", end > size ? (int)(end - size - 1) : 0,
+             text + size + (end > size));
+    bool valid =
+        owner < size && is_word(text, owner) && is_word(text + owner + 1, size - owner - 1) &&
+        size < HUB_REPO_SIZE && strstr(text, "..") == NULL && strlen(quant) < HUB_QUANT_SIZE &&
+        end - size < HUB_REVISION_SIZE && (end == size || hub_is_revision(name->revision)) &&
+        (text[end] == '\0' || hub_path_is_safe(quant));
     if (!valid) {
         return cli_fail(CLI_EXIT_USAGE,
-                        "-hf must be OWNER/REPO, OWNER/REPO:QUANT or OWNER/REPO:FILE.gguf, not "
-                        "'%.200s'",
+                        "-hf must be OWNER/REPO, OWNER/REPO:QUANT or OWNER/REPO:FILE.gguf (a "
+                        "revision: OWNER/REPO@REVISION), not '%.200s'",
                         text);
     }
     snprintf(name->repo, sizeof name->repo, "%.*s", (int)size, text);
+    snprintf(name->shown, sizeof name->shown, "%.*s", (int)end, text);
     snprintf(name->quant, sizeof name->quant, "%s", quant);
     return CLI_EXIT_OK;
 }
@@ -70,6 +76,13 @@ bool hub_path_is_safe(const char *path)
             return true;
         }
     }
+}
+
+bool hub_is_revision(const char *text)
+{
+    static const char plain[] =
+        "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-+/";
+    return strspn(text, plain) == strlen(text) && text[0] != '-' && hub_path_is_safe(text);
 }
 
 bool hub_is_hex(const char *text, size_t size)

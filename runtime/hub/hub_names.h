@@ -8,11 +8,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { HUB_REPO_SIZE = 200, HUB_QUANT_SIZE = 256, HUB_COMMIT_SIZE = 41, HUB_SUM_SIZE = 65 };
+enum {
+    HUB_REPO_SIZE = 200,
+    HUB_REVISION_SIZE = 200,
+    HUB_SHOWN_SIZE = HUB_REPO_SIZE + HUB_REVISION_SIZE,
+    HUB_QUANT_SIZE = 256,
+    HUB_COMMIT_SIZE = 41,
+    HUB_SUM_SIZE = 65
+};
 
-/* "owner/repo:quant" */
+/* "owner/repo@revision:quant" */
 typedef struct hub_name {
     char repo[HUB_REPO_SIZE];
+    /* A branch, a tag, "refs/pr/1", or a commit's 40 digits; "": none, which means main. */
+    char revision[HUB_REVISION_SIZE];
+    char shown[HUB_SHOWN_SIZE]; /* "owner/repo@revision", for messages */
     char quant[HUB_QUANT_SIZE]; /* "Q4_K_M", or a file's path, which ends in ".gguf"; "": none */
 } hub_name;
 
@@ -28,11 +38,13 @@ typedef struct hub_files {
     char commit[HUB_COMMIT_SIZE];
 } hub_files;
 
-/* Parses OWNER/REPO[:QUANT]. Returns an exit code. */
+/* Parses OWNER/REPO[@REVISION][:QUANT]. Returns an exit code. */
 int hub_name_parse(hub_name *name, const char *text);
 
 /* Whether the path stays below the folder to which it is appended, and can be printed. */
 bool hub_path_is_safe(const char *path);
+/* Whether the text may be a revision: letters, digits and "._-+/", and a safe path. */
+bool hub_is_revision(const char *text);
 bool hub_is_hex(const char *text, size_t size);
 
 /* Adds a file to the list. False: memory is short. */

@@ -97,11 +97,15 @@ static int take_list(struct json_object *root, const char *repo, hub_files *file
     return code;
 }
 
-static int list_files(hub_http *http, const char *repo, hub_files *files)
+static int list_files(hub_http *http, const hub_name *name, hub_files *files)
 {
-    char url[1024];
+    char url[1024 + 4 * HUB_REVISION_SIZE], revision[3 * HUB_REVISION_SIZE + 4];
+    const char *repo = name->shown;
     hub_answer answer;
-    snprintf(url, sizeof url, "%s/api/models/%s/revision/main?blobs=true", http->endpoint, repo);
+    (void)hub_escape(name->revision[0] != '\0' ? name->revision : "main", "", revision,
+                     sizeof revision);
+    snprintf(url, sizeof url, "%s/api/models/%s/revision/%s?blobs=true", http->endpoint, name->repo,
+             revision);
     int code = hub_http_get(http, url, NULL, LISTING_BYTES, repo, &answer);
     if (code == CLI_EXIT_OK && !answer.whole) {
         code =
@@ -113,6 +117,11 @@ static int list_files(hub_http *http, const char *repo, hub_files *files)
         code = take_list(root, repo, files);
         json_object_put(root);
     }
+    if (code == CLI_EXIT_OK && hub_is_hex(name->revision, 40) &&
+        strcmp(name->revision, files->commit) != 0) {
+        code = cli_fail(CLI_EXIT_FAILURE, "%s: the hub lists the files of commit %s instead", repo,
+                        files->commit);
+    }
     cli_buffer_free(&answer.body);
     return code;
 }
@@ -122,7 +131,7 @@ static int choose(hub_http *http, const hub_name *name, hub_files *chosen)
     char quants[512];
     hub_files all = {0};
     *chosen = (hub_files){0};
-    int code = list_files(http, name->repo, &all);
+    int code = list_files(http, name, &all);
     if (code == CLI_EXIT_OK && !hub_files_choose(chosen, &all, name)) {
         code = cli_fail(CLI_EXIT_FAILURE, "out of memory for the list of files");
     }
@@ -131,9 +140,9 @@ static int choose(hub_http *http, const hub_name *name, hub_files *chosen)
         code = quants[0] == '\0'
                    ? cli_fail(CLI_EXIT_FAILURE,
                               "%s has no GGUF file: look for a repository whose name ends in -GGUF",
-                              name->repo)
-                   : cli_fail(CLI_EXIT_FAILURE, "%s has no whole model '%s'; it has %s", name->repo,
-                              name->quant, quants);
+                              name->shown)
+                   : cli_fail(CLI_EXIT_FAILURE, "%s has no whole model '%s'; it has %s",
+                              name->shown, name->quant, quants);
     }
     hub_files_free(&all);
     return code;
@@ -233,7 +242,7 @@ static int pull_all(hub_http *http, const hub_cache *cache, const hub_name *name
     }
     cli_progress_end(&progress);
     *bytes = meter.all > left ? meter.all - left : 0;
-    return code == CLI_EXIT_OK ? hub_cache_set_main(cache, files->commit) : code;
+    return code == CLI_EXIT_OK ? hub_cache_set_ref(cache, name->revision, files->commit) : code;
 }
 
 int hub_net_files(const hub_name *name, hub_files *chosen)
@@ -254,7 +263,8 @@ int hub_net_pull(const hub_name *name, const hub_cache *cache, const cli_options
     code = code == CLI_EXIT_OK ? pull_all(&http, cache, name, options, chosen, bytes) : code;
     hub_http_close(&http);
     return code == CLI_EXIT_INTERRUPTED
-               ? cli_fail(code, "%s: interrupted; 'moe-offload pull' goes on from here", name->repo)
+               ? cli_fail(code, "%s: interrupted; 'moe-offload pull' goes on from here",
+                          name->shown)
                : code;
 }
 
@@ -335,7 +345,7 @@ static int grow_until_whole(hub_http *http, const hub_name *name, hub_files *fil
             i--;
         }
         if (heads[i].there == files->list[i].size || heads[i].there >= HEADER_MOST) {
-            return cli_fail(CLI_EXIT_FAILURE, "%s: %s", name->repo, err.message);
+            return cli_fail(CLI_EXIT_FAILURE, "%s: %s", name->shown, err.message);
         }
         code = grow(http, name, files->commit, &files->list[i], &heads[i]);
         if (code != CLI_EXIT_OK) {

@@ -11,12 +11,12 @@
 /* Asks the hub for the files of the model that the name means. chosen->n is not 0 on success. */
 int hub_net_files(const hub_name *name, hub_files *chosen);
 
-/* Downloads the model's files that are not in the cache, and sets refs/main. *bytes: bytes
- * downloaded. */
+/* Downloads the model's files that are not in the cache, and sets the ref of its revision. *bytes:
+ * bytes downloaded. */
 int hub_net_pull(const hub_name *name, const hub_cache *cache, const cli_options *options,
                  hub_files *chosen, uint64_t *bytes);
 
-/* Writes the address of the first file of the model that OWNER/REPO[:QUANT] means. */
+/* Writes the address of the first file of the model that OWNER/REPO[@REVISION][:QUANT] means. */
 int hub_net_address(const char *model, char *url, size_t size);
 
 /* Makes a folder with files of the model's names and sizes that contain only the headers: it

@@ -8,7 +8,7 @@ static int fail(const hub_name *name)
                     "%s is not in the cache, and this build downloads nothing: build it with "
                     "libcurl and libcrypto (Debian: libcurl4-openssl-dev, libssl-dev), or fetch "
                     "the file and give it with -m",
-                    name->repo);
+                    name->shown);
 }
 
 int hub_net_files(const hub_name *name, hub_files *chosen)

@@ -61,14 +61,16 @@ trap 'rm -rf "$scratch"' EXIT
 [ "$(offered run -m "$scratch/mo")" = "$scratch/model.gguf" ] || fail 'run -m offers no file'
 offered inspect - | grep -qx -e --temp && fail 'inspect offers --temp'
 
-# Names of the cache, also where bash has divided a word at its colon.
+# Names of the cache, also where bash has divided a word at : and @.
 moe-offload() {
-    [ "$*" = list ] && printf '%-20s 1 GiB\n' me/tiny:Q4_K_M me/tiny:Q8_0 you/big:IQ2_XXS
+    [ "$*" = list ] && printf '%-20s 1 GiB\n' me/tiny:Q4_K_M me/tiny:Q8_0 me/tiny@v1:Q4_K_M you/big:IQ2_XXS
 }
-[ "$(offered run -hf '' | wc -l)" = 3 ] || fail 'run -hf offers no names'
-[ "$(offered run -hf m | tr '\n' ' ')" = 'me/tiny:Q4_K_M me/tiny:Q8_0 ' ] || fail 'run -hf m'
+[ "$(offered run -hf '' | wc -l)" = 4 ] || fail 'run -hf offers no names'
+[ "$(offered run -hf m | tr '\n' ' ')" = 'me/tiny:Q4_K_M me/tiny:Q8_0 me/tiny@v1:Q4_K_M ' ] || fail 'run -hf m'
 [ "$(offered run -hf me/tiny : | tr '\n' ' ')" = 'Q4_K_M Q8_0 ' ] || fail 'run -hf me/tiny:'
 [ "$(offered rm me/tiny : Q8)" = Q8_0 ] || fail 'rm me/tiny:Q8'
+[ "$(offered run -hf me/tiny @)" = v1:Q4_K_M ] || fail 'run -hf me/tiny@'
+[ "$(offered rm me/tiny @ v1 : Q4)" = Q4_K_M ] || fail 'rm me/tiny@v1:Q4'
 [ "$(offered show you)" = you/big:IQ2_XXS ] || fail 'show you'
 offered rm - | grep -qx -e --quiet || fail 'rm offers no options'
 unset -f moe-offload

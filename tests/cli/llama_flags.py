@@ -68,7 +68,7 @@ NOT = [
     ("-sm row", "--device"), ("-dev CUDA0", "--device"), ("--numa distribute", "numactl"),
     ("-nkvo", "--kv"), ("--check-tensors", "verify"), ("--rope-scaling yarn", "--override-kv"),
     ("--rope-freq-base 10000", "--override-kv"), ("--yarn-orig-ctx 4096", "--override-kv"),
-    ("--lora a.gguf", "merge"), ("--mmproj a.gguf", "text"), ("-hft x", "HF_TOKEN"), ("-mu http://a", "-hf"),
+    ("--lora a.gguf", "merge"), ("--mmproj a.gguf", "text"), ("-hft x", "HF_TOKEN"), ("-mu http://a", "--disk-cache"), ("--revision v1", "@REVISION"),
     ("--mirostat 2", "--top-p"), ("--typical 0.9", "--top-p"), ("--dry-multiplier 0.8", "--top-p"),
     ("--xtc-probability 0.5", "--min-p"), ("--samplers top_k", "--top-k"), ("-e", "-f FILE"),
     ("-r User:", "--chat-template"), ("--in-prefix x", "--chat-template"), ("-i", "-cnv"),

@@ -9,10 +9,14 @@ from hub_double import HubDouble, Repository
 
 command, model = (os.path.abspath(a) for a in sys.argv[1:3])
 NAME, FILE = "me/demo-GGUF", "demo-Q4_K_M.gguf"
+with open(model, "rb") as file:
+    DEMO = file.read()
 
-with tempfile.TemporaryDirectory() as home, open(model, "rb") as demo, HubDouble({
-        NAME: Repository({"config.json": b'{"a": 1}', FILE: demo.read()}, small=100),
-        "me/other-GGUF": Repository({"sub/other-Q8_0.gguf": b"GGUF other", "notes.txt": b"words"}, small=8)}) as hub:
+with tempfile.TemporaryDirectory() as home, HubDouble({
+        NAME: Repository({"config.json": b'{"a": 1}', FILE: DEMO}, small=100,
+                         others={"v1": Repository({FILE: DEMO + bytes(32)})}),
+        "me/other-GGUF": Repository({"sub/other-Q8_0.gguf": b"GGUF other", "notes.txt": b"words"}, small=8,
+                                    others={"refs/pr/1": Repository({"new-Q8_0.gguf": b"GGUF new"})})}) as hub:
     # Read by the package when it is imported.
     os.environ.update(HF_HOME=home, HF_ENDPOINT=hub.endpoint, HF_HUB_DISABLE_XET="1", HF_HUB_DISABLE_TELEMETRY="1",
                       HF_HUB_DISABLE_PROGRESS_BARS="1")
@@ -56,6 +60,19 @@ with tempfile.TemporaryDirectory() as home, open(model, "rb") as demo, HubDouble
         "me/other-GGUF", "sub/other-Q8_0.gguf") == out.strip() and hub.sent == 0, hub.requests)
     scan = huggingface_hub.scan_cache_dir()
     check("its scan", sorted(r.repo_id for r in scan.repos) == [NAME, "me/other-GGUF"] and not scan.warnings, scan)
+    # Revisions: the same refs and snapshots.
+    old = hub.repositories[NAME].others["v1"]
+    path = huggingface_hub.hf_hub_download(NAME, FILE, revision="v1")
+    check("the command finds the package's revision", run("show", NAME + "@v1", "--offline")[1].startswith(
+        f"repository:   {NAME}@v1, commit {old.commit[:12]}"), run("show", NAME + "@v1", "--offline"))
+    for revision in ("refs/pr/1", hub.repositories["me/other-GGUF"].others["refs/pr/1"].commit):
+        status, out, err = run("pull", f"me/other-GGUF@{revision}")
+        check("pull of a revision", status == 0, err)
+        check("the package finds it", huggingface_hub.hf_hub_download(
+            "me/other-GGUF", "new-Q8_0.gguf", revision=revision, local_files_only=True) == out.strip(), out)
+    scan = huggingface_hub.scan_cache_dir()
+    check("its scan of revisions", not scan.warnings and {ref for r in scan.repos for ref in r.refs} ==
+          {"main", "v1", "refs/pr/1"}, scan)
     # What the package put beside it stays; the model goes.
     huggingface_hub.hf_hub_download("me/other-GGUF", "notes.txt")
     status, out, err = run("rm", "me/other-GGUF")

@@ -5,6 +5,7 @@ import hashlib
 import http.server
 import json
 import re
+import ssl
 import threading
 import time
 import urllib.parse
@@ -21,13 +22,20 @@ def git_sha1(data):
 
 
 class Repository:
-    """files: name -> bytes. Small ones (under `small` bytes) are in git itself, others in storage."""
+    """files: name -> bytes. Small ones (under `small` bytes) are in git itself, others in storage. others: what
+    other revisions have, by their names."""
 
-    def __init__(self, files, small=0, gated=False):
-        self.files, self.small, self.gated = files, small, gated
+    def __init__(self, files, small=0, gated=False, others=None):
+        self.files, self.small, self.gated, self.others = files, small, gated, others or {}
         self.sha256 = {name: sha256(data) for name, data in files.items()}
         self.git_sha1 = {name: git_sha1(data) for name, data in files.items()}
         self.commit = hashlib.sha1(json.dumps(list(self.sha256.items())).encode()).hexdigest()
+
+    def at(self, revision):
+        """The revision's files, by the name of a branch, a tag or a reference, or by its commit; None."""
+        if revision in ("main", self.commit):
+            return self
+        return next((r for name, r in self.others.items() if revision in (name, r.commit)), None)
 
     def is_linked(self, name):
         return len(self.files[name]) >= self.small
@@ -51,6 +59,7 @@ class Faults:
         self.flip = False  # one byte of what storage sends is another
         self.linked_size = None
         self.listed_size = None
+        self.commit = None  # what the list says
         self.names = {}  # listed name -> another
         self.extra_files = 0
         self.redirects = None  # how often the hub redirects to itself; an address: there
@@ -97,9 +106,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def from_hub(self, double):
         url = urllib.parse.urlsplit(self.path)
-        path = urllib.parse.unquote(url.path)
-        listing = re.fullmatch(r"/api/models/([^/]+/[^/]+?)(/revision/([^/]+))?", path)
-        resolve = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
+        listing = re.fullmatch(r"/api/models/([^/]+/[^/]+?)(/revision/([^/]+))?", url.path)
+        resolve = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", url.path)
         name = (listing or resolve).group(1) if listing or resolve else None
         repository = double.repositories.get(name)
         given = self.headers.get("Authorization")
@@ -108,9 +116,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(404 if given else 401, {"X-Error-Code": "RepoNotFound"}, b'{"error":"not found"}')
         if repository.gated and given != f"Bearer {double.token}":
             return self.answer(403 if given else 401, {"X-Error-Code": "GatedRepo"}, b'{"error":"gated"}')
+        revision = urllib.parse.unquote((listing.group(3) or "main") if listing else resolve.group(2))
+        repository = repository.at(revision)
+        if repository is None:
+            return self.answer(404, {"X-Error-Code": "RevisionNotFound"}, b'{"error":"Invalid rev id"}')
         if listing:
             return self.list_files(double, name, repository, url.query)
-        return self.resolve(double, repository, resolve.group(2), resolve.group(3))
+        return self.resolve(double, repository, urllib.parse.unquote(resolve.group(3)))
 
     def list_files(self, double, name, repository, query):
         blobs = "blobs" in query
@@ -120,16 +132,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if double.faults.listed_size is not None:
                 entry["size"] = double.faults.listed_size
         files += [{"rfilename": f"x{i}.bin", "size": 1} for i in range(double.faults.extra_files)]
-        body = json.dumps({"_id": "1", "id": name, "modelId": name, "sha": repository.commit, "private": False,
+        commit = double.faults.commit or repository.commit
+        body = json.dumps({"_id": "1", "id": name, "modelId": name, "sha": commit, "private": False,
                            "tags": ["gguf"], "downloads": 1, "likes": 0, "siblings": files}).encode()
         return self.answer(200, {"Content-Type": "application/json"}, body)
 
-    def resolve(self, double, repository, revision, name):
+    def resolve(self, double, repository, name):
         faults = double.faults
         if faults.redirects is not None:
             to = faults.redirects if isinstance(faults.redirects, str) else self.path
             return self.answer(302, {"Location": to})
-        if revision not in ("main", repository.commit) or name not in repository.files:
+        if name not in repository.files:
             return self.answer(404, {"X-Error-Code": "EntryNotFound"}, b'{"error":"no entry"}')
         data = repository.files[name]
         headers = {"X-Repo-Commit": repository.commit, "Accept-Ranges": "bytes"}
@@ -148,7 +161,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if double.faults.silent:
             time.sleep(30)
         wanted = self.path.strip("/").split("?")[0]
-        for repository in double.repositories.values():
+        for repository in (r for first in double.repositories.values() for r in (first, *first.others.values())):
             for name, tag in repository.sha256.items():
                 if tag == wanted:
                     return self.send_range(repository.files[name], {"ETag": '"d41d8cd98f00b204e9800998ecf8427e-1"'})
@@ -156,15 +169,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def send_range(self, data, headers):
         faults = self.server.double.faults
-        if self.is_storage and faults.flip:
-            data = data[:-1] + bytes([data[-1] ^ 1])
+        size = len(data)
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         status = 200
         if asked and not faults.ignore_ranges:
             start = int(asked.group(1)) + faults.shift
             end = min(int(asked.group(2) or len(data) - 1) + faults.shift, len(data) - 1)
-            headers["Content-Range"] = f"bytes {start}-{end}/{len(data)}"
+            headers["Content-Range"] = f"bytes {start}-{end}/{size}"
             data, status = data[start:end + 1], 206
+        if self.is_storage and faults.flip and (status == 200 or end == size - 1):
+            data = data[:-1] + bytes([data[-1] ^ 1])
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -192,19 +206,30 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
+    def handle_error(self, *_):
+        pass  # a client that went away, or that does not trust the certificate
+
 
 class HubDouble:
-    """with HubDouble({"owner/name": Repository(...)}) as hub: hub.endpoint"""
+    """with HubDouble({"owner/name": Repository(...)}) as hub: hub.endpoint. certificate: a file with it and its key,
+    for HTTPS; storage_certificate: the storage's, "" for plain HTTP."""
 
-    def __init__(self, repositories, token="hf_right"):
+    def __init__(self, repositories, token="hf_right", certificate="", storage_certificate=None):
         self.repositories, self.token = repositories, token
         self.faults, self.requests, self.lock = Faults(), [], threading.Lock()
         self.sent = 0
         self.servers = [Server(("127.0.0.1", 0), Handler), Server((STORAGE_HOST, 0), StorageHandler)]
-        for server in self.servers:
+        certificates = (certificate, certificate if storage_certificate is None else storage_certificate)
+        for server, file in zip(self.servers, certificates):
             server.double = self
-        self.endpoint = f"http://127.0.0.1:{self.servers[0].server_port}"
-        self.storage = f"http://{STORAGE_HOST}:{self.servers[1].server_port}"
+            if file:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(file)
+                # A handshake is a connection's first read, in its own thread.
+                server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        self.endpoint, self.storage = (
+            f"http{'s' if file else ''}://{host}:{server.server_port}"
+            for server, file, host in zip(self.servers, certificates, ("127.0.0.1", STORAGE_HOST)))
 
     def __enter__(self):
         for server in self.servers:

@@ -4,6 +4,7 @@ wrong. Arguments: the command, a model, and perhaps names of tests below: the ot
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import tempfile
 import time
 
 from hub_double import HubDouble, Repository, sha256
+from split_model import split
 
 command, model = (os.path.abspath(a) for a in sys.argv[1:3])
 failed = []
@@ -25,7 +27,10 @@ REPOSITORIES = {
     "me/first-GGUF": Repository({"b-Q3_K_S.gguf": b"GGUF b", "c-Q5_K_M.gguf": b"GGUF c"}),
     "me/gated-GGUF": Repository({"a-Q4_K_M.gguf": b"GGUF gated"}, gated=True),
     "me/weights": Repository({"model.safetensors": b"x"}),
+    "me/parts-GGUF": Repository({f"Q4/demo-Q4_K_M-{i + 1:05}-of-00002.gguf": part
+                                 for i, part in enumerate(split(DEMO, 20))}),
 }
+REVISED = "me/revised-GGUF"
 
 
 def check(what, holds, shown=""):
@@ -40,7 +45,8 @@ class Home:
     def __init__(self, hub, **env):
         self.folder = tempfile.TemporaryDirectory()
         self.cache = os.path.join(self.folder.name, "hub")
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING", "XDG_"))}
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING", "XDG_", "SSL_CERT")) and
+                 not k.endswith("CA_BUNDLE")}
         self.env = dict(clean, HF_ENDPOINT=hub.endpoint, HF_HOME=self.folder.name, **env)
 
     def start(self, *arguments, **env):
@@ -114,7 +120,9 @@ def test_choice(hub):
     home.refused("a part is missing", "no whole model 'Q5_0'; it has IQ2_XXS, UD-Q4_K_M, Q4_K_M", "pull", NAME + ":Q5_0")
     home.refused("no such quant", "no whole model 'Q4_K'", "pull", NAME + ":Q4_K")
     home.refused("no GGUF file", "-GGUF", "pull", "me/weights")
-    for name in ("demo", "me/", "/demo", "a/b/c", "../demo", "me/..", "me/demo:", "me/demo:../x.gguf", "me/de mo", ""):
+    for name in ("demo", "me/", "/demo", "a/b/c", "../demo", "me/..", "me/demo:", "me/demo:../x.gguf", "me/de mo", "",
+                 "me/demo@", "me/demo@:Q8_0", "me/demo@../x", "me/demo@a b", "me/demo@-x", "me/demo@a@b", "me@v1/demo",
+                 "me/demo@" + "x" * 300):
         status, _, err = home.run("pull", name)
         check(f"name '{name}'", status == 2 and ("OWNER/REPO" in err or "empty" in err), err)
     # Without asking: the one quant that the cache has stands for the model.
@@ -122,6 +130,133 @@ def test_choice(hub):
     hub.reset()
     home.run("tokenize", "-hf", "me/first-GGUF", "-p", "x")
     check("what the cache has is used", hub.requests == [], hub.requests)
+
+
+def revised():
+    """A repository whose main, tag and request to merge differ; the last has what the tag has, and a file more."""
+    return Repository({"demo-Q4_K_M.gguf": b"GGUF of main"}, others={
+        "v1": Repository({"demo-Q4_K_M.gguf": DEMO}), "v2": Repository({"demo-Q4_K_M.gguf": b"GGUF of v2"}),
+        "refs/pr/1": Repository({"demo-Q4_K_M.gguf": DEMO, "demo-Q8_0.gguf": b"GGUF of 1"})})
+
+
+def test_revisions(hub):
+    home = Home(hub)
+    repository = hub.repositories[REVISED] = revised()
+    others = repository.others
+    folder = os.path.join(home.cache, "models--me--revised-GGUF")
+    given = ("-p", "Once upon a time", "-n", "8", "--temp", "0", "--quiet")
+    want = home.run("run", "-m", model, *given)[1]
+
+    def names():
+        return sorted(m["name"] for m in json.loads(home.run("list", "--json")[1]))
+
+    def refs():
+        top = os.path.join(folder, "refs")
+        return {os.path.relpath(os.path.join(at, f), top): read(os.path.join(at, f)).decode()
+                for at, _, files in os.walk(top) for f in files}
+
+    plan = home.run("plan", "-hf", REVISED + "@refs/pr/1", "--json")
+    check("a header of a revision", plan[0] == 0 and json.loads(plan[1])["experts"] == 384 and home.files() == [], plan)
+    check("the address has it as one part", any("/revision/refs%2Fpr%2F1?" in r[2] for r in hub.requests), hub.requests)
+    check("run of a tag", home.run("run", "-hf", REVISED + "@v1", *given)[1] == want)
+    check("its ref", refs() == {"v1": others["v1"].commit}, refs())
+    check("its name", names() == [REVISED + "@v1:Q4_K_M"], names())
+    check("offline without a revision: what there is", home.run("run", "-hf", REVISED, "--offline", *given)[1] == want)
+    home.refused("another revision", "@v2 is not in the cache", "run", "-hf", REVISED + "@v2", "--offline", *given)
+    check("main is main", read(home.run("pull", REVISED)[1].strip()) == b"GGUF of main")
+    hub.reset()
+    path = home.run("pull", REVISED + "@refs/pr/1:Q4_K_M")[1].strip()
+    check("the same file is not downloaded again", read(path) == DEMO and
+          not any(storage for storage, *_ in hub.requests), hub.requests)
+    check("the ref of a request to merge", refs()["refs/pr/1"] == others["refs/pr/1"].commit, refs())
+    commit = others["v2"].commit
+    check("a commit", read(home.run("pull", f"{REVISED}@{commit}")[1].strip()) == b"GGUF of v2" and
+          commit not in refs().values(), refs())
+    check("its name is itself", names() == sorted(f"{REVISED}{at}:Q4_K_M" for at in ("", "@v1", "@refs/pr/1", "@" + commit)),
+          names())
+    hub.reset()
+    check("what the cache has needs no hub", home.run("run", "-hf", f"{REVISED}@{others['v1'].commit}", *given)[1] == want and
+          hub.requests == [], hub.requests)
+    # A branch moves: the cache's commit is used until it is pulled again.
+    repository.others["v1"] = Repository({"demo-Q4_K_M.gguf": b"GGUF moved"})
+    check("not asked", home.run("run", "-hf", REVISED + "@v1", *given)[1] == want and hub.requests == [], hub.requests)
+    check("asked", read(home.run("pull", REVISED + "@v1")[1].strip()) == b"GGUF moved" and
+          refs()["v1"] == repository.others["v1"].commit, refs())
+    home.refused("no such revision", "@v9: the repository has no such branch, tag or commit (404)", "pull", REVISED + "@v9")
+    hub.faults.commit = "0" * 40
+    home.refused("another commit", "the hub lists the files of commit 0000", "pull", f"{REVISED}@{commit}")
+    hub.reset()
+    status, out, err = home.run("rm", REVISED + "@v1")
+    check("rm of a revision", status == 0 and out == f"removed {REVISED}@v1:Q4_K_M\n" and sorted(refs()) ==
+          ["main", "refs/pr/1"], out + err)
+    home.refused("rm of what is gone", "not in the cache", "rm", REVISED + "@v1")
+    with tempfile.TemporaryDirectory() as cache:
+        got = home.run("run", "-hf", REVISED + "@refs/pr/1:Q8_0", "--disk-cache", cache, *given)
+        check("while it comes, of its revision", got[0] == 1 and "demo-Q8_0.gguf" in got[2], got)
+    status, out, err = home.run("rm", REVISED)
+    check("rm of all revisions", status == 0 and home.files() == [] and not os.path.exists(folder), home.files())
+
+
+def certificate(folder, name, subject, authority=None, days="3"):
+    """A file with a key and a certificate, signed by the authority's, for the addresses in `subject`."""
+    path, key, request = (os.path.join(folder, name + e) for e in (".pem", ".key", ".request"))
+    extension = f"subjectAltName={subject}" if authority else "basicConstraints=critical,CA:TRUE"
+    new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-subj",
+           "/CN=" + name, "-addext", extension]
+    lines = [new + ["-x509", "-days", days, "-out", path]] if authority is None else [
+        new + ["-out", request],
+        ["openssl", "x509", "-req", "-in", request, "-CA", authority, "-CAkey", authority, "-CAcreateserial", "-copy_extensions",
+         "copy", "-days", days, "-out", path]]
+    for line in lines:
+        subprocess.run(line, check=True, capture_output=True)
+    with open(path, "ab") as file:
+        file.write(read(key))
+    return path
+
+
+def test_tls(_):
+    """The hub over HTTPS, with certificates of an authority of its own."""
+    if shutil.which("openssl") is None:
+        print("no openssl: skipped")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        authority, other = (certificate(folder, name, "") for name in ("authority", "other"))
+        here = "IP:127.0.0.1,IP:127.0.0.2"
+        good = certificate(folder, "good", here, authority)
+        given = ("-p", "Once upon a time", "-n", "8", "--temp", "0", "--quiet")
+        with HubDouble(REPOSITORIES, certificate=good) as hub:
+            home = Home(hub, HF_TOKEN="hf_right")
+            for name in ("SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
+                status, out, err = home.run("pull", "me/first-GGUF", **{name: authority})
+                check(f"pull by {name}", status == 0 and read(out.strip()) == b"GGUF b", err)
+            check("the token goes to the hub alone", {(s, g) for s, _, _, g, _ in hub.requests} ==
+                  {(False, "Bearer hf_right"), (True, None)}, hub.requests)
+            hub.reset()
+            begun = time.monotonic()
+            for what, env in (("the system's authorities", {}), ("another authority", {"SSL_CERT_FILE": other})):
+                err = home.refused(what, "the server is not trusted", "pull", NAME, **env)
+                check(f"{what}: the remedy", "SSL_CERT_FILE" in err, err)
+                with tempfile.TemporaryDirectory() as cache:
+                    home.refused(f"{what}: a far model", "the server is not trusted", "run", "-m",
+                                 f"{hub.endpoint}/{NAME}/resolve/main/demo-Q4_K_M.gguf", "--disk-cache", cache, *given, **env)
+            check("it is not tried again, and nothing is asked", hub.requests == [] and time.monotonic() - begun < 30, hub.requests)
+            home.refused("a file that is not there", "SSL_CERT_FILE: /nowhere cannot be read", "pull", NAME, status=2,
+                         SSL_CERT_FILE="/nowhere")
+            home.refused("a file without certificates", "not trusted", "pull", NAME, SSL_CERT_FILE=model)
+            want = home.run("run", "-m", model, *given)[1]
+            with tempfile.TemporaryDirectory() as cache:
+                got = home.run("run", "-m", f"{hub.endpoint}/{NAME}/resolve/main/demo-Q4_K_M.gguf", "--disk-cache", cache, *given,
+                               SSL_CERT_FILE=authority)
+                check("a far model", got[:2] == (0, want), got)
+        for what, words, pair in (
+                ("a certificate of another host", "not trusted", {"certificate": certificate(folder, "away", "DNS:elsewhere", authority)}),
+                ("an expired one", "not trusted", {"certificate": certificate(folder, "old", here, authority, "-1")}),
+                ("storage of another authority", "not trusted",
+                 {"certificate": good, "storage_certificate": certificate(folder, "stray", here, other)}),
+                ("storage that is not encrypted", "not encrypted", {"certificate": good, "storage_certificate": ""})):
+            with HubDouble(REPOSITORIES, **pair) as hub:
+                home = Home(hub, SSL_CERT_FILE=authority)
+                home.refused(what, words, "pull", NAME)
 
 
 def test_run(hub):
@@ -156,6 +291,22 @@ def test_disk_cache(hub):
             hub.faults.storage_answers = [(206, {"Content-Range": f"bytes 0-0/{len(DEMO)}", "ETag": '"other"'}), (403, {})]
             got = home.run("run", "-hf", NAME, "--disk-cache", other, *given)
             check("an address that expires", got[:2] == (0, want), got)
+    # Storage sends a wrong byte: it is found when all is here, and nothing of it is kept.
+    hub.reset()
+    with tempfile.TemporaryDirectory() as folder:
+        for flip in (True, False):
+            hub.faults.flip = flip
+            process = home.start("serve", "-hf", NAME, "--disk-cache", folder, "-c", "256", "--port", "0")
+            shown = ""
+            for line in process.stderr:
+                shown += line
+                if "another checksum" in line or "all of the model is in" in line:
+                    break
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=120)
+            check(f"a wrong byte {flip}", ("another checksum than the hub names" in shown) == flip, shown)
+            check(f"a wrong byte {flip}: the status", process.returncode == int(flip), process.returncode)
+            hub.faults.flip = False
     home.run("pull", NAME)
     hub.reset()
     got = home.run("run", "-hf", NAME, "--disk-cache", "/nowhere/at/all", *given)
@@ -190,6 +341,16 @@ def test_header(hub):
     check("show", status == 0 and "in the cache: no" in out and "qwen3moe" in out, out + err)
     home.refused("no header", "demo-UD-Q4_K_M.gguf", "plan", "-hf", NAME + ":UD-Q4_K_M")
     check("no header is left after an error", home.folders_of_headers() == [])
+    # Of a split model the headers of all parts, and no more.
+    keys = ("fits", "resident_bytes", "experts", "expert_bytes")
+    want = json.loads(home.run("plan", "-m", model, "--json")[1])
+    hub.reset()
+    status, out, err = home.run("plan", "-hf", "me/parts-GGUF", "--json")
+    check("a split model's headers", status == 0 and all(json.loads(out)[k] == want[k] for k in keys), out + err)
+    check("some MB of a split model", 0 < hub.sent < 6 << 20 and home.files() == [], hub.sent)
+    status, out, err = home.run("run", "-hf", "me/parts-GGUF", "-p", "Once upon a time", "-n", "8", "--temp", "0", "--quiet")
+    check("then it runs", out == home.run("run", "-m", model, "-p", "Once upon a time", "-n", "8", "--temp", "0", "--quiet")[1] and
+          status == 0, out + err)
 
 
 def test_refusals(hub):
@@ -321,7 +482,7 @@ def test_hostile(hub):
 
 
 with HubDouble(REPOSITORIES) as double:
-    for test in (test_pull, test_choice, test_run, test_disk_cache, test_header, test_refusals, test_storage, test_interrupted,
+    for test in (test_pull, test_choice, test_revisions, test_tls, test_run, test_disk_cache, test_header, test_refusals, test_storage, test_interrupted,
                  test_hostile):
         if sys.argv[3:] and test.__name__ not in sys.argv[3:]:
             continue
