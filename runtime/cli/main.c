@@ -118,8 +118,8 @@ static int run_command(unsigned command, cli_options *options)
         far_model *far = NULL;
         code = far_model_take(&far, options, (command & OF_HEADERS) != 0);
         code = code == CLI_EXIT_OK ? runs[i].run(options) : code;
-        far_model_release(&far);
-        return code;
+        int right = far_model_release(&far);
+        return code == CLI_EXIT_OK ? right : code;
     }
     hub_model model;
     code = hub_model_take(&model, options, (command & OF_HEADERS) != 0);

@@ -61,6 +61,7 @@ struct far_cache {
     block *blocks;
     uint64_t n_here, n_coming; /* blocks here or coming; coming */
     bool seals;                /* a thread writes down that all is here */
+    bool spoilt;               /* the whole has another checksum than a hub names */
     uint32_t n_head;           /* blocks that never leave */
     uint32_t hand, next_fill;
     uint32_t n_waiting; /* reads that fetch, or wait for others' fetches */
@@ -493,6 +494,10 @@ static int64_t read_some(far_cache *c, uint8_t *dst, size_t size, uint64_t offse
     int64_t got = 0;
     pthread_mutex_lock(&c->lock);
     while (got == 0) {
+        if (c->spoilt) {
+            got = -EBADMSG;
+            continue;
+        }
         if (c->blocks[i].state >= HERE) {
             got = read_block(c, i, dst, size, offset);
             pthread_cond_broadcast(&c->news);
@@ -545,6 +550,18 @@ int far_cache_need_head(far_cache *c, uint64_t bytes)
     return c->evicts && c->limit_blocks < n + LEAST_BLOCKS ? ENOSPC : 0;
 }
 
+/* Compares the whole with what a hub says, and notes that it is here. 0 or an errno. */
+static int seal(far_cache *c)
+{
+    int error = far_origin_check(c->origin, c->fd);
+    const head none = {.size = 0};
+    if (error == EBADMSG) {
+        (void)write_all(c->book_fd, &none, sizeof none, 0); /* then no block counts */
+    }
+    bool noted = error == 0 && fdatasync(c->fd) == 0 && fdatasync(c->book_fd) == 0;
+    return error != 0 ? error : noted && write_head(c, 1) ? 0 : errno;
+}
+
 int far_cache_fill_more(far_cache *c)
 {
     int64_t got = 0;
@@ -553,8 +570,8 @@ int far_cache_fill_more(far_cache *c)
         c->next_fill++;
     }
     bool all = c->n_here - c->n_coming == c->n_blocks && c->next_fill == c->n_blocks;
-    if (c->write_error != 0 && !all) {
-        got = -c->write_error;
+    if (c->spoilt || (c->write_error != 0 && !all)) {
+        got = c->spoilt ? -EBADMSG : -c->write_error;
     } else if (c->next_fill == c->n_blocks && !all) {
         c->next_fill = 0; /* one came damaged, or found no room */
     } else if (!all && c->n_waiting == 0 && c->blocks[c->next_fill].state == ABSENT) {
@@ -563,18 +580,27 @@ int far_cache_fill_more(far_cache *c)
         got = fetch_run(c, first, n, NULL, 1, first * BLOCK);
     }
     bool whole = c->book.whole == 1;
-    bool seals = all && !whole && !c->seals;
+    bool seals = all && !whole && !c->seals && !c->spoilt;
     c->seals = c->seals || seals;
     pthread_mutex_unlock(&c->lock);
     if (!seals) {
         return got < 0 ? (int)-got : all && whole;
     }
-    int error = fdatasync(c->fd) == 0 && fdatasync(c->book_fd) == 0 && write_head(c, 1) ? 0 : errno;
+    int error = seal(c);
     pthread_mutex_lock(&c->lock);
     c->seals = false;
+    c->spoilt = error == EBADMSG;
     c->book.whole = error == 0;
     pthread_mutex_unlock(&c->lock);
     return error == 0 ? 1 : error;
+}
+
+bool far_cache_is_spoilt(far_cache *c)
+{
+    pthread_mutex_lock(&c->lock);
+    bool spoilt = c->spoilt;
+    pthread_mutex_unlock(&c->lock);
+    return spoilt;
 }
 
 int far_cache_write_error(far_cache *c)

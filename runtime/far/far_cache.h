@@ -11,6 +11,9 @@
  *    absent -- fetch --> coming -- written --> here -- evict (a hole again) --> absent
  *                          \--- failed --> absent
  *
+ * When all blocks are here, the whole is compared with the checksum that a hub names for the file.
+ * If that is another one, the book is emptied, and nothing is read any more.
+ *
  * If the limit is below the file's size, the block that was not used for longest leaves (by the
  * clock algorithm), and no other process may use the cache meanwhile. Else nothing ever leaves,
  * processes share the cache, and a thread fetches the rest while nobody waits for anything. */
@@ -47,9 +50,11 @@ int64_t far_cache_read(far_cache *cache, void *dst, size_t size, uint64_t offset
 /* Fetches the first bytes, and keeps them whatever the limit is. 0 or an errno. */
 int far_cache_need_head(far_cache *cache, uint64_t bytes);
 /* Fetches one piece that is not here, unless someone waits for another one. Returns 0; 1: it is
- * all here; or an errno, for ever once the drive does not keep a block. Only if nothing is evicted.
- */
+ * all here; or an errno, for ever once the drive does not keep a block, or the whole is not what a
+ * hub says (EBADMSG). Only if nothing is evicted. */
 int far_cache_fill_more(far_cache *cache);
+/* Whether the whole is not what a hub says. */
+bool far_cache_is_spoilt(far_cache *cache);
 /* The errno of a block that the drive did not keep; 0: it kept all. */
 int far_cache_write_error(far_cache *cache);
 /* Whether blocks leave again. */

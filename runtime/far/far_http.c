@@ -11,10 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli_format.h"
 #include "cli_interrupt.h"
 #include "hub_http.h"
+#include "hub_sum.h"
 
 /* A read of the engine may take 30 s by default, so all tries of a request together take less. */
 #define TRIES           3
@@ -78,6 +80,9 @@ static bool is_first(far_http *h)
 
 static int fail_in_words(far_http *h, const hub_answer *answer)
 {
+    if (answer->untrusted) {
+        return hub_http_fail_trust(answer, h->name);
+    }
     if (answer->reason[0] != '\0') {
         return cli_fail(CLI_EXIT_FAILURE,
                         "%s: %s; what has come is kept: run the command again when the server "
@@ -317,4 +322,30 @@ int far_http_fetch(far_http *h, uint64_t offset, void *dst, size_t size)
     int error = fetch(h, &connection, offset, dst, size);
     close_connection(h, connection.curl);
     return error;
+}
+
+int far_http_check(far_http *h, int fd)
+{
+    const struct timespec tick = {0, 20000000};
+    const atomic_bool *stop = h->settings.stop;
+    uint64_t seen;
+    if (h->sum[0] == '\0') {
+        return 0;
+    }
+    hub_sum *sum = hub_sum_start(fd, h->size, h->sum);
+    if (sum == NULL) {
+        return ENOMEM;
+    }
+    hub_sum_advance(sum, h->size);
+    while (!hub_sum_is_done(sum, &seen) && !(stop != NULL && atomic_load(stop))) {
+        nanosleep(&tick, NULL);
+    }
+    bool right = hub_sum_end(&sum);
+    if (!right && seen == h->size) {
+        (void)cli_fail(0,
+                       "%s: what has come has another checksum than the hub names, and is thrown "
+                       "away: run the command again",
+                       h->name);
+    }
+    return right ? 0 : seen == h->size ? EBADMSG : ECANCELED;
 }

@@ -18,5 +18,7 @@ int far_http_open(far_http **out, const char *url, const char *name, const atomi
 void far_http_close(far_http **http);
 /* As far_origin_fetch(). */
 int far_http_fetch(far_http *http, uint64_t offset, void *dst, size_t size);
+/* As far_origin_check(). */
+int far_http_check(far_http *http, int fd);
 
 #endif

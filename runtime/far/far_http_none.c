@@ -22,6 +22,12 @@ void far_http_close(far_http **http)
     *http = NULL;
 }
 
+int far_http_check(far_http *http, int fd)
+{
+    (void)http, (void)fd;
+    return 0;
+}
+
 int far_http_fetch(far_http *http, uint64_t offset, void *dst, size_t size)
 {
     (void)http, (void)offset, (void)dst, (void)size;

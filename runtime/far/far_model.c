@@ -43,7 +43,8 @@ struct far_model {
     part *parts;
     size_t n, n_whole;
     char folder[PATH_MAX / 2];
-    uint64_t limit; /* of --disk-cache; UINT64_MAX: none */
+    char sidecar[PATH_MAX]; /* beside a file on a slower drive */
+    uint64_t limit;         /* of --disk-cache; UINT64_MAX: none */
     const cli_options *options;
     atomic_bool stop, told_whole; /* ... or that it does not fit */
     atomic_uint n_reads;          /* under way */
@@ -120,6 +121,8 @@ static void *fill(void *user)
             i++;
         } else if (far_cache_write_error(m->parts[i].cache) != 0) {
             tell_full(m, far_cache_write_error(m->parts[i].cache));
+            return NULL;
+        } else if (result == EBADMSG) {
             return NULL;
         } else if (result != 0) {
             wait_ms(m, 1000 * RETRY_SECONDS);
@@ -262,6 +265,24 @@ static int list_parts(far_model *m, const char *address)
     return CLI_EXIT_OK;
 }
 
+/* Where no option names a sidecar, takes the one beside a file on a slower drive, if there is one
+ * and none is beside the copy. */
+static void find_sidecar(far_model *m, cli_options *options, const char *address)
+{
+    static const char gguf[] = ".gguf", ending[] = ".moe-cal.gguf";
+    const char *const models[] = {m->parts[0].path, address};
+    for (size_t i = 0; i < 2 && !is_address(address) && options->calibration == NULL; i++) {
+        size_t stem = strlen(models[i]);
+        stem -= stem > strlen(gguf) && strcmp(models[i] + stem - strlen(gguf), gguf) == 0
+                    ? strlen(gguf)
+                    : 0;
+        int n = snprintf(m->sidecar, sizeof m->sidecar, "%.*s%s", (int)stem, models[i], ending);
+        if (n < (int)sizeof m->sidecar && access(m->sidecar, R_OK) == 0) {
+            options->calibration = m->sidecar;
+        }
+    }
+}
+
 /* ---- Headers ---- */
 
 static int need_header(far_model *m, part *p, uint64_t bytes)
@@ -372,6 +393,7 @@ static int take(far_model *m, cli_options *options, const char *address, bool he
         return code;
     }
     options->model = m->parts[0].path;
+    find_sidecar(m, options, address);
     if (m->n_whole == m->n) {
         return CLI_EXIT_OK; /* as with names of a hub, nobody is asked */
     }
@@ -417,12 +439,27 @@ int far_model_take(far_model **out, cli_options *options, bool header_only)
     return cli_interrupted() ? CLI_EXIT_INTERRUPTED : code;
 }
 
-void far_model_release(far_model **model)
+static void tell_what_came(const far_model *m)
+{
+    char bytes[CLI_FORMAT_SIZE], line[PATH_MAX + 64];
+    uint64_t n = 0;
+    for (size_t i = 0; i < m->n; i++) {
+        n += m->parts[i].origin != NULL ? far_origin_fetched(m->parts[i].origin) : 0;
+    }
+    if (n > 0) {
+        snprintf(line, sizeof line, "%s came from %s", cli_format_bytes(bytes, n),
+                 far_origin_name(m->parts[0].origin));
+        note(m, line);
+    }
+}
+
+int far_model_release(far_model **model)
 {
     far_model *m = *model;
+    int code = CLI_EXIT_OK;
     *model = NULL;
     if (m == NULL) {
-        return;
+        return code;
     }
     atomic_store(&m->stop, true);
     for (unsigned i = 0; i < m->n_fillers; i++) {
@@ -434,12 +471,17 @@ void far_model_release(far_model **model)
         nanosleep(&tick, NULL);
     }
     if (atomic_load(&m->n_reads) > 0) {
-        return;
+        return code;
     }
+    tell_what_came(m);
     for (size_t i = 0; i < m->n; i++) {
+        if (m->parts[i].cache != NULL && far_cache_is_spoilt(m->parts[i].cache)) {
+            code = CLI_EXIT_FAILURE;
+        }
         far_cache_close(&m->parts[i].cache);
         far_origin_close(&m->parts[i].origin);
     }
     free(m->parts);
     free(m);
+    return code;
 }

@@ -14,7 +14,7 @@ bool far_model_is_asked(const cli_options *options);
 /* Sets options->model, and read_file if parts of it are still to come. header_only: its header is
  * enough. Exit codes. */
 int far_model_take(far_model **out, cli_options *options, bool header_only);
-/* Call when no engine uses the model. */
-void far_model_release(far_model **model);
+/* Call when no engine uses the model. An exit code: CLI_EXIT_FAILURE if wrong bytes were used. */
+int far_model_release(far_model **model);
 
 #endif

@@ -189,6 +189,11 @@ int far_origin_fetch(far_origin *o, uint64_t offset, void *dst, size_t size)
     return error;
 }
 
+int far_origin_check(far_origin *o, int fd)
+{
+    return o->http != NULL ? far_http_check(o->http, fd) : 0;
+}
+
 uint64_t far_origin_fetched(const far_origin *origin)
 {
     return atomic_load(&origin->fetched);

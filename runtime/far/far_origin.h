@@ -32,6 +32,9 @@ const char *far_origin_identity(const far_origin *origin);
  * 0 or an errno, after printing what is wrong, once: ESTALE, the file has changed; ECANCELED,
  * stopped. Any thread. */
 int far_origin_fetch(far_origin *origin, uint64_t offset, void *dst, size_t size);
+/* Compares all of the file, which is at fd, with the checksum that a hub names for it. 0, also if
+ * none is named; EBADMSG: it is another one, which is printed; or another errno. May take long. */
+int far_origin_check(far_origin *origin, int fd);
 /* Bytes fetched so far. */
 uint64_t far_origin_fetched(const far_origin *origin);
 

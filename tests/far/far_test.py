@@ -282,6 +282,24 @@ def test_slow_drive(_):
         os.utime(path, (1, 1))
         status, out, err = run("run", *source, *GIVEN)
         check("another version of the slow file", status == 0 and out == TEXT and "begins anew" in err, err)
+        # A copy of a part: the fast drive holds what is used, and the slow one is asked for the rest.
+        part = tempfile.mkdtemp(dir=fast)
+        source = ("-m", path, "--disk-cache", part + ":20M")
+        for i in range(2):
+            status, out, err = run("run", *source, *GIVEN, "--expert-cache", "30%")
+            check(f"a part of it {i}", status == 0 and out == TEXT, err)
+        held = sum(os.stat(os.path.join(at, f)).st_blocks * 512 for at, _, names in os.walk(part) for f in names)
+        check("the part", 10 << 20 < held <= (20 << 20) + (1 << 17), held)
+        # The sidecar beside the slow file is used.
+        words = os.path.join(slow, "words.txt")
+        with open(words, "w", encoding="utf-8") as file:
+            file.write("Tom has 5 pens. He buys 7 more. How many pens does he have?")
+        status, out, err = run("run", *source, *GIVEN, "--warm-start", "on")
+        check("no sidecar", status == 2 and "calibrat" in err, err)
+        status, out, err = run("calibrate", "-m", path, "-f", words, "--quiet")
+        check("calibrate", status == 0, err)
+        status, out, err = run("run", *source, *GIVEN, "--warm-start", "on", "--expert-cache", "30%")
+        check("the sidecar beside the slow file", status == 0 and out == TEXT, err)
         for given, words in ((":5G", "must be DIR"), (fast + ":0", "must be bytes"), (fast + ":50%", "must be bytes")):
             status, out, err = run("run", "-m", path, "--disk-cache", given, *GIVEN)
             check(f"--disk-cache {given}", status == 2 and words in err, err)
