@@ -457,7 +457,7 @@ uint64_t moe_memory_border_yield(moe_memory_border *b, uint64_t bytes, int *stat
     moe_expert_store *store = *b->experts;
     uint64_t freed = 0;
     *status = MOE_OK;
-    if (moe_slot_arena_shrinks(store->ram.arena)) {
+    if (moe_memory_border_yields(b)) {
         *status = make_closable(store, &store->ram, bytes, err);
         for (uint64_t one = *status == MOE_OK; freed < bytes && one > 0; freed += one) {
             one = close_slot(store);
@@ -466,6 +466,11 @@ uint64_t moe_memory_border_yield(moe_memory_border *b, uint64_t bytes, int *stat
     b->ram_yielded += freed;
     MOE_ASSERT(moe_expert_store_is_sane(store));
     return freed;
+}
+
+bool moe_memory_border_yields(const moe_memory_border *b)
+{
+    return moe_slot_arena_shrinks((*b->experts)->ram.arena);
 }
 
 uint64_t moe_memory_border_regain(moe_memory_border *b, uint64_t bytes)

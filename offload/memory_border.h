@@ -62,6 +62,8 @@ void moe_memory_border_give_back(moe_memory_border *border);
  * error of a wait. */
 uint64_t moe_memory_border_yield(moe_memory_border *border, uint64_t bytes, int *status,
                                  moe_error *err);
+/* Whether slots can be closed for other programs at all: not if they are page-locked. */
+bool moe_memory_border_yields(const moe_memory_border *border);
 /* Opens slots again that were closed for other programs, with pages of at most `bytes`. Returns
  * their bytes. */
 uint64_t moe_memory_border_regain(moe_memory_border *border, uint64_t bytes);

@@ -76,6 +76,19 @@ static void tell(moe_memory_follow *f, const moe_memory_room *room)
     f->told_bytes = yielded;
 }
 
+static void tell_locked(moe_memory_follow *f, const moe_memory_room *room)
+{
+    char line[MOE_ERROR_MESSAGE_SIZE];
+    if (f->log != NULL && !f->told_locked) {
+        snprintf(line, sizeof line,
+                 "other programs need memory (%.0f MiB available), but the expert slots are "
+                 "page-locked for the GPU and stay: --host-memory sets their size",
+                 (double)room->available / MIB);
+        f->log(line, f->user);
+        f->told_locked = true;
+    }
+}
+
 int moe_memory_follow_look(moe_memory_follow *f, uint64_t now_ns, moe_error *err)
 {
     if (f->border == NULL || now_ns - f->looked_ns < INTERVAL_NS) {
@@ -85,7 +98,9 @@ int moe_memory_follow_look(moe_memory_follow *f, uint64_t now_ns, moe_error *err
     moe_memory_room_read(&room, &f->place, f->root);
     const int64_t bytes = moe_memory_follow_decide(f, &room, now_ns);
     int status = MOE_OK;
-    if (bytes > 0) {
+    if (bytes > 0 && !moe_memory_border_yields(f->border)) {
+        tell_locked(f, &room);
+    } else if (bytes > 0) {
         (void)moe_memory_border_yield(f->border, (uint64_t)bytes, &status, err);
     } else if (bytes < 0) {
         (void)moe_memory_border_regain(f->border, (uint64_t)-bytes);

@@ -10,7 +10,8 @@
  *  neither for five seconds, claim < may have: open closed slots, up to `may have`
  *
  * The claim counts open slots whole, so memory that they do not fill yet is never taken for free.
- * Slots are closed between layers or passes; no text depends on it. */
+ * Slots are closed between layers or passes; no text depends on it. Slots that are page-locked for
+ * a GPU stay: its driver unlocks whole blocks (of up to 1 GiB), and stops its copies meanwhile. */
 #ifndef MOE_OFFLOAD_MEMORY_FOLLOW_H
 #define MOE_OFFLOAD_MEMORY_FOLLOW_H
 
@@ -33,6 +34,7 @@ typedef struct moe_memory_follow {
     uint64_t pressed_ns; /* when others last needed memory */
     uint64_t stall_us;   /* at the last look */
     uint64_t told_bytes; /* bytes given to others when the log was last told */
+    bool told_locked;    /* ... that nothing can be given */
 } moe_memory_follow;
 
 /* reserve: bytes. The border must be open, and outlive it. */

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """A program that needs memory, beside a run without --host-memory in the same control group: the
 program gets its memory, nobody is killed, tokens go on, and the text is the same. The two go in turns,
-a piece of memory and a piece of text, so that neither is done before the other on any machine.
+a piece of memory and a piece of text, so that neither is done before the other on any machine. A second
+run has no other program; in its place the group's limit is lowered by the same pieces, and is kept.
 
 usage: memory_hog.py COMMAND MODEL [--hog MIB] [--step MIB] [--tokens N] [--spare MIB]
 Skipped (77) without a memory controller that this user may make groups in."""
@@ -110,8 +111,69 @@ def run(arguments, folder=None, on_text=None):
     return process.wait(), text, lines
 
 
+class Limit:
+    """Lowers the group's limit by a step in place of taking memory, and raises it again at the end."""
+
+    def __init__(self, path, n_steps, step):
+        self.path, self.n_steps, self.step, self.n_taken, self.status = path, n_steps, step, 0, None
+        with open(path, encoding="ascii") as file:
+            self.first = int(file.read())
+
+    def write(self, limit):
+        try:
+            with open(self.path, "w", encoding="ascii") as file:
+                file.write(str(limit))
+            return True
+        except OSError:
+            return False  # v1: the group holds more; the run gives it back while it writes more text
+
+    def take(self):
+        wanted = self.first - (self.n_taken + 1) * self.step
+        if self.write(wanted):
+            with open(self.path, encoding="ascii") as file:
+                assert int(file.read()) == wanted
+            self.n_taken += 1
+        time.sleep(0.02)
+
+    def end(self):
+        self.status = 0 if self.status == 0 or self.write(self.first) else 1
+        return self.status
+
+
 def told(lines):
     return any("other programs need memory" in line for _, line in lines)
+
+
+def beside(o, write, alone, folder, other, what):
+    """A run in turns with the hog, or with a falling limit."""
+    # Between two steps so much text is read that the last step comes before the last of it is
+    # written: what stands in the pipe is written and not yet read.
+    first = 20
+    share = (len(alone) - first - PIPE - 256) // (o.hog // o.step)
+    assert share > 0, f"{len(alone)} bytes of text are too few for {o.hog} MiB"
+    began = time.monotonic()
+    times = []
+
+    def take_turns(text):
+        while other.n_taken < min(other.n_steps, (len(text) - first) // share):
+            before = other.n_taken
+            other.take()
+            if other.n_taken == before:
+                return  # it was killed, or the limit is not lowered before there is more text
+            times.append(time.monotonic())
+        if other.n_taken == other.n_steps:
+            other.end()
+
+    status, text, lines = run([o.command, *write], folder, take_turns)
+    got = other.n_taken == other.n_steps
+    for moment, line in lines:
+        print(f"{moment - began:8.2f} s {line}")
+    print(f"{what} {other.n_taken * o.step} of {o.hog} MiB in {times[-1] - times[0]:.2f} s, in turns with "
+          f"{share * other.n_steps} of {len(alone)} bytes of text; exit {status}")
+    assert got and other.end() == 0, "the other program was killed, or the limit was not kept"
+    assert status == 0, "the run failed, or was killed"
+    assert text == alone, "the text differs"
+    assert told(lines), "no slots were given back"
 
 
 def main():
@@ -127,7 +189,7 @@ def main():
     if made is None:
         print("no control group can be made here: skipped")
         return SKIPPED
-    folder, limit_file, usage_file = made
+    folder, limit_file, _ = made
     try:
         options = ["-m", o.model, "-c", "4096", "-b", "64", "-t", "1"]
         write = ["run", *options, "-p", "Once upon a time", "-n", str(o.tokens), "--temp", "0",
@@ -141,36 +203,10 @@ def main():
         status, alone, _ = run([o.command, *write])
         assert status == 0, status
 
-        # Between two steps so much text is read that the last step comes before the last of it is
-        # written: what stands in the pipe is written and not yet read.
-        first = 20
-        share = (len(alone) - first - PIPE - 256) // (o.hog // o.step)
-        assert share > 0, f"{len(alone)} bytes of text are too few for {o.hog} MiB"
-        hog = Hog(folder, o.hog // o.step, o.step * MIB)
-        began = time.monotonic()
-        times = []
-
-        def take_turns(text):
-            while hog.n_taken < min(hog.n_steps, (len(text) - first) // share):
-                before = hog.n_taken
-                hog.take()
-                if hog.n_taken == before:
-                    return  # it was killed
-                times.append(time.monotonic())
-            if hog.n_taken == hog.n_steps:
-                hog.end()
-
-        status, beside, lines = run([o.command, *write], folder, take_turns)
-        got = hog.n_taken == hog.n_steps
-        for moment, line in lines:
-            print(f"{moment - began:8.2f} s {line}")
-        print(f"limit {limit // MIB} MiB, needs {needs // MIB} MiB; the other program took "
-              f"{hog.n_taken * o.step} of {o.hog} MiB in {times[-1] - times[0]:.2f} s, in turns with "
-              f"{share * hog.n_steps} of {len(alone)} bytes of text; exit {status}")
-        assert got and hog.end() == 0, "the other program was killed"
-        assert status == 0, "the run failed, or was killed"
-        assert beside == alone, "the text differs"
-        assert told(lines), "no slots were given back"
+        what = f"limit {limit // MIB} MiB, needs {needs // MIB} MiB"
+        beside(o, write, alone, folder, Hog(folder, o.hog // o.step, o.step * MIB), f"{what}; the other program took")
+        beside(o, write, alone, folder, Limit(f"{folder}/{limit_file}", o.hog // o.step, o.step * MIB),
+               f"{what}; the limit was lowered by")
     finally:
         os.rmdir(folder)
     return 0

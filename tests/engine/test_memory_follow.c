@@ -311,6 +311,32 @@ static void test_group_limit(void **state)
     moe_engine_close(&engine);
 }
 
+static unsigned n_told;
+
+static void count_words(const char *line, void *user)
+{
+    n_told += strstr(line, user) != NULL;
+}
+
+/* Slots that a GPU's driver has locked stay, and a note says so, once. */
+static void test_page_locked(void **state)
+{
+    (void)state;
+    char words[] = "page-locked";
+    moe_engine *engine = open_following(devices[1], NULL);
+    engine->device->simulated = false;
+    engine->follow.log = count_words;
+    engine->follow.user = words;
+    for (int i = 0; i < 3; i++) {
+        set_over(engine, 6 * MIB);
+        assert_int_equal(moe_memory_follow_look(&engine->follow, moe_now_ns(), NULL), MOE_OK);
+    }
+    engine->device->simulated = true;
+    assert_int_equal(n_told, 1);
+    assert_int_equal(n_closed(engine), 0);
+    moe_engine_close(&engine);
+}
+
 /* ---- In the midst of a pass ---- */
 
 typedef struct trigger {
@@ -367,6 +393,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_decisions),
         cmocka_unit_test(test_text_is_the_same),
         cmocka_unit_test(test_group_limit),
+        cmocka_unit_test(test_page_locked),
         cmocka_unit_test(test_between_layers),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
