@@ -3,9 +3,9 @@
  *
  * Page-locking a GiB takes the driver about half a second, and the driver may refuse a large
  * request but grant the same memory in pieces. Blocks are therefore mapped whole and page-locked
- * piece by piece, each piece when it is first copied from. So opening does not wait for
- * page-locking, and unused slots cost nothing. Blocks of at most one piece (activations, logits)
- * are page-locked when they are allocated.
+ * piece by piece: by a thread from their allocation on, or when a piece is first copied from, if
+ * that is sooner (cuda_pinning.c). So opening does not wait for page-locking. Blocks of at most one
+ * piece (activations, logits) are page-locked when they are allocated.
  *
  *    block   | piece 0: pinned | piece 1: untouched | piece 2: refused | ..
  *
@@ -30,47 +30,6 @@
 #define PIECE_DIVISOR 256u
 #define LEAST_PIECE   ((size_t)HUGE_PAGE)
 #define MOST_PIECE    ((size_t)1 << 30)
-
-/* ---- Page-locking ---- */
-
-/* Page-locks memory so that host and device use the same address for it, as they always do for
- * memory of cudaHostAlloc(). */
-static bool lock_pages(void *memory, size_t bytes)
-{
-    if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped) !=
-        cudaSuccess) {
-        (void)cudaGetLastError();
-        return false;
-    }
-    void *seen = NULL;
-    if (cudaHostGetDevicePointer(&seen, memory, 0) == cudaSuccess && seen == memory) {
-        return true;
-    }
-    (void)cudaGetLastError();
-    (void)cudaHostUnregister(memory);
-    (void)cudaGetLastError();
-    return false;
-}
-
-static size_t bytes_of_piece(const moe_cuda_device *cuda, const moe_cuda_host_block *block,
-                             size_t piece)
-{
-    size_t left = block->bytes - piece * cuda->pin_bytes;
-    return left < cuda->pin_bytes ? left : cuda->pin_bytes;
-}
-
-/* Locks the piece, unless another thread has just locked it. Two threads lock pieces: the mover's
- * thread, before it copies from them, and the owner's thread, if kernels read them in place. */
-static void pin_piece(moe_cuda_device *cuda, moe_cuda_host_block *block, size_t piece)
-{
-    pthread_mutex_lock(&cuda->pin_lock);
-    if (atomic_load(&block->pieces[piece]) == MOE_CUDA_UNTOUCHED) {
-        bool locked =
-            lock_pages(block->memory + piece * cuda->pin_bytes, bytes_of_piece(cuda, block, piece));
-        atomic_store(&block->pieces[piece], locked ? MOE_CUDA_PINNED : MOE_CUDA_REFUSED);
-    }
-    pthread_mutex_unlock(&cuda->pin_lock);
-}
 
 /* The device that allocates host memory for this one. */
 static moe_cuda_device *owner_of(moe_cuda_device *cuda)
@@ -123,7 +82,7 @@ bool moe_cuda_pin(moe_cuda_device *cuda, const void *memory, size_t bytes)
     size_t at = (size_t)((const uint8_t *)memory - block->memory);
     for (size_t p = at / cuda->pin_bytes; p <= (at + bytes - 1) / cuda->pin_bytes; p++) {
         if (atomic_load(&block->pieces[p]) == MOE_CUDA_UNTOUCHED) {
-            pin_piece(cuda, block, p);
+            moe_cuda_pin_piece(cuda, block, p);
         }
         pinned &= atomic_load(&block->pieces[p]) == MOE_CUDA_PINNED;
     }
@@ -171,7 +130,7 @@ static void *map_memory(const moe_cuda_device *cuda, size_t bytes)
 static void lock_small(moe_cuda_device *cuda, moe_cuda_host_block *block)
 {
     void *memory = NULL;
-    pin_piece(cuda, block, 0);
+    moe_cuda_pin_piece(cuda, block, 0);
     if (atomic_load(&block->pieces[0]) == MOE_CUDA_PINNED) {
         return;
     }
@@ -211,15 +170,18 @@ int moe_cuda_host_alloc(moe_device *device, size_t bytes, void **memory, moe_err
     block->next = cuda->host_blocks;
     cuda->host_blocks = block;
     pthread_mutex_unlock(&cuda->lock);
+    if (n_pieces > 1) {
+        moe_cuda_pin_ahead(cuda);
+    }
     *memory = block->memory;
     return MOE_OK;
 }
 
-void moe_cuda_host_free(moe_device *device, void *memory, size_t bytes)
+/* Takes the block that begins here off the list; NULL: there is none. No piece of it is being
+ * locked when this returns. */
+static moe_cuda_host_block *take_block(moe_cuda_device *cuda, const void *memory)
 {
-    (void)bytes;
-    moe_cuda_device *cuda = moe_cuda_device_of(device);
-    (void)cudaSetDevice(cuda->index);
+    moe_cuda_pin_lock(cuda);
     pthread_mutex_lock(&cuda->lock);
     moe_cuda_host_block **place = &cuda->host_blocks;
     while (*place != NULL && (void *)(*place)->memory != memory) {
@@ -230,6 +192,16 @@ void moe_cuda_host_free(moe_device *device, void *memory, size_t bytes)
         *place = block->next;
     }
     pthread_mutex_unlock(&cuda->lock);
+    moe_cuda_pin_unlock(cuda);
+    return block;
+}
+
+void moe_cuda_host_free(moe_device *device, void *memory, size_t bytes)
+{
+    (void)bytes;
+    moe_cuda_device *cuda = moe_cuda_device_of(device);
+    (void)cudaSetDevice(cuda->index);
+    moe_cuda_host_block *block = take_block(cuda, memory);
     if (block == NULL) {
         return;
     }
@@ -357,6 +329,7 @@ int moe_cuda_host_memory_open(moe_cuda_device *cuda, uint64_t device_bytes, moe_
 
 void moe_cuda_host_memory_close(moe_cuda_device *cuda)
 {
+    moe_cuda_pinning_close(cuda);
     while (cuda->host_blocks != NULL) {
         moe_cuda_host_free(&cuda->base, cuda->host_blocks->memory, cuda->host_blocks->bytes);
     }

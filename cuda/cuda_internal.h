@@ -121,10 +121,20 @@ typedef struct moe_cuda_recording {
     moe_cuda_parcel scratch; /* the steady block's scratch before this recording */
 } moe_cuda_recording;
 
+/* The thread that page-locks host memory before it is needed (cuda_pinning.c). */
+typedef struct moe_cuda_pinning {
+    pthread_cond_t changed;     /* blocks, n_waiting or stop */
+    _Atomic uint32_t n_waiting; /* for the pin lock; they go before the thread's next piece */
+    /* Under the pin lock. */
+    pthread_t thread;
+    bool has_thread;
+    bool stop;
+} moe_cuda_pinning;
+
 /* The state of a piece of a host block. A caller that needs the piece page-locked calls
  * moe_cuda_pin() first. */
 typedef enum moe_cuda_pin_state {
-    MOE_CUDA_UNTOUCHED, /* nobody has asked */
+    MOE_CUDA_UNTOUCHED, /* its turn has not come, and nobody has asked */
     MOE_CUDA_PINNED,
     MOE_CUDA_REFUSED /* the driver refused; copies go through the ring for unpinned memory */
 } moe_cuda_pin_state;
@@ -136,6 +146,7 @@ typedef struct moe_cuda_host_block {
     size_t bytes;
     bool of_cuda; /* from cudaHostAlloc(): page-locked, as a whole */
     size_t n_pieces;
+    size_t n_ahead; /* no piece before this one is untouched; used by the thread that locks ahead */
     _Atomic uint8_t pieces[]; /* [n_pieces] moe_cuda_pin_state */
 } moe_cuda_host_block;
 
@@ -205,7 +216,9 @@ typedef struct moe_cuda_device {
     uint64_t n_timed, n_times_taken;
     bool is_timing;
 
-    pthread_mutex_t pin_lock; /* held while a piece is page-locked; taken alone */
+    /* Held while a piece is page-locked; the lock may be taken under it. */
+    pthread_mutex_t pin_lock;
+    moe_cuda_pinning pinning;
     pthread_mutex_t memory_lock;
     struct moe_cuda_chunk *chunks; /* under memory_lock; cuda_memory.c */
 
@@ -376,6 +389,19 @@ cudaError_t moe_cuda_send_range(moe_cuda_device *cuda, const moe_copy_range *ran
 /* Queues the copy of a range to the host on the link's stream, after moe_cuda_pin() has returned
  * true for it. Under the lock. */
 cudaError_t moe_cuda_receive_range(moe_cuda_device *cuda, const moe_copy_range *range);
+
+/* ---- cuda_pinning.c ---- */
+
+/* The pin lock. No block of host memory is freed, and no piece is locked, by others meanwhile. */
+void moe_cuda_pin_lock(moe_cuda_device *cuda);
+void moe_cuda_pin_unlock(moe_cuda_device *cuda);
+/* Locks the piece, unless another thread has just locked it. The mover's thread calls it before it
+ * copies from a piece, and the owner's thread, if kernels read the piece in place. */
+void moe_cuda_pin_piece(moe_cuda_device *cuda, moe_cuda_host_block *block, size_t piece);
+/* Lets a thread lock the pieces of all blocks, one after the other. */
+void moe_cuda_pin_ahead(moe_cuda_device *cuda);
+/* Ends that thread. */
+void moe_cuda_pinning_close(moe_cuda_device *cuda);
 
 /* ---- cuda_link.c ---- */
 

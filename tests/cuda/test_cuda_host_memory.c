@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of the CUDA device, on the emulated runtime. The host's is page-locked piece by piece when
- * it is first copied from, small blocks at once; what the driver refuses to lock is copied all the
- * same, and downloaded to. The device's pages are parts of chunks. */
+/* Memory of the CUDA device, on the emulated runtime. The host's is page-locked piece by piece,
+ * ahead of its use, small blocks at once; what the driver refuses to lock is copied all the same,
+ * and downloaded to. The device's pages are parts of chunks. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -111,7 +111,15 @@ static void fill(uint8_t *block, size_t bytes)
     }
 }
 
-static void pieces_on_demand(void **state)
+static void await_locked(uint64_t n)
+{
+    while (n_locked() < n) {
+        sched_yield();
+    }
+}
+
+/* The last piece is needed first; a thread locks the others though nobody asks for them. */
+static void pieces_ahead(void **state)
 {
     (void)state;
     fake_machine machine;
@@ -120,18 +128,23 @@ static void pieces_on_demand(void **state)
     uint64_t before = n_locked();
     size_t bytes = 3 * PIECE + 4096;
     uint8_t *block = host_alloc(device, bytes);
-    assert_int_equal(n_locked(), before); /* nothing is locked yet */
     fill(block, bytes);
-    check_copy(device, block, 64, 1000);
-    assert_true(save(device, block, 3, 1000));
-    assert_int_equal(n_locked(), before + 1);
+    check_copy(device, block, 3 * PIECE + 64, 1000);
+    assert_true(save(device, block, 3 * PIECE + 3, 1000));
+    await_locked(before + 4);
     check_copy(device, block, PIECE - 512, PIECE + 1024); /* over two borders */
-    assert_int_equal(n_locked(), before + 3);
     check_copy(device, block, 0, bytes);
     assert_true(save(device, block, PIECE - 512, PIECE + 1024));
-    assert_int_equal(n_locked(), before + 4);
-    check_copy(device, block, 2 * PIECE, 7);
     assert_int_equal(n_locked(), before + 4); /* once each */
+    /* A second block beside the first; and blocks that are freed while they are being locked. */
+    uint8_t *second = host_alloc(device, 2 * PIECE);
+    await_locked(before + 6);
+    device->link->host_free(device, second, 2 * PIECE);
+    for (int i = 0; i < 50; i++) {
+        second = host_alloc(device, 4 * PIECE);
+        device->link->host_free(device, second, 4 * PIECE);
+    }
+    assert_int_equal(n_locked(), before + 4);
     device->link->host_free(device, block, bytes);
     assert_int_equal(n_locked(), before);
     uint8_t *small = host_alloc(device, PIECE);
@@ -194,6 +207,19 @@ static void downloads(void **state)
     assert_memory_equal(block, sent, bytes);
     free(sent);
     device->ops->free(device, on_device, bytes);
+    close_all(device);
+}
+
+/* The link of a sleeping GPU is measured once it is awake. */
+static void sleeping_link(void **state)
+{
+    (void)state;
+    fake_machine machine;
+    fake_machine_init(&machine);
+    machine.n_slow_copies = 3;
+    machine.slow_copy_us = 60000;
+    moe_device *device = open_on(&machine);
+    assert_true(device->link_bytes_per_s > 2u * (16u << 20) * 1000000ull / machine.slow_copy_us);
     close_all(device);
 }
 
@@ -298,9 +324,9 @@ static void joined(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_on_demand), cmocka_unit_test(refused),
-        cmocka_unit_test(downloads),        cmocka_unit_test(joined),
-        cmocka_unit_test(pages_in_chunks),
+        cmocka_unit_test(pieces_ahead),  cmocka_unit_test(refused),
+        cmocka_unit_test(sleeping_link), cmocka_unit_test(downloads),
+        cmocka_unit_test(joined),        cmocka_unit_test(pages_in_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -605,6 +605,16 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
     return code;
 }
 
+/* How much longer a copy takes. */
+static uint32_t extra_copy_us(size_t bytes)
+{
+    std::lock_guard<std::mutex> guard(machine_lock);
+    if (bytes < (1u << 20) || machine.n_slow_copies == 0)
+        return 0;
+    machine.n_slow_copies--;
+    return machine.slow_copy_us;
+}
+
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
@@ -626,6 +636,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
     stream->put([=] {
         if (has_failed())
             return;
+        usleep(extra_copy_us(bytes));
         begin_work();
         memcpy(dst, src, bytes);
         end_work();

@@ -33,6 +33,8 @@ typedef struct fake_machine {
     uint32_t nap_us;
     int n_multiprocessors;
     uint32_t kernel_us; /* every kernel takes so much longer */
+    /* The first copies of 1 MiB or more take so much longer, as over a link that sleeps. */
+    uint32_t n_slow_copies, slow_copy_us;
 } fake_machine;
 
 /* One device of compute capability 9.0 with 1 GiB and two multiprocessors, a driver, no failures.
