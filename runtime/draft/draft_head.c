@@ -43,6 +43,8 @@ int moe_draft_head_open(moe_draft_head **out, const moe_model_config *trunk, con
         free(head);
         return status;
     }
+    const uint32_t n_streams = head->config.n_streams;
+    head->width = head->config.n_embd * (n_streams > 1 ? n_streams : 1);
     uint64_t used = head->map.expert_bytes / head->config.n_expert * head->config.n_expert_used;
     head->layer_bytes =
         head->map.resident_bytes - head->map.token_embedding.size - head->map.output.size + used;
@@ -66,6 +68,7 @@ void moe_draft_head_close(moe_draft_head **head_ptr)
     }
     moe_draft_eagle_close(&head->eagle, head->device);
     free(head->rows_hidden);
+    free(head->streams);
     moe_program_free(&head->program);
     moe_tensor_map_free(&head->map);
     free(head);
@@ -101,14 +104,15 @@ uint64_t moe_draft_head_scratch_bytes(const moe_draft_head *head, uint32_t max_r
     uint64_t eagle = head->eagle != NULL ? moe_draft_eagle_bytes(head->eagle, max_rows) : 0;
     return eagle + moe_pass_buffers_host_bytes(&head->program, MOE_HEAD_ROWS) +
            moe_pass_buffers_device_bytes(&head->program, MOE_HEAD_ROWS) + sizeof *head +
-           (uint64_t)MOE_HEAD_ROWS * c->n_embd * sizeof(float);
+           (MOE_HEAD_ROWS + (head->width > c->n_embd ? MOE_LOGIT_ROWS : 0ull)) * head->width *
+               sizeof(float);
 }
 
 /* Includes the keys and values of a draft, and a partly filled page at either end. */
 uint64_t moe_draft_head_session_bytes(const moe_draft_head *head)
 {
     uint64_t n_pages = 2 + MOE_MOST_DRAFT / MOE_KV_PAGE;
-    return (MOE_HEAD_ROWS + 2ull) * head->config.n_embd * sizeof(float) +
+    return (MOE_HEAD_ROWS + 2ull) * head->width * sizeof(float) +
            n_pages * moe_memory_border_page_cost(head->device, head->kv.page_bytes);
 }
 
@@ -150,6 +154,11 @@ static void borrow_weights(moe_draft_head *head, const moe_weights *trunk)
     if (w->output.data == NULL) {
         w->output = trunk->output;
     }
+    for (int t = 0; t < MOE_STREAMS_TENSORS; t++) {
+        if (w->streams[t].data == NULL) {
+            w->streams[t] = trunk->streams[t];
+        }
+    }
 }
 
 static int open_experts(moe_draft_head *head, const moe_model_reader_options *reading,
@@ -182,9 +191,13 @@ static int open_buffers(moe_draft_head *head, moe_error *err)
                                        MOE_HEAD_ROWS, err);
     if (status == MOE_OK) {
         head->rows_hidden =
-            moe_calloc((size_t)MOE_HEAD_ROWS * head->config.n_embd, sizeof *head->rows_hidden);
+            moe_calloc((size_t)MOE_HEAD_ROWS * head->width, sizeof *head->rows_hidden);
     }
-    return status != MOE_OK || head->rows_hidden != NULL
+    const bool several = head->width > head->config.n_embd;
+    if (status == MOE_OK && several) {
+        head->streams = moe_calloc((size_t)MOE_LOGIT_ROWS * head->width, sizeof *head->streams);
+    }
+    return status != MOE_OK || (head->rows_hidden != NULL && several == (head->streams != NULL))
                ? status
                : moe_fail(err, MOE_ERR_MEMORY, "no memory for a drafting layer");
 }
@@ -230,12 +243,25 @@ int moe_draft_head_load(moe_draft_head *head, moe_runner *trunk,
 static int run_layer(moe_draft_head *head, const moe_pass *pass, moe_error *err)
 {
     moe_runner *runner = &head->runner;
-    size_t bytes = (size_t)pass->n_rows * head->config.n_embd * sizeof(float);
+    size_t bytes = (size_t)pass->n_rows * head->width * sizeof(float);
     MOE_TRY(head->device->ops->upload(head->device, runner->buffers.values[MOE_VALUE_HIDDEN],
                                       head->rows_hidden, bytes, err));
     MOE_TRY(moe_program_front(runner, pass, err));
     MOE_TRY(moe_layer_front(runner, pass, 0, err));
     return moe_layer_rest(runner, pass, 0, err);
+}
+
+/* Keeps the hidden states of the n rows with logits, unless they come with the logits. */
+static int keep_states(moe_draft_head *head, uint32_t n, moe_error *err)
+{
+    if (head->eagle != NULL) {
+        return moe_draft_eagle_keep(head->eagle, head->logit_rows, n, err);
+    }
+    return head->streams == NULL
+               ? MOE_OK
+               : head->device->ops->download(head->device, head->streams,
+                                             head->runner.buffers.values[MOE_VALUE_WANTED_STREAMS],
+                                             (size_t)n * head->width * sizeof(float), err);
 }
 
 int moe_head_pass(moe_draft_head *head, moe_pass *pass, uint32_t n, moe_error *err)
@@ -263,14 +289,14 @@ int moe_head_pass(moe_draft_head *head, moe_pass *pass, uint32_t n, moe_error *e
     if (status == MOE_OK && pass->n_logit_rows > 0) {
         status = moe_pass_hand_over(&head->runner, pass, 0, pass->n_logit_rows, &done, err);
     }
-    return status != MOE_OK || pass->n_logit_rows == 0 || head->eagle == NULL
-               ? status
-               : moe_draft_eagle_keep(head->eagle, head->logit_rows, pass->n_logit_rows, err);
+    return status != MOE_OK || pass->n_logit_rows == 0 ? status
+                                                       : keep_states(head, pass->n_logit_rows, err);
 }
 
 const float *moe_head_states(const moe_draft_head *head, uint32_t n, uint32_t i)
 {
     size_t n_embd = head->config.n_embd;
-    return head->eagle != NULL ? head->eagle->states + i * n_embd
-                               : head->runner.buffers.logits_host - (n - i) * n_embd;
+    return head->streams != NULL ? head->streams + (size_t)i * head->width
+           : head->eagle != NULL ? head->eagle->states + i * n_embd
+                                 : head->runner.buffers.logits_host - (n - i) * n_embd;
 }

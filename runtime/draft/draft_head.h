@@ -21,6 +21,9 @@
  * and starts again with these. The layer then sees no text before `base`, which it counts as
  * position 0. The line keeps the last state in case the next token is taken back.
  *
+ * Where the layer has several residual streams, as in DeepSeek-V4, a hidden state is all of them,
+ * before the model's head; each is joined with the token.
+ *
  * An EAGLE-3 head (draft_eagle.h) is such a layer, too: it differs in where a hidden state comes
  * from, in how its layer reads it, and in its tokens. */
 #ifndef MOE_DRAFT_DRAFT_HEAD_H
@@ -42,11 +45,13 @@ struct moe_draft_head {
     moe_kv_pool kv;       /* only the layout of a page */
     moe_runner runner;
     moe_device *device;
-    bool is_open; /* the layer's memory is allocated */
+    uint32_t width; /* floats of a hidden state: n_embd for each stream */
+    float *streams; /* [MOE_LOGIT_ROWS][width]: of the last pass's logit rows; NULL: one stream */
+    bool is_open;   /* the layer's memory is allocated */
     uint64_t
         layer_bytes; /* that a row uses: weights without embedding and output matrix, experts */
     /* Inputs of a pass, one entry for each row. */
-    float *rows_hidden; /* [MOE_HEAD_ROWS][n_embd] */
+    float *rows_hidden; /* [MOE_HEAD_ROWS][width] */
     int32_t tokens[MOE_HEAD_ROWS];
     moe_kv_row rows[MOE_HEAD_ROWS];
     moe_row_id row_ids[MOE_HEAD_ROWS];
@@ -58,8 +63,8 @@ struct moe_head_line {
     moe_draft_head *head;
     bool is_behind; /* hidden states are missing: it begins anew behind them */
     uint32_t base, n_entries, first, n_hidden;
-    float *hidden; /* [MOE_HEAD_ROWS + 1][n_embd] */
-    float *chain;  /* [n_embd]: the layer's own, of the last drafted token */
+    float *hidden; /* [MOE_HEAD_ROWS + 1][width] */
+    float *chain;  /* [width]: the layer's own, of the last drafted token */
     void **pages;  /* device, [n_pages] */
     uint32_t n_pages, capacity;
 };

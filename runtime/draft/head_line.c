@@ -19,9 +19,9 @@
 #define KEPT_BATCH 128u
 #define KEPT_LEAST 4u
 
-static size_t n_embd_of(const moe_head_line *line)
+static size_t width_of(const moe_head_line *line)
 {
-    return line->head->config.n_embd;
+    return line->head->width;
 }
 
 int moe_head_line_create(moe_head_line **out, moe_draft_head *head, moe_error *err)
@@ -30,8 +30,8 @@ int moe_head_line_create(moe_head_line **out, moe_draft_head *head, moe_error *e
     *out = line;
     if (line != NULL) {
         line->head = head;
-        line->hidden = moe_calloc(MOE_HEAD_ROWS + 1, n_embd_of(line) * sizeof *line->hidden);
-        line->chain = moe_calloc(n_embd_of(line), sizeof *line->chain);
+        line->hidden = moe_calloc(MOE_HEAD_ROWS + 1, width_of(line) * sizeof *line->hidden);
+        line->chain = moe_calloc(width_of(line), sizeof *line->chain);
     }
     if (line == NULL || line->hidden == NULL || line->chain == NULL) {
         moe_head_line_free(out);
@@ -85,9 +85,9 @@ int moe_head_line_reserve(moe_head_line *line, uint32_t end, moe_error *err)
 /* Starts the line again: keeps the latest n_kept hidden states and forgets everything else. */
 static void begin_anew(moe_head_line *line, uint32_t end, uint32_t n_kept)
 {
-    size_t n_embd = n_embd_of(line);
-    memmove(line->hidden, line->hidden + (line->n_hidden - n_kept) * n_embd,
-            n_kept * n_embd * sizeof *line->hidden);
+    size_t width = width_of(line);
+    memmove(line->hidden, line->hidden + (line->n_hidden - n_kept) * width,
+            n_kept * width * sizeof *line->hidden);
     line->base = line->first = line->n_entries = end - n_kept;
     line->n_hidden = n_kept;
     line->is_behind = false;
@@ -124,7 +124,7 @@ int moe_head_line_copy(moe_head_line *to, const moe_head_line *from, moe_error *
     to->n_entries = from->n_entries;
     to->first = from->first;
     to->n_hidden = from->n_hidden;
-    memcpy(to->hidden, from->hidden, from->n_hidden * n_embd_of(to) * sizeof *to->hidden);
+    memcpy(to->hidden, from->hidden, from->n_hidden * width_of(to) * sizeof *to->hidden);
     MOE_TRY(moe_head_line_reserve(to, from->n_entries, err));
     for (uint32_t p = 0; p < to->n_pages; p++) {
         MOE_TRY(head->device->ops->copy(head->device, to->pages[p], from->pages[p],
@@ -141,13 +141,13 @@ static uint32_t put_waiting(moe_session_draft *d, uint32_t at)
 {
     moe_head_line *line = d->head;
     moe_draft_head *head = line->head;
-    size_t n_embd = n_embd_of(line);
+    size_t width = width_of(line);
     uint32_t end = line->first + line->n_hidden;
     uint32_t n = 0;
     for (uint32_t p = line->n_entries; p < end && p + 1 < d->line.n_tokens && at < MOE_HEAD_ROWS;
          p++, at++, n++) {
-        memcpy(head->rows_hidden + at * n_embd, line->hidden + (p - line->first) * n_embd,
-               n_embd * sizeof(float));
+        memcpy(head->rows_hidden + at * width, line->hidden + (p - line->first) * width,
+               width * sizeof(float));
         head->tokens[at] = d->line.tokens[p + 1];
         head->rows[at] = moe_kv_row_at(line->pages, p - line->base);
         head->row_ids[at] = (moe_row_id){0, p - line->base};
@@ -159,13 +159,13 @@ static uint32_t put_waiting(moe_session_draft *d, uint32_t at)
  * wait, and the last one. */
 static void note_entries(moe_head_line *line, uint32_t n)
 {
-    size_t n_embd = n_embd_of(line);
+    size_t width = width_of(line);
     uint32_t end = line->first + line->n_hidden;
     line->n_entries += n;
     uint32_t first = line->n_entries < end ? line->n_entries : end - 1;
     if (first > line->first) {
-        memmove(line->hidden, line->hidden + (first - line->first) * n_embd,
-                (end - first) * n_embd * sizeof *line->hidden);
+        memmove(line->hidden, line->hidden + (first - line->first) * width,
+                (end - first) * width * sizeof *line->hidden);
         line->first = first;
         line->n_hidden = end - first;
     }
@@ -189,26 +189,38 @@ static int make_entries(moe_speculation *s, moe_session_draft *d, moe_error *err
     return status;
 }
 
-/* Copies the hidden states (after the output norm) of these rows of the model's pass to the
- * line. */
+/* Copies the hidden states of n rows of the model's pass to `to`: what the model's head reads or,
+ * for a layer with several streams, all streams. */
+static int fetch_rows(moe_draft_head *head, moe_runner *trunk, const uint32_t *rows, uint32_t n,
+                      float *to, moe_error *err)
+{
+    const moe_device_ops *ops = trunk->device->ops;
+    float *gathered = head->runner.buffers.values[MOE_VALUE_EMBEDDED];
+    float *hidden = head->runner.buffers.values[MOE_VALUE_HIDDEN];
+    if (head->streams != NULL) {
+        MOE_TRY(ops->gather(trunk->device, trunk->buffers.values[MOE_VALUE_X], head->width, rows, n,
+                            hidden, err));
+    } else {
+        MOE_TRY(moe_program_last_norm(trunk, rows, gathered, hidden, n, err));
+    }
+    return ops->download(trunk->device, to, hidden, (size_t)n * head->width * sizeof(float), err);
+}
+
+/* Adds the hidden states of these rows of the model's pass to the line. */
 static int fetch_states(moe_speculation *s, moe_head_line *line, const uint32_t *rows, uint32_t n,
                         moe_error *err)
 {
     moe_runner *trunk = s->runner;
     moe_draft_head *head = line->head;
-    const moe_device_ops *ops = trunk->device->ops;
-    size_t n_embd = n_embd_of(line);
+    float *to = line->hidden + line->n_hidden * width_of(line);
     if (head->eagle != NULL) {
-        return moe_draft_eagle_fetch(head->eagle, trunk, rows, n,
-                                     line->hidden + line->n_hidden * n_embd, err);
+        return moe_draft_eagle_fetch(head->eagle, trunk, rows, n, to, err);
     }
-    float *gathered = head->runner.buffers.values[MOE_VALUE_EMBEDDED];
-    float *hidden = head->runner.buffers.values[MOE_VALUE_HIDDEN];
-    MOE_TRY(ops->gather(trunk->device, trunk->buffers.values[MOE_VALUE_X], (uint32_t)n_embd, rows,
-                        n, gathered, err));
-    MOE_TRY(moe_program_last_norm(trunk, gathered, hidden, n, err));
-    return ops->download(trunk->device, line->hidden + line->n_hidden * n_embd, hidden,
-                         n * n_embd * sizeof(float), err);
+    for (uint32_t at = 0; at < n; at += MOE_LOGIT_ROWS) {
+        const uint32_t take = n - at < MOE_LOGIT_ROWS ? n - at : MOE_LOGIT_ROWS;
+        MOE_TRY(fetch_rows(head, trunk, rows + at, take, to + at * width_of(line), err));
+    }
+    return MOE_OK;
 }
 
 int moe_head_line_keep(moe_speculation *s, moe_session_draft *d, const uint32_t *rows, uint32_t n,
@@ -316,7 +328,7 @@ static int run_batch(moe_draft_head *head, head_batch *b, moe_error *err)
     status = status != MOE_OK ? status : b->status;
     for (uint32_t i = 0; i < b->n && status == MOE_OK; i++) {
         moe_head_line *line = b->owners[i]->head;
-        memcpy(line->chain, moe_head_states(head, b->n, i), n_embd_of(line) * sizeof(float));
+        memcpy(line->chain, moe_head_states(head, b->n, i), width_of(line) * sizeof(float));
         if (b->n_entries[i] > 0) {
             note_entries(line, b->n_entries[i]);
         }
@@ -333,8 +345,8 @@ static void put_chained(head_batch *b, moe_session_draft *d, uint32_t node)
     moe_draft_head *head = line->head;
     const moe_tree_node *at = &d->tree.nodes[node];
     uint32_t position = d->line.n_evaluated - 1 + at->depth - line->base;
-    memcpy(head->rows_hidden + b->n_rows * n_embd_of(line), line->chain,
-           n_embd_of(line) * sizeof(float));
+    memcpy(head->rows_hidden + b->n_rows * width_of(line), line->chain,
+           width_of(line) * sizeof(float));
     head->tokens[b->n_rows] = at->token;
     head->rows[b->n_rows] = moe_kv_row_at(line->pages, position);
     head->row_ids[b->n_rows] = (moe_row_id){0, position};

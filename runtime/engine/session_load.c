@@ -257,7 +257,7 @@ static int get_head(moe_session_file *in, const moe_session_header *header, moe_
     }
     bool same = line != NULL &&
                 (h.flags & ~(uint32_t)MOE_SESSION_HEAD_BEHIND) == moe_session_head_kind(line) &&
-                h.row_bytes == line->head->config.n_embd * sizeof(float) &&
+                h.row_bytes == line->head->width * sizeof(float) &&
                 h.page_bytes == line->head->kv.page_bytes;
     if (!same) {
         if (line != NULL) {

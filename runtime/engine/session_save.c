@@ -17,7 +17,7 @@ static int put_head(moe_session_file *out, const moe_head_line *line)
     const moe_draft_head *head = line->head;
     bool is_behind = line->is_behind || line->base > 0; /* entries of the file begin at position
                                                          * 0 */
-    moe_session_head_header h = {.row_bytes = head->config.n_embd * sizeof(float),
+    moe_session_head_header h = {.row_bytes = head->width * sizeof(float),
                                  .page_bytes = head->kv.page_bytes,
                                  .n_entries = is_behind ? 0 : line->n_entries,
                                  .first = is_behind ? 0 : line->first,

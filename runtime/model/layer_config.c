@@ -256,8 +256,39 @@ void moe_config_read_layers(moe_config_reader *r, moe_model_config *config)
     }
 }
 
+/* Whether the drafting layer reads and writes several streams, as the model's layers do. */
+static bool drafts_by_streams(const moe_model_config *config, const moe_gguf *gguf)
+{
+    char name[48];
+    const char *part = config->stream_rank > 0 ? "norm" : "fn";
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".hc_attn_%s.weight", config->n_layer, part);
+    return moe_gguf_find_tensor(gguf, name) != NULL;
+}
+
+/* What a drafting layer does without: an indexer, so that it attends to all positions (which can
+ * change drafts, not the text), compressed keys, so that it has the window alone, and a table. */
+static void leave_out(moe_model_config *config, moe_layer_kind *kind)
+{
+    if (kind->mixer == MOE_MIXER_SHARED) {
+        *kind = (moe_layer_kind){.mixer = kind->mixer,
+                                 .heads = kind->heads,
+                                 .window = config->attention_window,
+                                 .window_rope = true,
+                                 .expert_limit = kind->expert_limit,
+                                 .shared_limit = kind->shared_limit};
+        kind->heads.k_dim = config->head_dim_k;
+    } else if (kind->side_dim == 0 && kind->indexer == MOE_INDEXER_OWN) {
+        kind->heads.k_dim -= moe_index_floats(config);
+    }
+    kind->side_dim = 0;
+    kind->indexer = MOE_INDEXER_NONE;
+    kind->keeps_tokens = false;
+    config->ngrams = (moe_ngram_table){0};
+}
+
 /* The drafting layer has the kind of the model's last layer with attention, but the file says
- * whether its network is dense. */
+ * whether its network is dense, and whether it has the model's streams. Without them it goes on
+ * from what the model's head reads. */
 int moe_model_config_draft(moe_model_config *config, const moe_gguf *gguf, moe_error *err)
 {
     char name[48];
@@ -267,21 +298,23 @@ int moe_model_config_draft(moe_model_config *config, const moe_gguf *gguf, moe_e
         last--;
     }
     bool single = last > 0 && config->layers[last - 1].feed_forward == MOE_FEED_FORWARD_NONE;
-    bool streams = config->n_streams > 1;
-    if (last == 0 || single || streams || config->attention_window > 0) {
+    bool recalls = config->stream_block > 0;
+    bool windows = config->attention_window > 0 && config->attention != MOE_ATTENTION_SHARED;
+    if (last == 0 || single || recalls || windows) {
         return moe_fail(err, MOE_ERR_UNSUPPORTED,
                         "drafting layers of %s models are not run: %s; draft in another way",
                         config->family->name,
                         last == 0 ? "the model has no layer with attention"
                         : single  ? "their norms are other ones than the model's"
-                        : streams ? "they go on from one residual stream, and the model has several"
+                        : recalls ? "which streams of earlier layers they read is in no key"
                                   : "which window they have is in no key");
     }
     moe_layer_kind kind = config->layers[last - 1];
-    /* The layer attends to all positions, without an indexer: this can change drafts, not the
-     * text. */
-    kind.heads.k_dim -= kind.indexer == MOE_INDEXER_OWN ? moe_index_floats(config) : 0;
-    kind.indexer = MOE_INDEXER_NONE;
+    leave_out(config, &kind);
+    if (config->n_streams > 1 && !drafts_by_streams(config, gguf)) {
+        config->n_streams = 1;
+        config->stream_rank = config->stream_mixings = 0;
+    }
     snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_inp.weight", index);
     bool routed = config->n_expert > 0 && moe_gguf_find_tensor(gguf, name) != NULL;
     snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate.weight", index);

@@ -585,7 +585,7 @@ static bool may_be_ignored(const moe_tensor_claims *c, const moe_gguf_tensor *te
     if (sscanf(text, "blk.%9" SCNu32 ".", &layer) != 1) {
         return drafts;
     }
-    bool indexer = strstr(text, ".indexer.") != NULL;
+    bool indexer = strstr(text, ".indexer") != NULL;
     return layer < c->first_layer || layer - c->first_layer >= c->config->n_layer ||
            (indexer && drafts);
 }

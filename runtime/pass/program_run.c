@@ -78,14 +78,24 @@ int moe_program_front(moe_runner *runner, const moe_pass *pass, moe_error *err)
     return moe_program_run(&run, runner->program->front, err);
 }
 
-int moe_program_last_norm(moe_runner *runner, float *x, float *y, uint32_t n, moe_error *err)
+int moe_program_last_norm(moe_runner *runner, const uint32_t *rows, float *x, float *y, uint32_t n,
+                          moe_error *err)
 {
-    const moe_span back = runner->program->back;
+    const moe_op *ops = runner->program->ops;
+    float **values = runner->buffers.values;
+    const moe_op *select = &ops[runner->program->back.first];
     const moe_run run = {.runner = runner, .n_rows = n};
-    MOE_ASSERT(runner->program->ops[back.first + 1].y.value == MOE_VALUE_SELECTED);
-    runner->buffers.values[MOE_VALUE_WANTED] = x;
-    runner->buffers.values[MOE_VALUE_SELECTED] = y;
-    return moe_program_run(&run, (moe_span){back.first + 1, back.first + 2}, err);
+    uint32_t last = runner->program->back.first + 1;
+    while (ops[last].y.value != MOE_VALUE_SELECTED) {
+        last++;
+    }
+    if (select->y.value == MOE_VALUE_WANTED) {
+        values[MOE_VALUE_WANTED] = x; /* it has no memory of its own */
+    }
+    values[MOE_VALUE_SELECTED] = y;
+    MOE_TRY(runner->device->ops->gather(runner->device, values[MOE_VALUE_X], select->n, rows, n,
+                                        values[select->y.value], err));
+    return moe_program_run(&run, (moe_span){runner->program->back.first + 1, last + 1}, err);
 }
 
 int moe_bring_experts_x(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,

@@ -42,8 +42,11 @@ int moe_layer_rest(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe
 int moe_layer_network(moe_runner *runner, const moe_pass *pass, uint32_t layer, moe_error *err);
 /* Runs the operations before the layers and, for a drafting layer, those that join its inputs. */
 int moe_program_front(moe_runner *runner, const moe_pass *pass, moe_error *err);
-/* Computes the model's last norm of n rows of x to y; both are on the device. */
-int moe_program_last_norm(moe_runner *runner, float *x, float *y, uint32_t n, moe_error *err);
+/* Computes what the model's head reads of n rows of the residual stream, up to MOE_LOGIT_ROWS, to
+ * y. x: room for these rows of a single stream; several streams have their own. Both are on the
+ * device. */
+int moe_program_last_norm(moe_runner *runner, const uint32_t *rows, float *x, float *y, uint32_t n,
+                          moe_error *err);
 /* Copies n_rows rows of the stream's width from host memory to the input of the layer's routed
  * experts, projected if the layer projects it. */
 int moe_bring_experts_x(moe_runner *runner, uint32_t layer, const float *x, uint32_t n_rows,

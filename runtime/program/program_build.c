@@ -106,7 +106,7 @@ static void build_back(moe_program_builder *b)
                           .bias = MOE_TENSOR_NONE,
                           .x = moe_all_of(MOE_VALUE_X, n),
                           .y = moe_all_of(wanted, n)});
-    if (c->family->streams_mean) {
+    if (c->n_streams > 1 && c->family->streams_mean) {
         build_streams_mean(b);
         wanted = MOE_VALUE_READ;
     } else {
@@ -137,7 +137,33 @@ static void build_front(moe_program_builder *b)
     }
 }
 
-/* Joins a token's embedding and a hidden state: both are normed, then put side by side. */
+/* Norms the hidden state. Streams have a norm each, all with the same weights; where elements have
+ * gates, one norm for all. */
+static void norm_hidden(moe_program_builder *b)
+{
+    const moe_model_config *c = b->config;
+    const uint32_t each = c->n_streams > 1 && c->stream_rank == 0 ? c->n_streams : 1;
+    const uint32_t n = c->stream_rank > 0 ? c->n_streams * c->n_embd : c->n_embd;
+    moe_build(b, (moe_op){.kind = MOE_OP_NORM,
+                          .n = n,
+                          .each = each,
+                          .tensor = MOE_TENSOR_DRAFT + MOE_DRAFT_HIDDEN_NORM,
+                          .bias = MOE_TENSOR_NONE,
+                          .x = moe_all_of(MOE_VALUE_HIDDEN, n),
+                          .y = moe_all_of(MOE_VALUE_HIDDEN_NORM, n),
+                          .u.norm.eps = c->norm_eps});
+}
+
+/* Joins a token's embedding and a hidden state: both are normed, then put side by side. Of several
+ * streams each is joined, one after the other; `at` is where the stream begins. */
+static void join_stream(moe_program_builder *b, size_t at)
+{
+    const uint32_t n = b->config->n_embd;
+    const uint32_t n_streams = b->config->n_streams > 1 ? b->config->n_streams : 1;
+    moe_build_copy(b, moe_part_of(MOE_VALUE_HIDDEN_NORM, at, (size_t)n_streams * n),
+                   moe_part_of(MOE_VALUE_JOINED, n, 2 * (size_t)n), n, 1);
+}
+
 static void join(moe_program_builder *b)
 {
     uint32_t n = b->config->n_embd;
@@ -146,17 +172,32 @@ static void join(moe_program_builder *b)
     embed(b, MOE_VALUE_EMBEDDED);
     moe_build_norm(b, MOE_TENSOR_DRAFT + MOE_DRAFT_TOKEN_NORM, moe_all_of(MOE_VALUE_EMBEDDED, n), n,
                    1);
-    moe_build(b, (moe_op){.kind = MOE_OP_NORM,
-                          .n = n,
-                          .tensor = MOE_TENSOR_DRAFT + MOE_DRAFT_HIDDEN_NORM,
-                          .bias = MOE_TENSOR_NONE,
-                          .x = moe_all_of(MOE_VALUE_HIDDEN, n),
-                          .y = moe_all_of(MOE_VALUE_HIDDEN_NORM, n),
-                          .u.norm.eps = b->config->norm_eps});
+    norm_hidden(b);
     moe_build_copy(b, moe_all_of(MOE_VALUE_EMBEDDED, n),
                    moe_all_of(MOE_VALUE_JOINED, 2 * (size_t)n), n, 1);
-    moe_build_copy(b, moe_all_of(MOE_VALUE_HIDDEN_NORM, n),
-                   moe_part_of(MOE_VALUE_JOINED, n, 2 * (size_t)n), n, 1);
+    join_stream(b, 0);
+}
+
+/* What a drafting layer begins with, of one stream or of several. */
+static void build_draft_front(moe_program_builder *b)
+{
+    const moe_model_config *c = b->config;
+    const uint32_t n = c->n_embd;
+    const size_t n_all = (size_t)c->n_streams * n;
+    join(b);
+    if (c->n_streams <= 1) {
+        moe_build_linear(b, MOE_VALUE_JOINED, 2 * n, MOE_TENSOR_DRAFT + MOE_DRAFT_JOIN, n,
+                         MOE_TENSOR_NONE, MOE_VALUE_X);
+        return;
+    }
+    for (size_t at = 0; at < n_all; at += n) {
+        if (at > 0) {
+            join_stream(b, at);
+        }
+        moe_build_linear(b, MOE_VALUE_JOINED, 2 * n, MOE_TENSOR_DRAFT + MOE_DRAFT_JOIN, n,
+                         MOE_TENSOR_NONE, MOE_VALUE_READ);
+        moe_build_copy(b, moe_all_of(MOE_VALUE_READ, n), moe_part_of(MOE_VALUE_X, at, n_all), n, 1);
+    }
 }
 
 /* ---- Programs ---- */
@@ -284,6 +325,12 @@ int moe_program_build_draft(moe_program *program, moe_tensor_map *map, moe_model
         {MOE_TENSOR_OUTPUT_NORM, "shared_head_norm", true},
         {MOE_TENSOR_TOKEN_EMBEDDING, "embed_tokens", true},
         {MOE_TENSOR_OUTPUT, "shared_head_head", true},
+        {MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD, "hc_head_fn", true},
+        {MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_BASE, "hc_head_base", true},
+        {MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_SCALE, "hc_head_scale", true},
+        {MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_NORM, "hc_head_norm", true},
+        {MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_DOWN, "hc_head_down", true},
+        {MOE_TENSOR_STREAMS + MOE_STREAMS_HEAD_UP, "hc_head_up", true},
     };
     enum { N_GLOBALS = sizeof globals / sizeof globals[0] };
     char names[N_GLOBALS][64];
@@ -300,10 +347,7 @@ int moe_program_build_draft(moe_program *program, moe_tensor_map *map, moe_model
             snprintf(names[i], sizeof names[i], "blk.%u.nextn.%s.weight", index, globals[i].name);
             name_global(&m, globals[i].tensor, names[i], globals[i].optional);
         }
-        join(&m.b);
-        moe_build_linear(&m.b, MOE_VALUE_JOINED, 2 * config->n_embd,
-                         MOE_TENSOR_DRAFT + MOE_DRAFT_JOIN, config->n_embd, MOE_TENSOR_NONE,
-                         MOE_VALUE_X);
+        build_draft_front(&m.b);
         program->front.end = program->n_ops;
         build_layers(&m.b);
     }

@@ -235,7 +235,7 @@ static void run_one(const moe_engine_options *options, bool sampled, uint32_t n,
     moe_engine_options chains = *options; /* for models whose keys do not branch */
     chains.tree_nodes = 0;
     int status = moe_engine_open(&engine, options, &err);
-    if (status == MOE_ERR_UNSUPPORTED && strstr(err.message, "do not branch") != NULL) {
+    if (status == MOE_ERR_UNSUPPORTED && strstr(err.message, "not branch") != NULL) {
         status = moe_engine_open(&engine, &chains, &err);
     }
     if (status != MOE_OK) {

@@ -228,7 +228,9 @@ def write(path, model, case):
     writer.add_name(case.name)
     writer.add_context_length(c.max_position_embeddings)
     writer.add_embedding_length(c.hidden_size)
-    writer.add_block_count(c.num_hidden_layers)
+    writer.add_block_count(c.num_hidden_layers + case.n_nextn)
+    if case.n_nextn:
+        writer.add_nextn_predict_layers(case.n_nextn)
     single = case.arch == "nemotron_h_moe"  # a layer is a mixer or a network
     writer.add_feed_forward_length([c.moe_intermediate_size if kind == "moe" else 0 for kind in c.layer_types]
                                    if single else c.intermediate_size)

@@ -143,7 +143,9 @@ def write(path, model, case):
     writer.add_name(case.name)
     writer.add_context_length(c.max_position_embeddings)
     writer.add_embedding_length(c.hidden_size)
-    writer.add_block_count(c.num_hidden_layers)
+    writer.add_block_count(c.num_hidden_layers + case.n_nextn)
+    if case.n_nextn:
+        writer.add_nextn_predict_layers(case.n_nextn)
     writer.add_layer_norm_rms_eps(c.rms_norm_eps)
     writer.add_vocab_size(c.vocab_size)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
