@@ -16,6 +16,19 @@ both are CPU times, and that of decoding is the difference of two runs, of which
     recurrent   3 layers of the gated delta rule, none that sees everything
     qwen3.5     these 3, and 1 that does
 
+and, of later models, one layer of each kind, as true_shape.py has them: heads, indexers, pools, windows and
+streams are of the true sizes, but there are 8 heads of attention, a width of 512 and 8 small experts. So the
+part that grows with the text is as large as in the model, and all else is several times smaller: the ratios
+are an upper bound.
+
+    hy4         an indexer over positions, 16 heads of 128
+    glm-5.3     channels with decays; an indexer over pools of 4, 32 heads of 128
+    qwen3.8     delta rule; an indexer over pools of 4, 4 heads of 128
+    deepseek-v4 a window; keys of 4 positions with an indexer, 64 heads of 128; keys of 128 positions
+    minimax-m3  blocks of 128 positions, chosen for each of 4 groups of heads
+    dots.3      an indexer over positions, 64 heads of 128; a window
+    kimi-k3     3 layers of channels with decays; those with latent attention, which see everything, left out
+
 Ratios are to the first depth. Where layers see everything, what decoding (with --prompts-only, a prompt)
 costs more than there is theirs: it is told for one of them and 1,000 positions. `planned` is what `plan` says
 that the process takes with such a context, `peak` what it took; the rest of the plan is the same at every depth.
@@ -49,7 +62,34 @@ MODELS = {
     "recurrent": SMALL_QWEN | dict(layers=3),
     "qwen3.5": SMALL_QWEN | dict(layers=4),
 }
-FULL_LAYERS = {"windows": 0, "gpt-oss": 2, "recurrent": 0, "qwen3.5": 1}
+FULL_LAYERS = {"gpt-oss": 2, "qwen3.5": 1}
+
+
+def of_shape(name: str, layers: int, keys: dict, **sizes) -> dict:
+    """Some layers of a shape of true_shape.py, narrower."""
+    whole = true_shape.SHAPES[name]
+    kept = {key: value for key, value in whole["keys"].items() if not key.startswith(("ple.", "embedding_length_per"))}
+    return whole | dict(layers=layers, embd=512, vocab=2000, context=131072, ff=256, dense=0, experts=8, used=2,
+                        ff_exp=256, shared=256, heads=8, table=None, experts_type="Q8_0", keys=kept | keys) | sizes
+
+
+LATER = {
+    "hy4": of_shape("hy4", 1, {}),
+    "glm-5.3": of_shape("glm-5.3-flash", 2, {"attention.head_count_kv": [0, 1]}),
+    "qwen3.8": of_shape(
+        "qwen3.8-flash-next", 2, {"full_attention_interval": 2, "ssm.time_step_rank": 8, "ssm.inner_size": 1024,
+                                  "ssm.group_count": 8, "attention.compress_ratios": [0, 4],
+                                  "expert_shared_feed_forward_length": 256},
+        delta=dict(heads=8, key_heads=8, dim=128, kernel=4, interval=2)),
+    "deepseek-v4": of_shape("deepseek-v4-flash", 3, {"attention.compress_ratios": [0, 4, 128], "hash_layer_count": 0},
+                            rates=[0, 4, 128], tables=0),
+    "minimax-m3": of_shape("minimax-m3", 1, {}),
+    "dots.3": of_shape("dots.3-note", 2, {"attention.head_count": [8, 8], "attention.sliding_window_pattern": [0, 1]},
+                       inside=[0, 1], wide=dict(heads=8, kv_rank=1024, nope=192, v_dim=128)),
+    "kimi-k3": of_shape("kimi-k3", 3, {"attention.head_count_kv": [0, 0, 0], "expert_latent_length": 256,
+                                       "attn_res.block_size": 2}, narrow=256, shared=512),
+}
+MODELS |= LATER
 MIB = 1 << 20
 FEW = 8  # tokens
 
@@ -57,7 +97,7 @@ FEW = 8  # tokens
 def write_model(name: str, folder: Path) -> Path:
     path = folder / f"long-{name}.gguf"
     true_shape.SHAPES[name] = MODELS[name]
-    options = argparse.Namespace(experts_type="Q8_0", type="Q8_0", layers=None, vocabulary=None)
+    options = argparse.Namespace(experts_type="Q8_0", type="Q8_0", layers=None, vocabulary=None, table_rows=None)
     true_shape.write(true_shape.Shape(name, options), str(path), 1, True)
     return path
 
@@ -111,7 +151,7 @@ def measure(name: str, options: argparse.Namespace) -> list[str]:
         if not options.prompts_only:
             decode = [f"{found['decode_ms']:.3f}", f"{found['decode_ms'] / first[1]:.2f}"]
         of_full = ""
-        if FULL_LAYERS[name] and depth > first[2]:
+        if name in FULL_LAYERS and depth > first[2]:
             more = prompt_ms - first[0] if options.prompts_only else found["decode_ms"] - first[1]
             # A prompt's second half lies behind three quarters of the depth, on average.
             share = 0.75 if options.prompts_only else 1.0
