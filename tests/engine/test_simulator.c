@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The simulator is the engine: a recorded run, replayed, has exactly the hits, misses, evictions
  * and bytes that engines with that cache had; with a device's slots and the host's, in both tiers.
- * Usage: test_simulator ORACLE-FOLDER DEMO-MODEL. */
+ * Usage: test_simulator ORACLE-FOLDER DEMO-MODEL [DEVICE]: with it only two tiers, on that device.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +18,8 @@
 #include "engine_fixture.h"
 #include "engine_options.h"
 
-static const char *folder, *demo_model;
+static bool one_policy;
+static const char *folder, *demo_model, *device = "sim:memory=1G,link=64GB/s";
 
 /* A prompt in chunks, a second session that joins and leaves, and some tokens written.
  * options->sessions is 1: without the second session, which would borrow host slots. */
@@ -206,11 +208,13 @@ static void two_tiers(void **state)
     options.panel = 1;
     options.buffered_io = true;
     moe_trace *trace = record(options);
-    options.device = "sim:memory=1G,link=64GB/s";
+    options.device = device;
+    lab_of(&options)->read_in_place = MOE_SWITCH_OFF; /* a GPU would choose slots by itself */
     options.host_compute = MOE_SWITCH_OFF;
     options.expert_cache_share = 0.25;
     uint64_t n_demoted = 0;
-    for (size_t i = 0; i < 2 * sizeof policies / sizeof policies[0]; i++) {
+    const size_t n_policies = one_policy ? 1 : sizeof policies / sizeof policies[0];
+    for (size_t i = 0; i < 2 * n_policies; i++) {
         moe_memory_plan plan = {.struct_size = sizeof plan};
         options.policy = policies[i / 2];
         options.host_memory = 0;
@@ -219,7 +223,7 @@ static void two_tiers(void **state)
         const uint64_t n_slots = (uint64_t)(shares[i % 2] * (double)plan.experts);
         while (moe_plan_memory(&options, &plan, NULL) == MOE_ERR_BUDGET ||
                plan.host_slots < n_slots) {
-            options.host_memory += 1 << 20;
+            options.host_memory += one_policy ? 4u << 20 : 1u << 20; /* each plan opens the GPU */
         }
         n_demoted += check_tiers(trace, &options);
     }
@@ -229,12 +233,18 @@ static void two_tiers(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc != 3) {
-        fprintf(stderr, "usage: test_simulator ORACLE-FOLDER DEMO-MODEL\n");
+    if (argc != 3 && argc != 4) {
+        fprintf(stderr, "usage: test_simulator ORACLE-FOLDER DEMO-MODEL [DEVICE]\n");
         return 2;
     }
     folder = argv[1];
     demo_model = argv[2];
+    const struct CMUnitTest alone[] = {cmocka_unit_test(two_tiers)};
+    if (argc == 4) {
+        device = argv[3];
+        one_policy = true;
+        return cmocka_run_group_tests(alone, NULL, NULL);
+    }
     const struct CMUnitTest tests[] = {
         {"olmoe-q8_0", replayed, NULL, NULL, (void *)"olmoe-q8_0"},
         {"deepseek2-v3", replayed, NULL, NULL, (void *)"deepseek2-v3"},
