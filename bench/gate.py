@@ -3,7 +3,7 @@
 """All cells of the processor's table on this machine, beside a peer's programs: one command.
 
     python3 gate.py COMMAND [--peer LLAMA_BENCH] [--folder models] [--cells all] [--short]
-                    [--pairs 3] [-t 2] [--cpu] [--record NAME]
+                    [--only TEXT] [--pairs 3] [-t 2] [--cpu] [--record NAME]
     python3 gate.py --print
 
 LLAMA_BENCH is llama.cpp's program; cells of several sequences also need llama-batched-bench beside it. Without
@@ -11,7 +11,7 @@ LLAMA_BENCH is llama.cpp's program; cells of several sequences also need llama-b
 
 - decode, prompt (of 128 tokens): with all experts in memory, the last of two times in a process: the demo model, it inflated
   (Q4_K, and random Q8_0), and random weights in the shapes of OLMoE, gpt-oss-20b and Qwen3.5-35B;
-- depth: decoding behind 4,096 and 16,384 tokens (OLMoE's shape);
+- depth: decoding behind 4,096 and 16,384 tokens (OLMoE's shape), and behind 65,536 (one layer of it);
 - sequences: 8 and 32 at a time, and how many times one sequence's speed that is and, by the bytes, can be;
 - limits: decoding of the inflated model in a memory control group of 40, 25 and 15 % of its file, cold (root).
 
@@ -23,8 +23,10 @@ pairs' ratios, above 1 where moe-offload is faster. CPU is the peer's CPU second
 which other programs on the machine lengthen less than the time; waiting threads that spin count in it.
 --cpu compares processor time of one thread in place of elapsed time (gate_cpu.py), for machines that others use; limits
 are not measured then.
---short: one pair, fewer tokens, layers and cells. --record writes bench/results/gate/NAME.json, and --print the table
-of all that are there, with a column for each processor.
+Under limits the peer runs without copies of its weights (--repack 0), with which it would be killed.
+--short: one pair, fewer tokens, layers and cells. --only: cells whose names contain one of the texts between commas.
+--record writes the cells to bench/results/gate/NAME.json, in place of those of the same names that are there, and
+--print the table of all that are there, with a column for each processor.
 """
 
 from __future__ import annotations
@@ -51,6 +53,10 @@ MODELS = ["demo", "inflated Q4_K", "inflated Q8_0", *SHAPES]
 
 # -- models -----------------------------------------------------------------------------------------
 
+def wanted(given, *names: str) -> bool:
+    return given.only is None or any(text in name for text in given.only.split(",") for name in names)
+
+
 def model(given, name: str) -> str:
     """The file of a model; makes it if it is not there yet."""
     if name == "demo":
@@ -65,7 +71,8 @@ def model(given, name: str) -> str:
         command = [sys.executable, BENCH / "inflate.py", DEMO, part, "--size", "600M" if given.short else "2G"]
     elif name == "inflated Q8_0":
         command = [sys.executable, BENCH / "random_types.py", model(given, "inflated Q4_K"), part, "--type", "Q8_0"]
-    elif name == "OLMoE Q4_K":
+    elif name.startswith("OLMoE Q4_K"):
+        layers = ["--layers", "1"] if name.endswith("one layer") else layers
         command = [Path(given.command).parent / "bench" / "write_shape", "olmoe", part, *layers]
     else:
         command = [sys.executable, BENCH / "true_shape.py", SHAPES[name], part, "--random", *layers]
@@ -126,7 +133,7 @@ def beside(given, path: str, limit: int | None) -> tuple:
     """beside_llama.py's run of both sides."""
     with_all = argparse.Namespace(
         command=given.command, model=path, p=given.p, n=given.n, threads=given.threads, batch=given.p, repeat=2,
-        options="", llama_bench=given.peer, llama_options="", throttle_bytes=None, device=given.device,
+        options="", llama_bench=given.peer, llama_options="--repack 0" if limit else "", throttle_bytes=None, device=given.device,
         populate_bytes=(limit or os.path.getsize(path)) + (768 << 20))
     ids = token_ids(given, path)
 
@@ -141,23 +148,28 @@ def beside(given, path: str, limit: int | None) -> tuple:
 def all_in_memory(given) -> list[dict]:
     found = []
     for name in MODELS:
-        pairs = in_turn(given, *beside(given, model(given, name), None))
-        found += [cell(f"decode, {name}", pairs, "decode"), cell(f"prompt, {name}", pairs, "prompt")]
+        if wanted(given, f"decode, {name}", f"prompt, {name}"):
+            pairs = in_turn(given, *beside(given, model(given, name), None))
+            found += [cell(f"decode, {name}", pairs, "decode"), cell(f"prompt, {name}", pairs, "prompt")]
     return found
 
 
 def depths(given) -> list[dict]:
-    with_all = argparse.Namespace(command=given.command, model=model(given, "OLMoE Q4_K"), threads=given.threads,
-                                  kv="f16", n=given.n, llama_bench=given.peer, llama_options="")
+    def measure(depth: int) -> dict:
+        path = model(given, "OLMoE Q4_K" if depth <= 16384 else "OLMoE Q4_K one layer")
+        with_all = argparse.Namespace(command=given.command, model=path, threads=given.threads, kv="f16", n=given.n,
+                                      llama_bench=given.peer, llama_options="")
 
-    def ours(depth: int) -> dict:
-        row = depth_table.ours(with_all, depth, given.n)
-        return {"decode": row["decode"], "share": row["share"]}
+        def ours() -> dict:
+            row = depth_table.ours(with_all, depth, given.n)
+            return {"decode": row["decode"], "share": row["share"]}
 
-    return [cell(f"decode behind {depth:,}", in_turn(
-        given, lambda d=depth: ours(d),
-        (lambda d=depth: {"decode": depth_table.their_figure(with_all, "decode", d)}) if given.peer else None),
-        "decode") for depth in ((4096,) if given.short else (4096, 16384))]
+        def theirs() -> dict:
+            return {"decode": depth_table.their_figure(with_all, "decode", depth)}
+        return cell(f"decode behind {depth:,}", in_turn(given, ours, theirs if given.peer else None), "decode")
+
+    return [measure(depth) for depth in ((4096,) if given.short else (4096, 16384, 65536))
+            if wanted(given, f"decode behind {depth:,}")]
 
 
 def batch_of_ours(given, path: str, n: int) -> dict:
@@ -186,6 +198,8 @@ def sequences(given) -> list[dict]:
     program = program if program and program.exists() else None
     found, one = [], {}
     for n in (1, 8, 32):
+        if n > 1 and not wanted(given, f"{n} sequences"):
+            continue
         pairs = in_turn(given, lambda n=n: batch_of_ours(given, path, n),
                         (lambda n=n: batch_of_theirs(given, program, path, n)) if program else None)
         mine = {key: median([a[key] for a, _ in pairs]) for key in ("decode", "experts", "bytes")}
@@ -202,7 +216,8 @@ def limits(given) -> list[dict]:
     path = model(given, "inflated Q4_K")
     return [cell(f"decode, memory for {percent} %",
                  in_turn(given, *beside(given, path, os.path.getsize(path) * percent // 100)), "decode")
-            for percent in ((40, 25) if given.short else (40, 25, 15))]
+            for percent in ((40, 25) if given.short else (40, 25, 15))
+            if wanted(given, f"decode, memory for {percent} %")]
 
 
 CELLS = {"memory": all_in_memory, "depth": depths, "sequences": sequences, "limits": limits}
@@ -246,6 +261,20 @@ def print_records() -> None:
             print(f"| {name} | " + " | ".join(texts) + " |")
 
 
+def write_record(given, cells: list[dict], others: float) -> None:
+    """Cells that are there and were not measured now stay, if they were measured in the same way."""
+    path = RECORDS / f"{given.record.replace(' ', '-')}.json"
+    record = {"processor": given.record, "model": processor(), "threads": 1 if given.cpu else given.threads,
+              "short": given.short}
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if any(before.get(key) != value for key, value in record.items()):
+        before = {}
+    now = {c["cell"]: c | {"pairs": given.pairs, "others": others} for c in cells}
+    kept = [now.pop(c["cell"], c) for c in before.get("cells", [])]
+    RECORDS.mkdir(exist_ok=True)
+    path.write_text(json.dumps(record | {"cells": kept + list(now.values())}, indent=1) + "\n", encoding="utf-8")
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", nargs="?", help="build/moe-offload")
@@ -253,6 +282,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("gate-models"))
     parser.add_argument("--cells", default="all", help=f"of {', '.join(CELLS)}; between commas")
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--only", metavar="TEXT", help="cells with this in their names; several between commas")
     parser.add_argument("--pairs", type=int)
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("--cpu", action="store_true", help="processor time of one thread")
@@ -292,11 +322,7 @@ def main() -> None:
     others = (beside_llama.busy_seconds() - busy - beside_llama.own_seconds() + own) / (time.monotonic() - begun)
     print(f"\n{processor()}, {1 if given.cpu else given.threads} threads, {given.pairs} pairs; others kept {max(0.0, others):.2f} cores busy")
     if given.record:
-        RECORDS.mkdir(exist_ok=True)
-        record = {"processor": given.record, "model": processor(), "threads": 1 if given.cpu else given.threads, "pairs": given.pairs,
-                  "short": given.short, "others": round(others, 2), "cells": found}
-        (RECORDS / f"{given.record.replace(' ', '-')}.json").write_text(json.dumps(record, indent=1) + "\n",
-                                                                        encoding="utf-8")
+        write_record(given, found, round(others, 2))
     sys.exit(0 if complete and all(c["ours"] is not None for c in found) else 1)
 
 

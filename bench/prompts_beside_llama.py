@@ -62,21 +62,29 @@ def run(given, command: list[str], limit: int | None) -> tuple[subprocess.Comple
     group = CountingGroup(limit or NO_LIMIT, throttle, device_of(given.model))
     before = cpu_seconds()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=group.enter,
-                              timeout=given.timeout)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False,
+                              preexec_fn=group.enter, timeout=given.timeout)
         read = group.read()
     finally:
         group.remove()
     return done, {"read": read, "cpu": cpu_seconds() - before}
 
 
+def tell(name: str, row: dict) -> dict:
+    """As each run ends: some take many minutes."""
+    print(f"{name}: {row['tokens']} tokens, {row['read'] / MIB:,.0f} MiB, {row['seconds']:.1f} s, {row['cpu']:.1f} CPU s",
+          file=sys.stderr, flush=True)
+    return row
+
+
 def run_ours(given, text: str, context: int, limit: int | None) -> dict:
+    """limit: of memory, in bytes; None: neither it nor the disk is limited."""
     done, read = run(given, [given.command, "run", "-m", given.model, "--raw", "-f", text, "-n", "1", "--temp", "0",
                              "-c", str(context), "-t", given.threads, "--calibration", "none", "--json"], limit)
     if done.returncode != 0:
         sys.exit(f"moe-offload: {done.returncode}\n{done.stderr[-2000:]}")
     told = json.loads(done.stderr[done.stderr.index("{"):])
-    return {**read, "seconds": told["prompt_seconds"], "tokens": told["prompt_tokens"]}
+    return tell("moe-offload", {**read, "seconds": told["prompt_seconds"], "tokens": told["prompt_tokens"]})
 
 
 def run_theirs(given, text: str, context: int, limit: int, micro_batch: str) -> dict | None:
@@ -90,7 +98,7 @@ def run_theirs(given, text: str, context: int, limit: int, micro_batch: str) -> 
     found = re.search(r"prompt eval time = *([0-9.]+) ms / *([0-9]+) tokens", done.stderr + done.stdout)
     if found is None:
         sys.exit("llama.cpp does not tell its prompt's time:\n" + done.stderr[-2000:])
-    return {**read, "seconds": float(found[1]) / 1e3, "tokens": int(found[2])}
+    return tell(f"llama.cpp by {micro_batch}", {**read, "seconds": float(found[1]) / 1e3, "tokens": int(found[2])})
 
 
 def tried(micro_batches: str, n: int) -> list[str]:
@@ -150,8 +158,6 @@ def main() -> None:
             file.write(text.of(n))
             file.flush()
             free = run_ours(given, file.name, n + n // 8 + 64, None)
-            print(f"without a limit: {free['tokens']} tokens in {free['seconds']:.1f} s, {free['cpu']:.1f} CPU s",
-                  file=sys.stderr)
             for share in given.limits.split(","):
                 compare(given, file.name, n, share, free)
 
