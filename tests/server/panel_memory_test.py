@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Long prompts of 1, 8 and 64 clients at a time, which share panels: the process stays in its budget (the peak,
 VmHWM), all get what they get alone, and they read the model a few times, not once for each prompt. Prints the
-peaks and bytes. Arguments: the command, a model; then, if given, the numbers of clients."""
+peaks and bytes. Arguments: the command, a model; then, if given, the numbers of clients, each alone or as N:S with
+prompts of about S sentences of 18 tokens."""
 import re
 import sys
 import threading
@@ -9,7 +10,7 @@ import threading
 from serving import Server, check, end_of_test
 
 command, model = sys.argv[1:3]
-COUNTS = [int(a) for a in sys.argv[3:]] or [1, 8, 64]
+SETTINGS = [[int(part) for part in (a + ":6").split(":")[:2]] for a in sys.argv[3:] or ["1", "8", "64"]]
 MIB = 1 << 20
 WORDS = "The old man told the children a story about a small boat that went out to sea. "
 
@@ -19,21 +20,22 @@ def peak(server):
         return int(re.search(r"VmHWM:\s+(\d+)", file.read())[1]) << 10
 
 
-def complete(server, i):
-    body = {"prompt": f"{i}. " + WORDS * (6 + i % 5), "max_tokens": 2, "temperature": 0, "ignore_eos": True}
+def complete(server, i, sentences):
+    body = {"prompt": f"{i}. " + WORDS * (sentences + i % 5), "max_tokens": 2, "temperature": 0, "ignore_eos": True}
     status, answer = server.post("/v1/completions", body)
     check(f"client {i}: the status", status == 200, answer)
     return answer["choices"][0]["text"], answer["usage"]["prompt_tokens"]
 
 
-def run(n):
-    budget = 64 + 3 * n // 2
-    server = Server(command, model, "--host-memory", f"{budget}M", "--parallel", str(n), "-c", "320", "-b", "64",
+def run(n, sentences):
+    context = 32 * (sentences + 4)
+    budget = 64 + 3 * n * context // 640
+    server = Server(command, model, "--host-memory", f"{budget}M", "--parallel", str(n), "-c", str(context), "-b", "64",
                     "--expert-cache", "30%", "--prefetch", "off", "--speculate", "off")
     answers = [None] * n
 
     def ask(i):
-        answers[i] = complete(server, i)
+        answers[i] = complete(server, i, sentences)
 
     try:
         threads = [threading.Thread(target=ask, args=(i,)) for i in range(n)]
@@ -46,13 +48,13 @@ def run(n):
               f"{read / MIB:.0f} MiB read")
         check(f"{n} clients: the peak", most <= budget * MIB, most / MIB)
         for i in range(0, n, 9):
-            check(f"client {i}: alone", complete(server, i) == answers[i], answers[i])
+            check(f"client {i}: alone", complete(server, i, sentences) == answers[i], answers[i])
     finally:
         status = server.close()
     check("the end", status == 0, server.log[-5:])
     return read
 
 
-READ = [run(n) for n in COUNTS]
+READ = [run(n, sentences) for n, sentences in SETTINGS]
 check("the prompts share the reading", READ[-1] <= 12 * READ[0], READ)
 end_of_test()
