@@ -216,19 +216,25 @@ static int take_lock(far_cache *c, bool *alone)
                     c->path);
 }
 
-/* A limit can only be kept where blocks can become holes again. */
-static int check_holes(const far_cache *c)
+/* A limit can only be kept where blocks can become holes again. A kill between a block's bytes and
+ * its record leaves bytes that no record counts: all absent blocks become holes. */
+static int make_holes(const far_cache *c)
 {
-    if (!c->evicts || c->blocks[c->n_blocks - 1].state != ABSENT ||
-        fallocate(c->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  (off_t)((c->n_blocks - 1) * BLOCK),
-                  (off_t)block_bytes(c, c->n_blocks - 1)) == 0) {
-        return CLI_EXIT_OK;
+    int error = 0;
+    for (uint32_t i = 0, end; c->evicts && i < c->n_blocks && error == 0; i = end) {
+        for (end = i; end < c->n_blocks && c->blocks[end].state == ABSENT; end++) {
+        }
+        if (end > i && fallocate(c->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                 (off_t)(i * BLOCK), (off_t)((end - i) * BLOCK)) != 0) {
+            error = errno;
+        }
+        end += end == i;
     }
-    return cli_fail(CLI_EXIT_FAILURE,
-                    "%s: its file system cannot keep a part of a file (%s): give --disk-cache a "
-                    "folder elsewhere, or the size of the whole file",
-                    c->path, strerror(errno));
+    return error == 0 ? CLI_EXIT_OK
+                      : cli_fail(CLI_EXIT_FAILURE,
+                                 "%s: its file system cannot keep a part of a file (%s): give "
+                                 "--disk-cache a folder elsewhere, or the size of the whole file",
+                                 c->path, strerror(error));
 }
 
 static int open_files(far_cache *c)
@@ -288,7 +294,7 @@ int far_cache_open(far_cache **out, const char *path, far_origin *origin, uint64
                         far_origin_name(origin), c->size);
     }
     code = code == CLI_EXIT_OK ? open_files(c) : code;
-    code = code == CLI_EXIT_OK ? check_holes(c) : code;
+    code = code == CLI_EXIT_OK ? make_holes(c) : code;
     if (code != CLI_EXIT_OK) {
         far_cache_close(&c);
         return code;

@@ -37,7 +37,7 @@ struct far_http {
     CURL *idle[MOST_IDLE];
     unsigned n_idle;
     char direct[HUB_URL_SIZE]; /* where a redirect led; "": ask url */
-    bool told;                 /* an error has been printed */
+    bool told;                 /* an error has been printed since a request last succeeded */
     uint64_t failed_ns;        /* when a request last failed for good; 0: none since a success */
 };
 
@@ -144,6 +144,12 @@ static int look(far_http *h, char identity[FAR_IDENTITY_SIZE])
                           : answer.tag[0] != '\0' ? answer.tag
                                                   : answer.modified;
     snprintf(identity, FAR_IDENTITY_SIZE, "%" PRIu64 " %s", h->size, version);
+    if (version[0] == '\0') {
+        (void)cli_fail(0,
+                       "note: %s: the server names no version of the file (ETag, Last-Modified): "
+                       "if it changes there, remove the copy here",
+                       h->name);
+    }
     return CLI_EXIT_OK;
 }
 
@@ -267,7 +273,10 @@ static void note_address(far_http *h, const char *url)
 {
     pthread_mutex_lock(&h->lock);
     snprintf(h->direct, sizeof h->direct, "%s", url);
-    h->failed_ns = url[0] != '\0' ? 0 : h->failed_ns;
+    if (url[0] != '\0') { /* a request has succeeded: the next failure is told again */
+        h->failed_ns = 0;
+        h->told = false;
+    }
     pthread_mutex_unlock(&h->lock);
 }
 

@@ -177,6 +177,10 @@ def test_changes(server):
     status, out, err = run("run", *cache.source, *GIVEN[:-1], "1")
     check("another version begins anew", status == 0 and out == TEXT and "begins anew" in err and
           server.sent > len(DEMO) // 3, f"{server.sent} {err}")
+    server.reset()
+    server.version = None
+    err = Cache(server).right("no version is named")
+    check("no version is named: told", "names no version of the file" in err and err.count("\n") == 1, err)
     # The file changes while it is used.
     server.reset()
     fresh = Cache(server)
@@ -251,6 +255,20 @@ def test_kills(server):
         f.write(bytes(4))  # no longer whole, and the checksum of the head is wrong
     cache.right("a damaged book")
     check("begins anew", server.sent > len(DEMO) // 3, server.sent)
+    # What a kill has left without a record counts for no limit, and does not stay.
+    server.reset()
+    cache = Cache(server, "20M")
+    kill_some(server, cache, 1)
+    here = blocks_here(cache)
+    absent = [i for i in range(len(DEMO) // BLOCK) if i not in here]
+    with open(cache.find("model.gguf"), "r+b") as f:
+        for i in absent[:20]:
+            f.seek(i * BLOCK)
+            f.write(b"left" * (BLOCK // 4))
+    status, _, err = run("tokenize", *cache.source, "-p", "Once")
+    check("what a kill has left is gone", status == 0 and len(absent) > 20 and
+          cache.bytes_here() <= (len(blocks_here(cache)) + 1) * BLOCK, (cache.bytes_here(), len(blocks_here(cache)), err))
+    cache.right("killed with a limit", "--expert-cache", "30%")
     # Blocks that are damaged are fetched again.
     server.reset()
     cache = Cache(server)

@@ -63,7 +63,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if data is None:
             return self.answer(404)
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
-        headers = {"ETag": f'"{server.version}"', "Accept-Ranges": "bytes"}
+        headers = {"Accept-Ranges": "bytes"} | ({"ETag": f'"{server.version}"'} if server.version else {})
         status, start, end = 200, 0, len(data)
         if asked and not server.ignore_ranges:
             start, end = int(asked.group(1)), min(int(asked.group(2)) + 1, len(data))
