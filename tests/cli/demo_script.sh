@@ -20,15 +20,24 @@ cp "$tree/demo" "$work/demo"
 ln -s "$tree/examples" "$work/examples"
 ln -s "$moe" "$work/build/moe-offload"
 : >"$work/build/build.ninja"
-for step in .ci/packages bin/ninja; do
-    printf '#!/bin/sh\n' >"$work/$step"
-    chmod +x "$work/$step"
-done
+printf '#!/bin/sh\n' >"$work/.ci/packages"
+printf '#!/bin/sh\necho "ninja was given $*"\n' >"$work/bin/ninja"
+chmod +x "$work/.ci/packages" "$work/bin/ninja"
 
-PATH=$work/bin:$PATH "$work/demo" >"$work/out" 2>"$work/err" || fail "status $?: $(cat "$work/err")"
+# On a terminal, if that can be had, ninja counts the files.
+quiet='--quiet '
+PATH=$work/bin:$PATH
+if command -v script >/dev/null; then
+    quiet=
+    SHELL=/bin/sh script -qec "'$work/demo'" /dev/null </dev/null >"$work/seen" 2>"$work/err" || fail "status $?: $(cat "$work/seen")"
+    tr -d '\r' <"$work/seen" >"$work/out"
+else
+    "$work/demo" >"$work/out" 2>"$work/err" || fail "status $?: $(cat "$work/err")"
+fi
 for heading in '1. Packages' '2. Build' '3. A question' '4. A continuation' '5. Speed'; do
     grep -q "^$heading" "$work/out" || fail "'$heading' is not in what it prints"
 done
+grep -Fxq "ninja was given -C build ${quiet}moe-offload" "$work/out" || fail "the counter of ninja: $(grep ninja "$work/out")"
 grep -Eq '^decode +64 +[0-9]' "$work/out" || fail "no speed of decoding"
 # The question and its answer: from the line that begins with "> " to the README's "...".
 sed -n '/^> Anna/,/^\.\.\.$/p' "$tree/README.md" | sed '$d' >"$work/quoted"
