@@ -86,9 +86,11 @@ $first-25-host 90 speeds $first 25 auto
 $first-50 90 speeds $first 50 off
 $first-beside 90 beside $first 0
 $first-long 120 speeds $first 100 off $n_long 0
+$first-long-exact 120 speeds $first 100 off $n_long 0 exact
 types 90 device types
 experts 60 device experts
 attention 90 device attention
+attention-exact 90 device attention --exact-attention
 $tag-100 150 speeds $second 100 off $n_short
 $tag-25 150 speeds $second 25 off
 $tag-25-host 150 speeds $second 25 auto
@@ -217,7 +219,8 @@ kernel() {
 
 device() {
     part=$1
-    set -- --figures "$lines" --matrix-tflops "$tera_flops"
+    shift
+    set -- "$@" --figures "$lines" --matrix-tflops "$tera_flops"
     $tiny && set -- "$@" --quick
     try "$programs/bench_gpu" "$@" "$part"
 }
@@ -231,11 +234,13 @@ need_model() {
     cp "$work/out" "$model.txt"
 }
 
-# Arguments: shape, percent of the experts on the GPU, host computing, lengths of prompts, tokens to decode.
+# Arguments: shape, percent of the experts on the GPU, host computing, lengths of prompts, tokens to decode,
+# attention: own or exact.
 speeds() {
     need_model "$1" || return
     try "$programs/residency_speeds" "$model" --name "$1" --figures "$lines" --share "$2" --host "$3" \
-        --prompts "${4:-}" --depth $depth --decode "${5:-$n_decode}" --repeat $repeat --topic $topic
+        --prompts "${4:-}" --depth $depth --decode "${5:-$n_decode}" --repeat $repeat --topic $topic \
+        --attention "${6:-own}"
 }
 
 # llama-bench, all layers on the GPU, at the depth of our decoding. Arguments: shape, layers with experts on the

@@ -5,6 +5,7 @@
  *
  *     residency_speeds MODEL [--name TEXT] [--figures FILE] [--device NAME] [--share PERCENT]
  *         [--host off|auto] [--prompts N,N,..] [--depth N] [--decode N] [--repeat N] [--topic N]
+ *         [--attention own|exact]
  *
  * Tokens are forced, never greedy: greedy text of random weights settles on a few experts. They are
  * drawn from a topic of so many different tokens, which changes by one token every sixteen; a
@@ -27,6 +28,7 @@ typedef struct speeds {
     double share; /* percent */
     moe_switch host;
     const char *host_name;
+    bool exact_attention; /* of a GPU; else its own */
     size_t prompts[MAX_PROMPTS];
     size_t n_prompts, depth, n_decode, repeat, n_topic;
     moe_engine *engine;
@@ -88,16 +90,16 @@ static int put(const speeds *s, const char *subject, size_t depth, size_t n_toke
     double hits = (double)(b->expert_hits - a->expert_hits);
     double misses = (double)(b->expert_misses - a->expert_misses);
     fprintf(file,
-            "{\"subject\": \"%s\", \"of\": \"%s, %g%% resident, host computing %s\", \"value\": "
+            "{\"subject\": \"%s\", \"of\": \"%s, %g%% resident, host computing %s%s\", \"value\": "
             "%.6g, \"unit\": \"tokens/s\", \"share\": %g, \"host\": \"%s\", \"depth\": %zu, "
             "\"tokens\": %zu, \"seconds\": %.6f, \"topic\": %zu, \"hit_rate\": %.6f, "
             "\"misses\": %.0f, \"host_computed\": %" PRIu64 ", \"read_in_place\": %" PRIu64
             ", \"bytes_moved\": %" PRIu64 ", \"bytes_in_place\": %" PRIu64
             ", \"passes_recorded\": %" PRIu64 ", \"passes\": %" PRIu64
             ", \"active_bytes\": %" PRIu64 "}\n",
-            subject, s->name, s->share, s->host_name, (double)n_tokens / seconds, s->share,
-            s->host_name, depth, n_tokens, seconds, s->n_topic,
-            hits + misses > 0 ? hits / (hits + misses) : 1.0, misses,
+            subject, s->name, s->share, s->host_name, s->exact_attention ? ", exact attention" : "",
+            (double)n_tokens / seconds, s->share, s->host_name, depth, n_tokens, seconds,
+            s->n_topic, hits + misses > 0 ? hits / (hits + misses) : 1.0, misses,
             b->host_computed - a->host_computed, b->read_in_place - a->read_in_place,
             b->bytes_moved_link - a->bytes_moved_link, b->bytes_in_place - a->bytes_in_place,
             b->passes_recorded - a->passes_recorded, b->passes - a->passes, s->info.active_bytes);
@@ -171,6 +173,7 @@ static int open_model(speeds *s)
     options.device = s->device;
     options.expert_cache_share = s->share / 100;
     options.host_compute = s->host;
+    options.exact_attention = s->exact_attention;
     options.context = (uint32_t)longest + 1;
     options.buffered_io = true; /* the file was just written: it is in the page cache */
     options.checksums = "none";
@@ -217,6 +220,8 @@ static bool read_option(speeds *s, const char *key, const char *value)
     } else if (strcmp(key, "--host") == 0) {
         s->host_name = value;
         s->host = strcmp(value, "off") == 0 ? MOE_SWITCH_OFF : MOE_SWITCH_AUTO;
+    } else if (strcmp(key, "--attention") == 0) {
+        s->exact_attention = strcmp(value, "exact") == 0;
     } else if (strcmp(key, "--depth") == 0) {
         s->depth = strtoul(value, NULL, 10);
     } else if (strcmp(key, "--decode") == 0) {

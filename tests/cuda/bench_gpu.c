@@ -4,7 +4,7 @@
  * with arithmetic, and what the other files of this name measure. For gpu_suite.sh and
  * bench/gpu_day.sh. Times are the host's, over many operations that end with a wait.
  *
- *     bench_gpu [--quick] [--figures FILE] [--matrix-tflops N] [PART...] */
+ *     bench_gpu [--quick] [--exact-attention] [--figures FILE] [--matrix-tflops N] [PART...] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,8 +298,8 @@ static int open_bench(bench *b)
                                 .max_head_group = 128};
     static float values[BENCH_ROWS * N_IN];
     void *x = NULL;
-    if (moe_cuda_module_entry()->open(&b->device, &(moe_cuda_device_options){0}, &b->err) !=
-        MOE_OK) {
+    const moe_cuda_device_options options = {.exact_attention = b->exact_attention};
+    if (moe_cuda_module_entry()->open(&b->device, &options, &b->err) != MOE_OK) {
         return bench_failed(b);
     }
     b->ops = b->device->ops;
@@ -318,8 +318,8 @@ static int open_bench(bench *b)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: bench_gpu [--quick] [--figures FILE] [--matrix-tflops N] [PART...]\n"
-                    "parts:");
+    fprintf(stderr, "usage: bench_gpu [--quick] [--exact-attention] [--figures FILE] "
+                    "[--matrix-tflops N] [PART...]\nparts:");
     for (size_t i = 0; i < N_PARTS; i++) {
         fprintf(stderr, " %s", parts[i].name);
     }
@@ -346,6 +346,8 @@ int main(int argc, char **argv)
         const char *value = at + 1 < argc ? argv[at + 1] : NULL;
         if (strcmp(argv[at], "--quick") == 0) {
             b.quick = true;
+        } else if (strcmp(argv[at], "--exact-attention") == 0) {
+            b.exact_attention = true;
         } else if (strcmp(argv[at], "--figures") == 0 && value != NULL) {
             b.json = fopen(value, "a");
             if (b.json == NULL) {

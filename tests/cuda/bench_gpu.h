@@ -13,7 +13,8 @@
 typedef struct bench {
     moe_device *device;
     const moe_device_ops *ops;
-    bool quick; /* everything once and small: whether it runs, not what it reaches */
+    bool exact_attention; /* attention without matrix units */
+    bool quick;           /* everything once and small: whether it runs, not what it reaches */
     double memory_bytes_per_s;
     moe_linear linears[BENCH_N_MATRICES];
     uint32_t n_out;

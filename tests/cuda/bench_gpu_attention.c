@@ -94,7 +94,8 @@ static int measure(attention_bench *a, uint32_t depth, uint32_t n_rows)
     double seen = (double)n_rows * (depth - (n_rows - 1) / 2.0);
     double operations = 2.0 * s->n_head * (s->k_dim + s->v_dim) * seen;
     char of[96];
-    snprintf(of, sizeof of, "%u row%s at %u: %s", n_rows, n_rows == 1 ? "" : "s", depth, s->name);
+    snprintf(of, sizeof of, "%u row%s at %u: %s%s", n_rows, n_rows == 1 ? "" : "s", depth, s->name,
+             b->exact_attention ? ", exact" : "");
     bench_figure figure = {.subject = "attention", .of = of};
     if (n_rows == 1) {
         figure.value = bytes / seconds * 1e-9;
@@ -113,7 +114,7 @@ static int measure(attention_bench *a, uint32_t depth, uint32_t n_rows)
 
 static int measure_shape(attention_bench *a, size_t pool_bytes, uint32_t max_depth)
 {
-    static const uint32_t depths[] = {4096, 16384, 32768, 131072};
+    static const uint32_t depths[] = {512, 4096, 16384, 32768, 131072};
     lay_out(a);
     a->n_pages = (uint32_t)(pool_bytes / a->page_bytes);
     uint32_t most = (max_depth + MOE_KV_PAGE - 1) / MOE_KV_PAGE;
