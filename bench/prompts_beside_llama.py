@@ -8,7 +8,8 @@
 Needs root and control groups of version 1 with memory and block I/O. Both evaluate the same text, as each
 tokenizes it (the numbers of tokens must agree), in a group that limits memory, page cache included, to so many
 hundredths of the file, and write one token; the file's pages are dropped before. Bytes are those that the
-group has read from the disk, opening included; seconds are what each engine tells of its prompt alone.
+group has read from the disk, opening included; seconds are what each engine tells of its prompt alone, and "run, s" is
+the whole process's time: llama.cpp reads much of the file while it opens it.
 llama.cpp runs once for each micro-batch that is smaller than the prompt, and once for the first that is not. A
 row compares with one of them. "Of the bound" is what this engine's time could be at least, divided by what it is:
 its bytes at the disk's rate, or the time of the same prompt without a limit, whichever is longer. CPU seconds are
@@ -24,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from beside_llama import GROUPS, Group, drop_pages, write
@@ -60,20 +62,20 @@ def run(given, command: list[str], limit: int | None) -> tuple[subprocess.Comple
     drop_pages(given.model)
     throttle = given.throttle * 1000000 if given.throttle and limit is not None else None
     group = CountingGroup(limit or NO_LIMIT, throttle, device_of(given.model))
-    before = cpu_seconds()
+    before, begun = cpu_seconds(), time.monotonic()
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False,
                               preexec_fn=group.enter, timeout=given.timeout)
         read = group.read()
     finally:
         group.remove()
-    return done, {"read": read, "cpu": cpu_seconds() - before}
+    return done, {"read": read, "cpu": cpu_seconds() - before, "whole": time.monotonic() - begun}
 
 
 def tell(name: str, row: dict) -> dict:
     """As each run ends: some take many minutes."""
-    print(f"{name}: {row['tokens']} tokens, {row['read'] / MIB:,.0f} MiB, {row['seconds']:.1f} s, {row['cpu']:.1f} CPU s",
-          file=sys.stderr, flush=True)
+    print(f"{name}: {row['tokens']} tokens, {row['read'] / MIB:,.0f} MiB, {row['seconds']:.1f} s of "
+          f"{row['whole']:.1f}, {row['cpu']:.1f} CPU s", file=sys.stderr, flush=True)
     return row
 
 
@@ -124,7 +126,7 @@ def compare(given, text: str, n: int, share: str, free: dict) -> None:
             rows.setdefault(micro, []).append((ours, theirs))
     for micro, pairs in rows.items():
         cells = []
-        for key, unit in (("read", MIB), ("cpu", 1), ("seconds", 1)):
+        for key, unit in (("read", MIB), ("cpu", 1), ("seconds", 1), ("whole", 1)):
             cells += [f"{statistics.median(p[i][key] for p in pairs) / unit:,.1f}" for i in (0, 1)]
             cells.append(f"{statistics.median(p[1][key] / p[0][key] for p in pairs):.2f}")
         at_disk = pairs[0][0]["read"] / (given.throttle * 1e6) if given.throttle else 0.0
@@ -132,7 +134,7 @@ def compare(given, text: str, n: int, share: str, free: dict) -> None:
         print(f"| {pairs[0][0]['tokens']:,} | {share} % | {micro} | {' | '.join(cells)} | "
               f"{100 * max(at_disk, free['seconds']) / seconds:.0f} % |", flush=True)
     for micro in killed:
-        print(f"| {free['tokens']:,} | {share} % | {micro} | | killed | | | | | | | | |", flush=True)
+        print(f"| {free['tokens']:,} | {share} % | {micro} | | killed | | | | | | | | | | | |", flush=True)
 
 
 def main() -> None:
@@ -152,7 +154,7 @@ def main() -> None:
     given = parser.parse_args()
     text = Text(given.command, given.model, given.text)
     print("| prompt | limit | micro-batch | MiB read | llama.cpp | times less | CPU s | llama.cpp | times less | "
-          "seconds | llama.cpp | times as fast | of the bound |\n" + "|---" * 13 + "|", flush=True)
+          "seconds | llama.cpp | times as fast | run, s | llama.cpp | times as fast | of the bound |\n" + "|---" * 16 + "|", flush=True)
     for n in map(int, given.prompts.split(",")):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
             file.write(text.of(n))
