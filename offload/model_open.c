@@ -10,7 +10,11 @@ static int read_header(const moe_gguf_file *file, uint64_t offset, void *dst, si
     const moe_model_reader_options *reading = user;
     /* The source's name is for messages; moe_gguf_open_by() puts the file's name before it. */
     moe_byte_source *header;
-    MOE_TRY(moe_file_source_of(&header, "the header", file->source->fd, err));
+    if (file->source->fd >= 0) {
+        MOE_TRY(moe_file_source_of(&header, "the header", file->source->fd, err));
+    } else {
+        header = moe_byte_source_hold(file->source);
+    }
     moe_model_reader_options options = {.files = &header,
                                         .n_files = 1,
                                         .buffered = true,

@@ -15,6 +15,7 @@
 
 #include "runtime/base/alloc.h"
 #include "runtime/base/error.h"
+#include "runtime/base/part_source.h"
 #include "runtime/model/gguf_called.h"
 
 #define FIRST_READ_BYTES ((uint64_t)1 << 20)
@@ -103,6 +104,7 @@ static int part_open(moe_gguf_part *part, const char *path, const moe_gguf_readi
                      moe_error *err)
 {
     MOE_TRY(moe_file_source_open(&part->file.source, path, err));
+    MOE_TRY(moe_part_source_open(&part->file.source, err));
     part->file.path = part->file.source->name;
     part->file.size = part->file.source->size;
     MOE_TRY(read_header(part, reading, err));
