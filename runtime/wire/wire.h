@@ -73,6 +73,7 @@ typedef struct moe_wire_options {
     const void *address; /* a sockaddr_in or sockaddr_in6 to listen at, port 0: any; NULL: does not
                           * listen */
     size_t address_bytes;
+    uint64_t delay_ns; /* every event is told so much later than it came, as on a slow network */
 } moe_wire_options;
 
 /* Opens a wire over UCX with the module beside the library. MOE_ERR_UNSUPPORTED: there is no
@@ -83,7 +84,7 @@ int moe_wire_open(moe_wire **out, const moe_wire_options *options, moe_error *er
 
 #define MOE_WIRE_MODULE_FILE  "moe_ucx.so"
 #define MOE_WIRE_MODULE_ENTRY "moe_wire_module_entry"
-#define MOE_WIRE_MODULE_ABI   1u
+#define MOE_WIRE_MODULE_ABI   2u
 
 typedef struct moe_wire_module {
     uint32_t abi;

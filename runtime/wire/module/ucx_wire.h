@@ -49,7 +49,8 @@ struct ucx_wire {
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_listener_h listener;
-    int ready_fd; /* of the worker */
+    int ready_fd;      /* of the worker */
+    uint64_t delay_ns; /* of events; set at the start */
     pthread_t thread;
     bool has_thread;
     int wake_fds[2];                      /* a pipe: what wake() writes and next() reads */

@@ -84,16 +84,23 @@ static void ucx_allow(moe_wire *wire, uint64_t peer, size_t most_bytes)
     (void)ucp_worker_signal(w->worker);
 }
 
-static bool take_event(ucx_wire *w, moe_wire_event *event)
+/* Takes the first event that is due by then. *due_ns: when the next one is, or as it was. */
+static bool take_event(ucx_wire *w, uint64_t now, moe_wire_event *event, uint64_t *due_ns)
 {
     bool found = false;
     pthread_mutex_lock(&w->lock);
     while (w->events != NULL && !found) {
+        const uint64_t its_ns = w->events->event.time_ns + w->delay_ns;
+        if (its_ns > now) {
+            *due_ns = its_ns;
+            break;
+        }
         queued_event *first = w->events;
         w->events = first->next;
         w->n_events--;
         w->last_event = w->events == NULL ? &w->events : w->last_event;
         *event = first->event;
+        event->time_ns += w->delay_ns;
         found = event->peer != 0;
         free(first);
     }
@@ -113,21 +120,22 @@ static bool ucx_next(moe_wire *wire, uint64_t timeout_ns, moe_wire_event *event)
     ucx_wire *w = (ucx_wire *)wire;
     const uint64_t until = moe_now_ns() + timeout_ns;
     for (;;) {
+        uint64_t now = moe_now_ns(), due = until;
         empty(w->event_fds[0]);
-        if (take_event(w, event)) {
+        if (take_event(w, now, event, &due)) {
             return true;
         }
-        uint64_t now = moe_now_ns();
         if (now >= until) {
             return false;
         }
-        struct timespec left = {.tv_sec = (time_t)((until - now) / 1000000000u),
-                                .tv_nsec = (long)((until - now) % 1000000000u)};
+        due = due < until ? due : until;
+        struct timespec left = {.tv_sec = (time_t)((due - now) / 1000000000u),
+                                .tv_nsec = (long)((due - now) % 1000000000u)};
         struct pollfd fds[2] = {{.fd = w->event_fds[0], .events = POLLIN},
                                 {.fd = w->wake_fds[0], .events = POLLIN}};
         if (ppoll(fds, 2, &left, NULL) > 0 && fds[1].revents != 0) {
             empty(w->wake_fds[0]);
-            return take_event(w, event);
+            return take_event(w, moe_now_ns(), event, &due);
         }
     }
 }
@@ -150,6 +158,7 @@ static void ucx_close(moe_wire *wire)
 {
     ucx_wire *w = (ucx_wire *)wire;
     moe_wire_event event;
+    uint64_t never = 0;
     if (w->has_thread) {
         pthread_mutex_lock(&w->lock);
         w->stops = true;
@@ -166,7 +175,7 @@ static void ucx_close(moe_wire *wire)
     if (w->context != NULL) {
         ucp_cleanup(w->context);
     }
-    while (take_event(w, &event)) {
+    while (take_event(w, UINT64_MAX, &event, &never)) {
         free(event.message);
     }
     while (w->commands != NULL) {
@@ -216,7 +225,15 @@ static int open_worker(ucx_wire *w, moe_error *err)
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
                            .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
                            .name = "moe-offload"};
-    ucs_status_t status = ucp_init(&params, NULL, &w->context);
+    ucp_config_t *config;
+    ucs_status_t status = ucp_config_read(NULL, NULL, &config);
+    if (status == UCS_OK) {
+        /* A worker that is started again at once takes its address although the kernel still keeps
+         * connections of the one before. UCX without this setting goes on without it. */
+        (void)ucp_config_modify(config, "CM_REUSEADDR", "y");
+        status = ucp_init(&params, config, &w->context);
+        ucp_config_release(config);
+    }
     if (status != UCS_OK) {
         return fail(err, "starting", status);
     }
@@ -304,6 +321,7 @@ static int open_wire(moe_wire **out, const moe_wire_options *options, moe_error 
     }
     w->base = (moe_wire){.ops = &ucx_ops, .mac = hmac_sha256, .random = random_bytes};
     w->wake_fds[0] = w->wake_fds[1] = w->event_fds[0] = w->event_fds[1] = -1;
+    w->delay_ns = options->delay_ns;
     w->last_command = &w->commands;
     w->last_event = &w->events;
     pthread_mutex_init(&w->lock, NULL);
