@@ -100,6 +100,7 @@ static void choose(moe_workers *w, moe_panel_block *panel, uint32_t layer)
         panel->elsewhere[i] = owner != MOE_WORKER_HERE;
         if (panel->elsewhere[i]) {
             block->n_experts[owner]++;
+            w->links.list[owner].n_experts++;
             block->n_left++;
         }
     }

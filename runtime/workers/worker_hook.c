@@ -111,6 +111,7 @@ static int send_to(moe_workers *w, const moe_pass *pass, uint32_t layer, uint8_t
         }
     }
     w->stats.n_experts += n_experts;
+    link->n_experts += n_experts;
     return MOE_OK;
 }
 
@@ -226,6 +227,7 @@ static int before_pass(void *context, moe_runner *runner, const moe_pass *pass, 
     moe_workers *w = context;
     (void)runner, (void)pass, (void)err;
     moe_worker_links_tend(&w->links);
+    moe_workers_rebalance(w);
     return MOE_OK;
 }
 
@@ -251,6 +253,10 @@ static int allocate(moe_workers *w, moe_error *err)
     w->rows = moe_calloc(max_rows, sizeof *w->rows);
     w->x = moe_calloc(max_rows * c->n_expert_in, sizeof *w->x);
     w->chosen = moe_calloc(n_slots, sizeof *w->chosen);
+    if (w->rebalance > 0) {
+        w->heat = moe_calloc((size_t)c->n_layer * c->n_expert, sizeof *w->heat);
+        MOE_TRY(w->heat != NULL ? MOE_OK : moe_fail(err, MOE_ERR_MEMORY, "no memory for workers"));
+    }
     MOE_TRY(moe_worker_block_open(&w->block, c, (uint32_t)max_rows, err));
     return w->resident != NULL && w->n_rows != NULL && w->owner != NULL && w->slots != NULL &&
                    w->outs != NULL && w->is_there != NULL && w->jobs != NULL && w->rows != NULL &&
@@ -265,8 +271,11 @@ uint64_t moe_workers_bytes(const moe_model_config *c, uint32_t max_rows)
     uint64_t row = (uint64_t)c->n_expert_in * sizeof(float);
     uint64_t slot = 2 * sizeof(uint32_t) + sizeof(bool);
     uint64_t outs = row * c->n_expert_used;
+    /* What is counted of each expert, and bits of it at each worker, some times. */
+    uint64_t experts = (uint64_t)c->n_layer * c->n_expert * (sizeof(float) + MOE_MOST_WORKERS / 2);
     /* Rows and outputs, once in arrays and once in messages under way. */
-    return max_rows * (2 * row + 2 * outs + slot * c->n_expert_used +
+    return experts +
+           max_rows * (2 * row + 2 * outs + slot * c->n_expert_used +
                        MOE_MOST_WORKERS * sizeof(worker_job)) +
            moe_worker_block_bytes(c, max_rows);
 }
@@ -324,6 +333,7 @@ int moe_workers_open(moe_workers **out, const moe_workers_parts *parts, moe_erro
     w->runner = parts->runner;
     w->map = parts->map;
     w->all = parts->all;
+    w->rebalance = parts->rebalance;
     int status = open_parts(w, parts, err);
     if (status != MOE_OK) {
         moe_workers_close(&w);
@@ -344,7 +354,7 @@ void moe_workers_close(moe_workers **workers)
     moe_worker_links_close(&w->links);
     void *const arrays[] = {w->resident, w->n_rows, w->missing, w->holders,  w->owners,
                             w->owner,    w->slots,  w->outs,    w->is_there, w->jobs,
-                            w->rows,     w->x,      w->chosen,  w->key};
+                            w->rows,     w->x,      w->chosen,  w->key,      w->heat};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         free(arrays[i]);
     }

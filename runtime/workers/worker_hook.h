@@ -23,6 +23,7 @@ typedef struct moe_workers_parts {
     size_t key_bytes;
     bool all;            /* workers compute every missing expert that they have, whatever it
                           * costs */
+    size_t rebalance;    /* passes between two divisions of the experts; 0: none */
     uint64_t timeout_ns; /* 0: 10 s */
     uint64_t pause_ns;   /* before a worker that is away is tried again; 0: 1 s */
     moe_log_fn log;

@@ -19,23 +19,20 @@ uint32_t moe_workers_most_outs(const moe_workers *w)
     return n > 0 ? (uint32_t)n : 1;
 }
 
-/* Rows travel in 8 bits if that is what the layer's experts read. Experts of a layer have the same
- * types. */
-static moe_rows_form form_of_layer(const moe_workers *w, uint32_t layer)
+moe_rows_form moe_workers_form(const moe_tensor_map *map, uint32_t layer, uint32_t n_in)
 {
-    const moe_expert_ref *expert = &w->map->layers[layer].experts[0];
+    const moe_expert_ref *expert = &map->layers[layer].experts[0];
     const bool quantized = !moe_dtype_info_of(expert->parts[MOE_EXPERT_UP].type)->is_float &&
                            !moe_dtype_info_of(expert->parts[MOE_EXPERT_GATE].type)->is_float;
-    return quantized && moe_rows_can_be(MOE_ROWS_8_BITS, w->runner->config->n_expert_in)
-               ? MOE_ROWS_8_BITS
-               : MOE_ROWS_FLOAT;
+    return quantized && moe_rows_can_be(MOE_ROWS_8_BITS, n_in) ? MOE_ROWS_8_BITS : MOE_ROWS_FLOAT;
 }
 
 int moe_workers_new_job(moe_workers *w, uint32_t layer, uint32_t n_rows, worker_job_parts *parts,
                         moe_error *err)
 {
     const moe_model_config *c = w->runner->config;
-    const moe_job_head head = {.layer = layer, .n_rows = n_rows, .form = form_of_layer(w, layer)};
+    const moe_job_head head = {
+        .layer = layer, .n_rows = n_rows, .form = moe_workers_form(w->map, layer, c->n_expert_in)};
     uint8_t *payload;
     *parts = (worker_job_parts){.form = head.form, .n_rows = n_rows};
     parts->message = moe_message_new(MOE_MESSAGE_JOB, ++w->last_id,
@@ -57,6 +54,7 @@ void moe_workers_send(moe_workers *w, worker_job *job, const worker_job_parts *p
     job->id = w->last_id;
     job->sent_ns = moe_now_ns();
     w->links.wire->ops->send(w->links.wire, job->link->peer, parts->message, parts->n_bytes);
+    job->link->n_jobs++;
     w->stats.n_jobs++;
     w->stats.n_rows += job->n_outs;
     w->stats.bytes_sent += parts->n_bytes;

@@ -17,6 +17,9 @@ typedef struct worker_job_parts {
 /* How many outputs a job may have, so that messages stay small and a worker's results come back
  * while it computes the next ones. */
 uint32_t moe_workers_most_outs(const moe_workers *w);
+/* Rows travel in 8 bits if that is what the layer's experts read. Experts of a layer have the same
+ * types. */
+moe_rows_form moe_workers_form(const moe_tensor_map *map, uint32_t layer, uint32_t n_in);
 int moe_workers_new_job(moe_workers *w, uint32_t layer, uint32_t n_rows, worker_job_parts *parts,
                         moe_error *err);
 /* Sends the message, and sets job->id and sent_ns. */

@@ -16,7 +16,7 @@
 
 static size_t bit_bytes(const moe_worker_links *links)
 {
-    return ((size_t)links->identity.n_layer * links->identity.n_expert + 7) / 8;
+    return moe_expert_bit_bytes(&links->identity);
 }
 
 __attribute__((format(printf, 2, 3))) static void note(const moe_worker_links *links,
@@ -44,10 +44,11 @@ static int add(moe_worker_links *links, const char *name, const struct addrinfo 
     moe_worker_link *link = &links->list[links->n];
     *link = (moe_worker_link){.address_bytes = found->ai_addrlen, .pause_ns = links->pause_ns};
     link->experts = moe_calloc(bit_bytes(links), 1);
-    if (link->experts == NULL) {
+    link->able = moe_calloc(bit_bytes(links), 1);
+    links->n++;
+    if (link->experts == NULL || link->able == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for workers");
     }
-    links->n++;
     memcpy(&link->address, found->ai_addr, found->ai_addrlen);
     snprintf(link->name, sizeof link->name, "%s", name);
     return MOE_OK;
@@ -83,6 +84,7 @@ void moe_worker_leave_out(moe_worker_links *links, moe_worker_link *link, const 
 {
     if (link->state == MOE_WORKER_READY) {
         links->n_lost++;
+        link->n_lost++;
         note(links,
              "worker %s is left out: %s; its experts are computed here, and it is tried "
              "again later",
@@ -142,7 +144,7 @@ static void welcome(moe_worker_links *links, moe_worker_link *link, const moe_me
     moe_welcome said;
     uint8_t expected[MOE_WIRE_MAC_BYTES];
     if (message->kind != MOE_MESSAGE_WELCOME ||
-        message->n_bytes != sizeof said + bit_bytes(links)) {
+        message->n_bytes != sizeof said + 2 * bit_bytes(links)) {
         moe_worker_leave_out(links, link, "it does not speak as a worker does");
         return;
     }
@@ -158,7 +160,9 @@ static void welcome(moe_worker_links *links, moe_worker_link *link, const moe_me
         return;
     }
     memcpy(link->experts, message->payload + sizeof said, bit_bytes(links));
+    memcpy(link->able, message->payload + sizeof said + bit_bytes(links), bit_bytes(links));
     link->max_rows = said.max_rows;
+    link->n_slots = said.n_slots;
     link->state = MOE_WORKER_READY;
     link->pause_ns = links->pause_ns;
     links->wire->ops->allow(links->wire, link->peer,
@@ -200,6 +204,8 @@ static bool is_answer(moe_worker_links *links, moe_worker_link *link, const moe_
         prove(links, link, message);
     } else if (link->state == MOE_WORKER_PROVED) {
         welcome(links, link, message);
+    } else if (message->kind == MOE_MESSAGE_HELD && message->n_bytes == bit_bytes(links)) {
+        memcpy(link->experts, message->payload, bit_bytes(links));
     } else {
         return true;
     }
@@ -288,6 +294,7 @@ void moe_worker_links_close(moe_worker_links *links)
     }
     for (uint32_t i = 0; i < links->n; i++) {
         free(links->list[i].experts);
+        free(links->list[i].able);
     }
     links->n = 0;
 }

@@ -31,8 +31,11 @@ typedef struct moe_worker_link {
     uint64_t next_ns, pause_ns;
     moe_nonce of_coordinator, of_worker;
     uint32_t max_rows;
-    uint8_t *experts;       /* bits of the experts that the worker has */
-    moe_worker_costs costs; /* times from sending a job until its result comes */
+    uint32_t n_slots;                   /* experts that its memory has room for */
+    uint8_t *experts;                   /* bits of the experts that the worker has */
+    uint8_t *able;                      /* bits of those that its file has */
+    moe_worker_costs costs;             /* times from sending a job until its result comes */
+    uint64_t n_jobs, n_experts, n_lost; /* jobs sent, their experts; how often it was left out */
     char refusal[160];
     bool was_ready;
 } moe_worker_link;

@@ -85,7 +85,7 @@ moe_message_state moe_message_read(const uint8_t *bytes, size_t n, moe_message *
         return MOE_MESSAGE_DAMAGED;
     }
     if (head.magic != MAGIC || head.protocol != MOE_WORKER_PROTOCOL ||
-        head.kind < MOE_MESSAGE_HELLO || head.kind > MOE_MESSAGE_FAILED) {
+        head.kind < MOE_MESSAGE_HELLO || head.kind > MOE_MESSAGE_HELD) {
         return MOE_MESSAGE_FOREIGN;
     }
     *message = (moe_message){.kind = (moe_message_kind)head.kind,
@@ -109,7 +109,7 @@ size_t moe_message_most_bytes(const moe_worker_identity *m, uint32_t max_rows)
 {
     size_t job = moe_job_bytes(m, MOE_ROWS_FLOAT, max_rows);
     size_t result = moe_result_bytes(m, max_rows * m->n_used);
-    size_t bits = sizeof(moe_welcome) + ((size_t)m->n_layer * m->n_expert + 7) / 8;
+    size_t bits = sizeof(moe_welcome) + 2 * moe_expert_bit_bytes(m);
     size_t most = job > result ? job : result;
     most = most > bits ? most : bits;
     return most > MOE_WIRE_FIRST_BYTES ? sizeof(message_head) + most

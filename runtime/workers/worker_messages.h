@@ -10,6 +10,8 @@
  *                                              (or REFUSED)
  *    JOB: rows, and their experts    ->
  *                                    <-        RESULT: the experts' outputs (or FAILED)
+ *    HOLD: other experts to have     ->
+ *                                    <-        HELD: its experts from now on, to all coordinators
  *
  * Every message has a checksum. Numbers are little-endian. This file checks messages from a peer;
  * the lengths of a job's parts are checked where the model is known. */
@@ -25,18 +27,21 @@
 
 /* Both ends must have the same number. It changes with the messages and with the arithmetic of
  * experts. */
-#define MOE_WORKER_PROTOCOL 2u
+#define MOE_WORKER_PROTOCOL 3u
 #define MOE_NONCE_BYTES     16u
 
 typedef enum moe_message_kind {
     MOE_MESSAGE_HELLO = 1, /* moe_nonce */
     MOE_MESSAGE_CHALLENGE, /* moe_nonce */
     MOE_MESSAGE_PROOF,     /* moe_proof */
-    MOE_MESSAGE_WELCOME,   /* moe_welcome, then bits of the experts that the worker has */
-    MOE_MESSAGE_REFUSED,   /* a text */
-    MOE_MESSAGE_JOB,       /* moe_job_head, then arrays (see there) */
-    MOE_MESSAGE_RESULT,    /* moe_result_head, then float [n_outs][n_in] */
-    MOE_MESSAGE_FAILED     /* a text */
+    /* moe_welcome, then bits of the experts that the worker has, then of those that its file has */
+    MOE_MESSAGE_WELCOME,
+    MOE_MESSAGE_REFUSED, /* a text */
+    MOE_MESSAGE_JOB,     /* moe_job_head, then arrays (see there) */
+    MOE_MESSAGE_RESULT,  /* moe_result_head, then float [n_outs][n_in] */
+    MOE_MESSAGE_FAILED,  /* a text */
+    MOE_MESSAGE_HOLD,    /* bits of the experts that the worker shall have */
+    MOE_MESSAGE_HELD     /* bits of the experts that it has */
 } moe_message_kind;
 
 typedef struct moe_message {
@@ -64,7 +69,7 @@ typedef struct moe_proof {
 typedef struct moe_welcome {
     uint8_t mac[MOE_WIRE_MAC_BYTES];
     uint32_t max_rows; /* of a job */
-    uint32_t reserved; /* 0 */
+    uint32_t n_slots;  /* experts that its memory has room for */
 } moe_welcome;
 
 /* A job. Behind the head: the rows, in their form; uint32_t chosen [n_rows][n_used],
@@ -112,6 +117,12 @@ static inline size_t moe_job_bytes(const moe_worker_identity *m, moe_rows_form f
 static inline size_t moe_result_bytes(const moe_worker_identity *m, uint32_t n_outs)
 {
     return sizeof(moe_result_head) + (size_t)n_outs * m->n_in * 4;
+}
+
+/* Bytes of bits for all experts: bit layer * n_expert + expert. */
+static inline size_t moe_expert_bit_bytes(const moe_worker_identity *m)
+{
+    return ((size_t)m->n_layer * m->n_expert + 7) / 8;
 }
 
 /* Returns the largest size of a message for this model, if jobs have up to max_rows rows. */

@@ -87,12 +87,12 @@ static void challenge(worker *w, coordinator *c, const moe_message *message)
 static void welcome(worker *w, coordinator *c)
 {
     const moe_worker_parts *p = w->parts;
-    size_t bit_bytes = ((size_t)p->identity.n_layer * p->identity.n_expert + 7) / 8;
+    size_t bit_bytes = moe_expert_bit_bytes(&p->identity);
     uint8_t *payload;
     size_t n_bytes;
-    moe_welcome said = {.max_rows = p->max_rows};
+    moe_welcome said = {.max_rows = p->max_rows, .n_slots = p->n_slots};
     uint8_t *message =
-        moe_message_new(MOE_MESSAGE_WELCOME, 0, sizeof said + bit_bytes, &payload, &n_bytes);
+        moe_message_new(MOE_MESSAGE_WELCOME, 0, sizeof said + 2 * bit_bytes, &payload, &n_bytes);
     if (message == NULL) {
         drop(w, c);
         return;
@@ -100,6 +100,7 @@ static void welcome(worker *w, coordinator *c)
     moe_worker_mac(p->wire, &p->key, true, &c->its, &c->ours, &p->identity, said.mac);
     memcpy(payload, &said, sizeof said);
     memcpy(payload + sizeof said, p->experts, bit_bytes);
+    memcpy(payload + sizeof said + bit_bytes, p->able, bit_bytes);
     moe_message_seal(message, n_bytes);
     p->wire->ops->allow(p->wire, c->peer, moe_message_most_bytes(&p->identity, p->max_rows));
     p->wire->ops->send(p->wire, c->peer, message, n_bytes);
@@ -149,7 +150,7 @@ static uint32_t count_outs(const moe_worker_parts *p, const moe_worker_job *job)
             }
             size_t bit = (size_t)job->layer * m->n_expert + expert;
             if (expert >= m->n_expert || (any && expert <= last) ||
-                (p->experts[bit / 8] >> bit % 8 & 1) == 0) {
+                (p->able[bit / 8] >> bit % 8 & 1) == 0) {
                 return UINT32_MAX;
             }
             last = expert;
@@ -222,6 +223,20 @@ static void do_job(worker *w, coordinator *c, const moe_message *message)
     w->counts->n_outs += n_outs;
 }
 
+/* Takes over the experts that a coordinator asks for, and tells all coordinators what it has. */
+static void hold(worker *w, const moe_message *message)
+{
+    const moe_worker_parts *p = w->parts;
+    p->hold(p->context, message->payload);
+    for (uint32_t i = 0; i < MOE_WIRE_MOST_PEERS; i++) {
+        const coordinator *c = &w->list[i];
+        if (c->peer != 0 && c->proved) {
+            moe_message_send(p->wire, c->peer, MOE_MESSAGE_HELD, 0, p->experts,
+                             moe_expert_bit_bytes(&p->identity));
+        }
+    }
+}
+
 /* ---- Events ---- */
 
 static void take_message(worker *w, coordinator *c, const moe_wire_event *event)
@@ -235,6 +250,9 @@ static void take_message(worker *w, coordinator *c, const moe_wire_event *event)
         refuse(w, c,
                "the worker is of another version: run the same version of moe-offload on "
                "all machines");
+    } else if (c->proved && message.kind == MOE_MESSAGE_HOLD &&
+               message.n_bytes == moe_expert_bit_bytes(&w->parts->identity)) {
+        hold(w, &message);
     } else if (c->proved) {
         do_job(w, c, &message);
     } else if (c->greeted) {

@@ -21,10 +21,14 @@ typedef struct moe_worker_parts {
     moe_worker_identity identity;
     moe_worker_key key;
     uint32_t max_rows;
-    const uint8_t *experts; /* bits of the experts that this worker computes */
+    const uint8_t *able;    /* bits of the experts that this worker can compute */
+    const uint8_t *experts; /* of these, the ones that it tells coordinators to ask it for */
+    uint32_t n_slots;       /* experts that its memory has room for */
     /* Computes a job. Writes outs: float [n_outs][n_in], in the order of the job's choices. */
     int (*compute)(void *context, const moe_worker_job *job, uint8_t *outs, uint32_t n_outs,
                    moe_error *err);
+    /* A coordinator asks for other `experts` [moe_expert_bit_bytes()]. */
+    void (*hold)(void *context, const uint8_t *experts);
     bool (*is_stopped)(void *context);
     void (*idle)(void *context); /* called while there is nothing to do, some times a second */
     void *context;

@@ -54,6 +54,7 @@ typedef struct moe_workers_stats {
     uint64_t wait_ns;        /* waited for workers, with nothing left to do here */
     uint64_t n_lost_experts; /* that a worker did not deliver: computed here */
     uint64_t n_lost_workers; /* how often a worker was left out */
+    uint64_t n_moves;        /* experts that workers were told to have in addition */
 } moe_workers_stats;
 
 typedef struct moe_workers {
@@ -65,6 +66,9 @@ typedef struct moe_workers {
     bool all;
     uint64_t last_id;
     moe_worker_choice choice;
+    /* For dividing the experts anew after every `rebalance` passes; 0: never. */
+    size_t rebalance, n_passes;
+    float *heat; /* [n_layer * n_expert]: how often each was missing here; NULL: never */
     double kept; /* which part of the experts that workers have this engine computed lately */
     moe_workers_stats stats;
     const moe_worker_costs *costs[MOE_MOST_WORKERS];

@@ -107,7 +107,8 @@ typedef struct hostile_wire {
     bool to_worker;
     moe_nonce its; /* what the other end has said last */
     const moe_worker_key *key;
-    uint64_t n_computed, n_answers;
+    uint64_t n_computed, n_answers, n_holds;
+    uint8_t has[(N_LAYER * N_EXPERT + 7) / 8], able[(N_LAYER * N_EXPERT + 7) / 8];
 } hostile_wire;
 
 static void copy_nonce(hostile_wire *w, const uint8_t *bytes, size_t n)
@@ -175,7 +176,13 @@ static size_t fill(hostile_wire *w, moe_message_kind kind, uint8_t *payload)
     case MOE_MESSAGE_WELCOME:
         moe_worker_mac(&w->base, w->key, true, of_coordinator, of_worker, &identity, welcome.mac);
         memcpy(payload, &welcome, sizeof welcome);
-        return sizeof welcome + (N_LAYER * N_EXPERT + 7) / 8;
+        return sizeof welcome + 2 * moe_expert_bit_bytes(&identity);
+    case MOE_MESSAGE_HOLD:
+    case MOE_MESSAGE_HELD:
+        for (size_t i = 0; i < moe_expert_bit_bytes(&identity); i++) {
+            payload[i] = (uint8_t)draw(&w->random, 256);
+        }
+        return moe_expert_bit_bytes(&identity);
     case MOE_MESSAGE_JOB:
         memcpy(payload, &job, sizeof job);
         for (uint32_t r = 0; r < job.n_rows; r++) {
@@ -219,7 +226,9 @@ static bool hostile_next(moe_wire *wire, uint64_t timeout_ns, moe_wire_event *ev
                                                   MOE_MESSAGE_RESULT, MOE_MESSAGE_FAILED};
     const moe_message_kind *kinds = w->to_worker ? of_coordinators : of_workers;
     moe_message_kind kind = kinds[3 - w->n_left % 4];
-    kind = draw(&w->random, 20) == 0 ? 1 + draw(&w->random, MOE_MESSAGE_FAILED) : kind;
+    const bool moves = kind == kinds[2] && draw(&w->random, 4) == 0;
+    kind = moves ? (w->to_worker ? MOE_MESSAGE_HOLD : MOE_MESSAGE_HELD) : kind;
+    kind = draw(&w->random, 20) == 0 ? 1 + draw(&w->random, MOE_MESSAGE_HELD) : kind;
     size_t n = fill(w, kind, payload);
     while (draw(&w->random, 6) == 0 && n > 0) {
         payload[draw(&w->random, (uint32_t)n)] = (uint8_t)draw(&w->random, 256);
@@ -289,6 +298,15 @@ static int compute(void *context, const moe_worker_job *job, uint8_t *outs, uint
     return MOE_OK;
 }
 
+static void hold(void *context, const uint8_t *experts)
+{
+    hostile_wire *w = context;
+    for (size_t i = 0; i < sizeof w->has; i++) {
+        w->has[i] = experts[i] & w->able[i];
+    }
+    w->n_holds++;
+}
+
 static bool is_stopped(void *context)
 {
     return ((hostile_wire *)context)->n_left == 0;
@@ -303,23 +321,24 @@ static void a_worker_goes_on(void **state)
 {
     (void)state;
     const moe_worker_key key = {(const uint8_t *)"key", 3};
-    uint8_t experts[(N_LAYER * N_EXPERT + 7) / 8] = {0};
     moe_worker_counts counts;
     hostile_wire wire = hostile(true, &key);
     for (uint32_t i = 0; i < N_LAYER * N_EXPERT; i++) { /* it has the first half of each layer */
-        experts[i / 8] |= (uint8_t)((i % N_EXPERT < N_EXPERT / 2) << i % 8);
+        wire.able[i / 8] |= (uint8_t)((i % N_EXPERT < N_EXPERT / 2) << i % 8);
     }
     const moe_worker_parts parts = {.wire = &wire.base,
                                     .identity = identity,
                                     .key = key,
                                     .max_rows = MAX_ROWS,
-                                    .experts = experts,
+                                    .able = wire.able,
+                                    .experts = wire.has,
+                                    .hold = hold,
                                     .compute = compute,
                                     .is_stopped = is_stopped,
                                     .idle = idle,
                                     .context = &wire};
     assert_int_equal(moe_worker_serve_wire(&parts, &counts, NULL), MOE_OK);
-    assert_true(counts.n_coordinators > 100 && counts.n_jobs > 100);
+    assert_true(counts.n_coordinators > 100 && counts.n_jobs > 100 && wire.n_holds > 100);
     assert_int_equal(counts.n_jobs, wire.n_computed);
     assert_int_equal(counts.n_jobs, wire.n_answers);
 }

@@ -338,6 +338,66 @@ static void faults_change_no_text(void **state)
     check_faults(panel, &(net_faults){.late = 2}, 6, 0);
 }
 
+/* ---- Dividing experts anew ---- */
+
+static uint64_t held_by(const moe_engine *engine, uint32_t n_workers)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < n_workers; i++) {
+        moe_worker_info info = {.struct_size = sizeof info};
+        assert_int_equal(moe_engine_get_worker(engine, i, &info, NULL), MOE_OK);
+        assert_int_equal(info.ready, 1);
+        n += info.experts;
+    }
+    return n;
+}
+
+/* A quarter of the experts is with a worker and the rest with nobody, until they are divided. */
+static void experts_move_to_workers(void **state)
+{
+    (void)state;
+    const setting s = {.model = "olmoe-q8_0", .cache = 0.5, .n_sequences = 2};
+    int32_t expected[4 * N_WRITTEN], out[4 * N_WRITTEN];
+    worker_thread workers[2];
+    moe_engine *engine = open_setting(&s);
+    moe_engine_info info = {.struct_size = sizeof info};
+    write_texts(engine, &s, expected);
+    moe_engine_get_info(engine, &info);
+    const uint64_t n_experts = info.memory.experts;
+    net *n = net_open(2, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        start_worker(&workers[i], n, i, s.model, i + 1, 8);
+    }
+    moe_error error;
+    assert_int_equal(join(engine, n, 2, true, 120.0, &error), MOE_OK);
+    assert_int_equal(held_by(engine, 2), n_experts / 4);
+    write_texts(engine, &s, out);
+    assert_memory_equal(out, expected, s.n_sequences * N_WRITTEN * sizeof *out);
+    moe_engine_close(&engine);
+
+    engine = open_setting(&s);
+    const moe_engine_options options = {.workers =
+                                            (const char *const[]){"127.0.0.1:1", "127.0.0.1:2"},
+                                        .n_workers = 2,
+                                        .worker_compute = MOE_SWITCH_ON,
+                                        .worker_rebalance = 8,
+                                        .worker_timeout = 120.0};
+    assert_int_equal(moe_engine_join_workers(engine, &options, net_coordinator(n), 1000000, &error),
+                     MOE_OK);
+    /* Both have memory for all experts, so in the end each has every expert that is asked for. */
+    for (int tries = 0; held_by(engine, 2) < n_experts; tries++) {
+        assert_true(tries < 1000);
+        write_texts(engine, &s, out);
+        assert_memory_equal(out, expected, s.n_sequences * N_WRITTEN * sizeof *out);
+    }
+    assert_int_equal(stats_of(engine).workers_lost, 0);
+    moe_engine_close(&engine);
+    for (uint32_t i = 0; i < 2; i++) {
+        stop_worker(&workers[i]);
+    }
+    net_close(&n);
+}
+
 /* ---- Refusals ---- */
 
 static void another_model_or_key_is_refused(void **state)
@@ -407,6 +467,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_text_is_the_same),
         cmocka_unit_test(panels_are_the_same),
         cmocka_unit_test(faults_change_no_text),
+        cmocka_unit_test(experts_move_to_workers),
         cmocka_unit_test(another_model_or_key_is_refused),
         cmocka_unit_test(a_worker_has_no_sessions),
     };
