@@ -43,12 +43,14 @@
 
 WITH_RESERVED(engine_options, model_path);
 WHOLE(lossy_options, budget_order, quality_share);
-WHOLE(lab_options, kernels, row_slots);
+WHOLE(lab_options, kernels, worker_delay_ns);
 WITH_RESERVED(session_options, sampling);
 WITH_RESERVED(sampling, seed);
 WHOLE(chat_options, messages, now);
 WHOLE(calibrate_options, n_tokens, low_bit_type);
-WHOLE(worker_options, is_stopped, user);
+WHOLE(worker_options, is_stopped, experts);
+WHOLE(worker_info, name, expert_s);
+WHOLE(worker_estimate, workers, tokens_per_s);
 WHOLE(storage_test, path, n_copies);
 WHOLE(verify_options, model_path, checksums);
 WHOLE(verify_result, n_damaged, n_damaged);

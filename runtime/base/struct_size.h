@@ -29,6 +29,8 @@ extern const moe_struct_kind moe_kind_chat_options;
 extern const moe_struct_kind moe_kind_sampling;
 extern const moe_struct_kind moe_kind_calibrate_options;
 extern const moe_struct_kind moe_kind_worker_options;
+extern const moe_struct_kind moe_kind_worker_info;
+extern const moe_struct_kind moe_kind_worker_estimate;
 extern const moe_struct_kind moe_kind_storage_test;
 extern const moe_struct_kind moe_kind_verify_options;
 extern const moe_struct_kind moe_kind_verify_result;

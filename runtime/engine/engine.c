@@ -106,6 +106,20 @@ static const moe_engine_calls engine_calls = {.options_init = moe_engine_options
                                               .open = moe_engine_open,
                                               .close = moe_engine_close};
 
+int moe_engine_open_header(moe_engine **out, const moe_engine_options *options, moe_error *err)
+{
+    moe_engine *engine = moe_calloc(1, sizeof *engine);
+    *out = engine;
+    if (engine == NULL) {
+        return moe_fail(err, MOE_ERR_MEMORY, "no memory for an engine");
+    }
+    engine->destroy = destroy;
+    engine->runner.config = &engine->config;
+    engine->log = options->log;
+    engine->user = options->user;
+    return moe_engine_open_model(engine, options, err);
+}
+
 /* Opens an engine as far as its memory plan, which says whether and how the model fits. No memory
  * for weights is allocated yet. */
 static int open_to_plan(moe_engine **out, const moe_engine_options *options, moe_error *err)

@@ -10,6 +10,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/error.h"
+#include "runtime/base/part_source.h"
 #include "cache/expert_cache.h"
 #include "offload/model_open.h"
 #include "offload/tensor_scales.h"
@@ -63,6 +64,13 @@ int moe_engine_open_model(moe_engine *engine, const moe_engine_options *o, moe_e
     engine->runner.model_path = engine->model_path;
     moe_engine_set_reading(engine, o);
     int status = moe_model_open(&engine->gguf, o->model_path, &engine->reading, err);
+    if (status == MOE_OK && !o->experts_only &&
+        moe_part_source_is(moe_gguf_file_at(engine->gguf, 0)->source)) {
+        status = moe_fail(err, MOE_ERR_ARGUMENT,
+                          "%s has a part of the experts and nothing else of the model: only "
+                          "'moe-offload worker' can use it",
+                          o->model_path);
+    }
     if (status == MOE_OK && o->read_file != NULL) {
         status = moe_gguf_read_by(engine->gguf, o->read_file, o->read_user, err);
     }

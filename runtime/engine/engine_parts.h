@@ -67,6 +67,8 @@ int moe_engine_open_frequencies(moe_engine *engine, moe_error *err);
 int moe_engine_attach_hooks(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 /* engine_workers.c, called by open_memory: connects to the workers that the options name, if any.
  */
+/* Opens the model's header alone, for what needs no memory plan. */
+int moe_engine_open_header(moe_engine **out, const moe_engine_options *options, moe_error *err);
 int moe_engine_open_workers(moe_engine *engine, const moe_engine_options *options, moe_error *err);
 /* The same over this wire, which the engine then owns. pause_ns: the wait before a worker that is
  * away is tried again; 0: 1 s. */

@@ -15,6 +15,7 @@
 #include "runtime/engine/option_set.h"
 #include "runtime/lab/expert_read_speed.h"
 #include "runtime/lab/memory_speed.h"
+#include "runtime/workers/worker_owners.h"
 
 #define N_MEASURED_LEAST 16
 #define N_MEASURED_MOST  256
@@ -211,6 +212,13 @@ int moe_engine_get_tiers(const moe_engine *engine, uint8_t *tiers, size_t n, moe
                         (unsigned long long)n_all, n);
     }
     moe_expert_store_tiers(engine->runner.experts, tiers);
+    for (size_t key = 0; engine->workers != NULL && key < n_all; key++) {
+        const uint32_t layer = (uint32_t)(key / engine->config.n_expert);
+        const uint32_t expert = (uint32_t)(key % engine->config.n_expert);
+        if (tiers[key] == MOE_TIER_DISK && moe_workers_have(engine->workers, layer, expert)) {
+            tiers[key] = MOE_TIER_WORKER;
+        }
+    }
     return MOE_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/struct_size.h"
 #include "runtime/engine/engine_parts.h"
+#include "runtime/engine/worker_share.h"
 #include "runtime/pass/expert_form.h"
 #include "runtime/workers/worker_address.h"
 
@@ -27,6 +28,7 @@ int moe_engine_join_workers(moe_engine *engine, const moe_engine_options *o, moe
                                      .key = o->worker_key,
                                      .key_bytes = o->worker_key_bytes,
                                      .all = o->worker_compute == MOE_SWITCH_ON,
+                                     .rebalance = o->worker_rebalance,
                                      .timeout_ns = (uint64_t)(o->worker_timeout * 1e9),
                                      .pause_ns = pause_ns,
                                      .log = o->log,
@@ -36,7 +38,7 @@ int moe_engine_join_workers(moe_engine *engine, const moe_engine_options *o, moe
 
 int moe_engine_open_workers(moe_engine *engine, const moe_engine_options *o, moe_error *err)
 {
-    const moe_wire_options nowhere = {.address = NULL};
+    const moe_wire_options nowhere = {.delay_ns = o->lab->worker_delay_ns};
     moe_wire *wire;
     if (o->n_workers == 0) {
         return MOE_OK;
@@ -71,6 +73,53 @@ void moe_engine_count_workers(const moe_engine *engine, moe_engine_stats *stats)
     stats->workers_lost = s.n_lost_workers;
 }
 
+static uint64_t count_bits(const uint8_t *bits, size_t n_bytes)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < n_bytes; i++) {
+        n += (uint64_t)__builtin_popcount(bits[i]);
+    }
+    return n;
+}
+
+void moe_worker_describe(const moe_worker_links *links, uint32_t i, moe_worker_info *info)
+{
+    const moe_worker_link *link = &links->list[i];
+    const uint32_t n_used = links->identity.n_used;
+    const double one = moe_worker_costs_ns(&link->costs, 1, 1);
+    const double all = moe_worker_costs_ns(&link->costs, 1, n_used);
+    *info = (moe_worker_info){.struct_size = sizeof *info,
+                              .ready = link->state == MOE_WORKER_READY,
+                              .slots = link->n_slots,
+                              .jobs = link->n_jobs,
+                              .computed = link->n_experts,
+                              .lost = link->n_lost};
+    memcpy(info->name, link->name, sizeof info->name);
+    if (info->ready) {
+        info->experts = count_bits(link->experts, moe_expert_bit_bytes(&links->identity));
+        info->expert_s = n_used > 1 && all > one ? 1e-9 * (all - one) / (n_used - 1) : 0.0;
+        info->job_s = 1e-9 * one > info->expert_s ? 1e-9 * one - info->expert_s : 0.0;
+    }
+}
+
+int moe_engine_get_worker(const moe_engine *engine, uint32_t i, moe_worker_info *info,
+                          uint8_t *experts)
+{
+    moe_worker_info now;
+    if (engine == NULL || engine->workers == NULL || i >= engine->workers->links.n) {
+        return MOE_ERR_ARGUMENT;
+    }
+    const moe_worker_links *links = &engine->workers->links;
+    moe_worker_describe(links, i, &now);
+    if (experts != NULL) {
+        memset(experts, 0, moe_expert_bit_bytes(&links->identity));
+    }
+    if (experts != NULL && now.ready) {
+        memcpy(experts, links->list[i].experts, moe_expert_bit_bytes(&links->identity));
+    }
+    return moe_struct_give(&moe_kind_worker_info, info, &now, NULL);
+}
+
 /* ---- An engine that is a worker ---- */
 
 static const moe_worker_options worker_defaults = {.struct_size = sizeof worker_defaults};
@@ -83,37 +132,55 @@ void moe_worker_options_init_sized(moe_worker_options *options, size_t struct_si
 typedef struct serving {
     moe_engine *engine;
     const moe_worker_options *options;
-    uint8_t *experts; /* bits of the experts in the share */
+    uint8_t *able;    /* bits of the experts in the file */
+    uint8_t *experts; /* bits of the experts that coordinators are told of */
     uint32_t *keys;   /* [n_keys]: the same experts, in the order in which they are read ahead */
     uint32_t n_keys;
 } serving;
 
-/* Deals each layer's experts out to the parts in turn, beginning at another part in each layer, so
- * that the parts have about the same size. */
-static bool is_in_share(const moe_worker_options *o, uint32_t layer, uint32_t expert)
+/* Lists the experts whose bits are set. */
+static void list_keys(serving *s)
 {
-    return o->n_shares == 0 || (layer + expert) % o->n_shares == o->share - 1;
+    const uint32_t n = s->engine->config.n_layer * s->engine->config.n_expert;
+    s->n_keys = 0;
+    for (uint32_t key = 0; key < n; key++) {
+        if ((s->experts[key / 8] >> key % 8 & 1) != 0) {
+            s->keys[s->n_keys++] = key;
+        }
+    }
 }
 
 static int list_share(serving *s, moe_error *err)
 {
     const moe_engine *engine = s->engine;
-    const uint32_t n_expert = engine->config.n_expert;
-    const size_t n = (size_t)engine->config.n_layer * n_expert;
+    const size_t n = (size_t)engine->config.n_layer * engine->config.n_expert;
+    s->able = moe_calloc(n / 8 + 1, 1);
     s->experts = moe_calloc(n / 8 + 1, 1);
     s->keys = moe_calloc(n, sizeof *s->keys);
-    if (s->experts == NULL || s->keys == NULL) {
+    if (s->able == NULL || s->experts == NULL || s->keys == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for a worker");
     }
-    for (uint32_t key = 0; key < n; key++) {
-        const uint32_t layer = key / n_expert;
-        bool has_experts = engine->map.layers[layer].experts != NULL;
-        if (has_experts && is_in_share(s->options, layer, key % n_expert)) {
-            s->experts[key / 8] |= (uint8_t)(1u << key % 8);
-            s->keys[s->n_keys++] = key;
-        }
+    const moe_worker_options all = {.share = 0};
+    MOE_TRY(moe_worker_experts(engine, &all, s->able, err));
+    MOE_TRY(moe_worker_experts(engine, s->options, s->experts, err));
+    list_keys(s);
+    return s->n_keys > 0 ? MOE_OK
+                         : moe_fail(err, MOE_ERR_ARGUMENT,
+                                    "this worker has none of its experts: the file %s has only "
+                                    "other ones",
+                                    engine->model_path);
+}
+
+/* Takes over the experts that a coordinator asks for, as far as the file has them. The store evicts
+ * those that nobody asks for any more when it needs their slots. */
+static void hold(void *context, const uint8_t *experts)
+{
+    serving *s = context;
+    const size_t n = (size_t)s->engine->config.n_layer * s->engine->config.n_expert;
+    for (size_t i = 0; i < (n + 7) / 8; i++) {
+        s->experts[i] = experts[i] & s->able[i];
     }
-    return MOE_OK;
+    list_keys(s);
 }
 
 /* Reads missing experts of the share, while there is nothing to do. */
@@ -182,14 +249,6 @@ static int check_options(const moe_engine *engine, const moe_worker_options *o, 
         return moe_fail(err, MOE_ERR_ARGUMENT,
                         "moe_worker_serve: the engine must be opened with experts_only");
     }
-    bool whole = o->share == 0 && o->n_shares == 0;
-    if (!whole &&
-        (o->share == 0 || o->share > o->n_shares || o->n_shares > engine->config.n_expert)) {
-        return moe_fail(err, MOE_ERR_ARGUMENT,
-                        "options.share is %u of %u: it counts from 1, and there are at most %u "
-                        "parts, as many as a layer has experts",
-                        o->share, o->n_shares, engine->config.n_expert);
-    }
     return MOE_OK;
 }
 
@@ -197,7 +256,8 @@ static int listen_at(moe_wire **wire, const moe_worker_options *o, moe_error *er
 {
     struct addrinfo *found;
     MOE_TRY(moe_worker_address_find(o->listen, &found, err));
-    const moe_wire_options options = {found->ai_addr, found->ai_addrlen};
+    const moe_wire_options options = {.address = found->ai_addr,
+                                      .address_bytes = found->ai_addrlen};
     int status = o->key_bytes > 0 || moe_worker_address_is_local(found)
                      ? moe_wire_open(wire, &options, err)
                      : moe_fail(err, MOE_ERR_ARGUMENT,
@@ -218,18 +278,22 @@ static int serve(serving *s, moe_wire *wire, moe_error *err)
     const moe_model_config *c = &engine->config;
     const moe_worker_options *o = s->options;
     MOE_TRY(list_share(s, err));
-    const moe_worker_parts parts = {.wire = wire,
-                                    .identity = {engine->fingerprint, c->n_layer, c->n_expert,
-                                                 c->n_expert_used, c->n_expert_in},
-                                    .key = {o->key, o->key_bytes},
-                                    .max_rows = engine->runner.buffers.max_rows,
-                                    .experts = s->experts,
-                                    .compute = compute,
-                                    .is_stopped = is_stopped,
-                                    .idle = read_share,
-                                    .context = s,
-                                    .log = engine->log,
-                                    .user = engine->user};
+    const moe_worker_parts parts = {
+        .wire = wire,
+        .identity = {engine->fingerprint, c->n_layer, c->n_expert, c->n_expert_used,
+                     c->n_expert_in},
+        .key = {o->key, o->key_bytes},
+        .max_rows = engine->runner.buffers.max_rows,
+        .able = s->able,
+        .experts = s->experts,
+        .n_slots = (uint32_t)(engine->plan.expert_slots + engine->plan.host_slots),
+        .compute = compute,
+        .hold = hold,
+        .is_stopped = is_stopped,
+        .idle = read_share,
+        .context = s,
+        .log = engine->log,
+        .user = engine->user};
     read_share(s);
     if (o->started != NULL) {
         o->started(wire->port, s->n_keys, o->user);
@@ -242,6 +306,7 @@ int moe_engine_serve_wire(moe_engine *engine, const moe_worker_options *o, moe_w
 {
     serving s = {.engine = engine, .options = o};
     int status = serve(&s, wire, err);
+    free(s.able);
     free(s.experts);
     free(s.keys);
     return status;

@@ -24,6 +24,7 @@ int moe_option_needs_check(const moe_engine_options *o, moe_error *err)
         {"worker_compute", o->worker_compute != MOE_SWITCH_AUTO, "options.workers",
          o->n_workers > 0},
         {"worker_timeout", o->worker_timeout != 0.0, "options.workers", o->n_workers > 0},
+        {"worker_rebalance", o->worker_rebalance > 0, "options.workers", o->n_workers > 0},
         {"worker_key", o->worker_key_bytes > 0, "options.workers",
          o->n_workers > 0 || o->experts_only},
         {"workers", o->n_workers > 0, "an engine that is no worker itself", !o->experts_only},

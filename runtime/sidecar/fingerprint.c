@@ -18,7 +18,7 @@
  * Version 1 did not cover weights. */
 #define FINGERPRINT_VERSION 2u
 #define N_SAMPLED_TENSORS   MOE_IDENTITY_SAMPLES
-#define SAMPLE_BYTES        4096u
+#define SAMPLE_BYTES        MOE_IDENTITY_BYTES
 #define GOLDEN_RATIO        2654435769u /* (sqrt(5) - 1) / 2, times 2^32 */
 
 static uint64_t mix(uint64_t hash, const void *data, size_t size)

@@ -6,6 +6,7 @@
 #include "offload/model_reader.h"
 
 #define MOE_IDENTITY_SAMPLES 32u
+#define MOE_IDENTITY_BYTES   4096u /* of a sample: the first and the last ones of a tensor */
 
 typedef struct moe_model_identity {
     uint64_t fingerprint; /* of all below */

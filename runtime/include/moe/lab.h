@@ -131,6 +131,8 @@ typedef struct moe_lab_options {
      * change. */
     moe_switch read_in_place;
     uint64_t row_slots; /* rows of a table on disk that are kept in memory; 0: 65,536, or more */
+    /* Answers of workers come this much later, as over a network whose round trip takes so long. */
+    uint64_t worker_delay_ns;
 } moe_lab_options;
 
 MOE_API void moe_lab_options_init_sized(moe_lab_options *options, size_t struct_size);
@@ -201,7 +203,8 @@ typedef enum moe_tier {
     MOE_TIER_DISK = 1,   /* in the model's file alone */
     MOE_TIER_COMING = 2, /* on its way to the device */
     MOE_TIER_HOST = 3,   /* in host memory; only if the device has memory of its own */
-    MOE_TIER_DEVICE = 4  /* ready for use; on the CPU: in memory */
+    MOE_TIER_DEVICE = 4, /* ready for use; on the CPU: in memory */
+    MOE_TIER_WORKER = 5  /* not in this machine's memory, but a worker that answers computes it */
 } moe_tier;
 
 /* Sets tiers [n_layer][n_expert] (moe_engine_info) to moe_tier values; n: the elements of the

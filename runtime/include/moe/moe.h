@@ -285,6 +285,11 @@ struct moe_engine_options {
     /* A cache policy of the program (moe/policy.h), in place of options.policy; NULL: none. It must
      * stay valid until the engine is closed. */
     const struct moe_policy *own_policy;
+    /* With workers: after so many passes each time, the engine tells them which experts to have, by
+     * how often it asked for them: slow workers get fewer, and where there is room the most wanted
+     * ones are with several. 0: each keeps its share. Workers can only change to experts that their
+     * file has. If several engines share workers, one alone should do this. */
+    size_t worker_rebalance;
     /* Attention on a GPU has the bits of the CPU. Otherwise the GPU's matrix units compute it where
      * they can (F16 keys and values, heads of 64 or 128 elements, no soft cap), with an arithmetic
      * of their own: the text is the same in every configuration on such GPUs, but may differ from

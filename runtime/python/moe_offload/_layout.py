@@ -471,6 +471,7 @@ class moe_engine_options(Structure):
         ("read_file", c_void_p),
         ("read_user", c_void_p),
         ("own_policy", POINTER(moe_policy)),
+        ("worker_rebalance", c_size_t),
         ("exact_attention", c_bool),
         ("reserved", c_uint8 * 7),
     ]

@@ -47,6 +47,7 @@ class EngineOptions(TypedDict, total=False):
     acceptance: Literal["exact", "rejection"]
     lookahead: Integer
     vocabulary_only: bool
+    worker_rebalance: Integer
     exact_attention: bool
 
 
