@@ -12,6 +12,7 @@
 
 enum {
     SERVER_MOST_PARALLEL = 256,
+    SERVER_MOST_WORKERS = 32,
     SERVER_MOST_KEYS = 256,
 };
 

@@ -15,7 +15,9 @@
 #include <stdint.h>
 
 #include <moe/moe.h>
+#include <moe/workers.h>
 
+#include "server.h"
 #include "server_job.h"
 #include "server_memory.h"
 
@@ -34,8 +36,9 @@ typedef struct server_counts {
     uint64_t submitted, refused, finished, failed, cancelled, paused, set_back;
     uint64_t prompt_tokens, cached_tokens, written_tokens, steps;
     uint32_t active, idle, waiting;
-    moe_engine_stats engine; /* after the last step */
-    moe_pass_progress pass;  /* the current pass; all 0: nothing is known of it yet */
+    moe_engine_stats engine;                      /* after the last step */
+    moe_worker_info workers[SERVER_MOST_WORKERS]; /* [engine.workers], likewise */
+    moe_pass_progress pass; /* the current pass; all 0: nothing is known of it yet */
 } server_counts;
 
 typedef struct server_queue {

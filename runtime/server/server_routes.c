@@ -2,6 +2,7 @@
 /* The paths of the server (/v1/models and so on), and the function that answers each of them. */
 #include <inttypes.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -455,6 +456,43 @@ static bool append_metric(cli_buffer *out, const char *name, const char *kind, c
     return cli_buffer_append(out, text, (size_t)n);
 }
 
+/* Adds rows with a label for each worker. */
+static bool append_workers(cli_buffer *out, const server_counts *c)
+{
+    static const struct {
+        const char *name, *kind, *help;
+        size_t at; /* in moe_worker_info: a uint64_t */
+    } rows[] = {
+        {"worker_ready", "gauge", "1 if the worker answers.", offsetof(moe_worker_info, ready)},
+        {"worker_held_experts", "gauge", "Experts that it computes.",
+         offsetof(moe_worker_info, experts)},
+        {"worker_slots", "gauge", "Experts that its memory has room for.",
+         offsetof(moe_worker_info, slots)},
+        {"worker_jobs_total", "counter", "Jobs sent to it.", offsetof(moe_worker_info, jobs)},
+        {"worker_computed_total", "counter", "Experts of these jobs.",
+         offsetof(moe_worker_info, computed)},
+        {"worker_lost_total", "counter", "Times that it was left out.",
+         offsetof(moe_worker_info, lost)},
+    };
+    const uint32_t n =
+        c->engine.workers < SERVER_MOST_WORKERS ? c->engine.workers : SERVER_MOST_WORKERS;
+    bool stored = true;
+    for (size_t r = 0; n > 0 && r < sizeof rows / sizeof rows[0] && stored; r++) {
+        char text[512];
+        int size = snprintf(text, sizeof text, "# HELP moe_%s %s\n# TYPE moe_%s %s\n", rows[r].name,
+                            rows[r].help, rows[r].name, rows[r].kind);
+        stored = cli_buffer_append(out, text, (size_t)size);
+        for (uint32_t i = 0; i < n && stored; i++) {
+            uint64_t value;
+            memcpy(&value, (const char *)&c->workers[i] + rows[r].at, sizeof value);
+            size = snprintf(text, sizeof text, "moe_%s{worker=\"%s\",number=\"%u\"} %" PRIu64 "\n",
+                            rows[r].name, c->workers[i].name, i + 1, value);
+            stored = cli_buffer_append(out, text, (size_t)size);
+        }
+    }
+    return stored;
+}
+
 static bool make_metrics(server_exchange *exchange)
 {
     server_counts c;
@@ -535,6 +573,7 @@ static bool make_metrics(server_exchange *exchange)
     for (size_t i = 0; stored && i < sizeof rows / sizeof rows[0]; i++) {
         stored = append_metric(text, rows[i].name, rows[i].kind, rows[i].help, rows[i].value);
     }
+    stored = stored && append_workers(text, &c);
     exchange->type = "text/plain; version=0.0.4";
     return stored ||
            server_fail(&exchange->error, 503, "overloaded", NULL, "out of memory for the answer");

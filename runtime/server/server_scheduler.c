@@ -264,6 +264,10 @@ static void count(server_scheduler *s, bool stepped)
     pthread_mutex_lock(&s->queue->lock);
     server_counts *counts = &s->queue->counts;
     counts->engine = stats;
+    for (uint32_t i = 0; i < stats.workers && i < SERVER_MOST_WORKERS; i++) {
+        counts->workers[i].struct_size = sizeof counts->workers[i];
+        (void)moe_engine_get_worker(s->engine, i, &counts->workers[i], NULL);
+    }
     counts->pass = (moe_pass_progress){.layer = 0};
     counts->steps += stepped;
     counts->active = s->n_active;

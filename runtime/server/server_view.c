@@ -97,6 +97,21 @@ static struct json_object *new_layer(const server_view *view, uint32_t layer)
     return layer_text;
 }
 
+static struct json_object *new_workers(const server_counts *c)
+{
+    struct json_object *list = json_object_new_array();
+    for (uint32_t i = 0; i < c->engine.workers && i < SERVER_MOST_WORKERS; i++) {
+        const moe_worker_info *info = &c->workers[i];
+        struct json_object *worker = json_object_new_object();
+        cli_json_text(worker, "address", info->name);
+        cli_json_put(worker, "ready", json_object_new_boolean(info->ready != 0));
+        cli_json_u64(worker, "experts", info->experts);
+        cli_json_u64(worker, "computed", info->computed);
+        cli_json_append(list, worker);
+    }
+    return list;
+}
+
 struct json_object *server_view_live(server_view *view, const server_counts *c,
                                      const server_options *options, const moe_engine_info *info)
 {
@@ -149,6 +164,7 @@ struct json_object *server_view_live(server_view *view, const server_counts *c,
     }
     pthread_mutex_unlock(&view->lock);
     cli_json_put(object, "layers", layers);
+    cli_json_put(object, "workers", new_workers(c));
     return object;
 }
 

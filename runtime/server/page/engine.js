@@ -5,7 +5,8 @@ const TIERS = [
   ["on disk", "in the model's file alone: a token that needs it waits for the disk"],
   ["on its way", "being read or copied now"],
   ["in host memory", "one copy away from the device that computes"],
-  ["ready", "in memory, used without a wait"]];
+  ["ready", "in memory, used without a wait"],
+  ["with workers", "in another machine's memory, which computes it"]];
 let before = null, peak = { disk: 1, link: 1 }, failures = 0, goneSince = 0;
 let waited = null; // what the server says while a first token is awaited: {id, slots, disk, ...}
 
@@ -22,7 +23,7 @@ function drawGrid(now) {
   const canvas = $("grid"), rows = now.layers.length, columns = now.n_expert;
   const scale = Math.max(1, Math.min(14, Math.floor(388 / columns)));
   const high = Math.max(2, Math.min(14, Math.max(scale, Math.floor(240 / rows))));
-  const gap = scale > 4 ? 1 : 0, counts = [0, 0, 0, 0, 0];
+  const gap = scale > 4 ? 1 : 0, counts = TIERS.map(() => 0);
   canvas.width = columns * scale;
   canvas.height = rows * high;
   const pen = canvas.getContext("2d");
@@ -45,7 +46,8 @@ function drawGrid(now) {
     const item = element("li"), box = element("i", "tier" + i);
     item.append(box, element("b", "", `${name} ${counts[i]}`), element("span", "", ` ${meaning}`));
     return item;
-  }).filter((_, i) => i > 0 && (i !== 3 || counts[3] > 0 || now.link_bytes > 0)));
+  }).filter((_, i) => i > 0 && (i !== 3 || counts[3] > 0 || now.link_bytes > 0) &&
+    (i !== 5 || now.workers.length > 0)));
 }
 
 /* How far the pass is that runs; the rest is judged by its layers so far. */
@@ -76,6 +78,8 @@ function drawFigures(now, seconds) {
     ["From the disk in all", bytes(now.disk_bytes)],
     ...(now.pass_ms > 0 ? [["The pass that runs", passText(now), now.pass_layer / now.n_layer]] : []),
     ...(now.link_bytes > 0 ? [["Over the link a second", bytes(link), link / peak.link]] : []),
+    ...now.workers.map(worker => [`Worker ${worker.address}`, worker.ready ?
+      `has ${worker.experts} experts, computed ${worker.computed}` : "does not answer"]),
     ["Drafts accepted", share(now.accepted, now.drafted)],
     ["Conversations in memory", now.idle],
     ["Memory of the budget", `${bytes(now.resident_bytes)} of ${bytes(now.budget_bytes)}`,
