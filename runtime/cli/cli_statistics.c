@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include <json-c/json.h>
+#include <moe/workers.h>
 
 #include "cli_format.h"
 #include "cli_generate.h"
@@ -22,7 +23,8 @@ static const char *const stop_reasons[] = {
     [CLI_STOP_FAILED] = "failed",
 };
 
-static void put_workers_json(struct json_object *object, const moe_engine_stats *s)
+static void put_workers_json(struct json_object *object, const moe_engine *engine,
+                             const moe_engine_stats *s)
 {
     cli_json_u64(object, "workers", s->workers);
     cli_json_u64(object, "workers_ready", s->workers_ready);
@@ -34,6 +36,21 @@ static void put_workers_json(struct json_object *object, const moe_engine_stats 
     cli_json_real(object, "worker_wait_seconds", cli_seconds(s->worker_wait_ns));
     cli_json_u64(object, "worker_experts_lost", s->worker_experts_lost);
     cli_json_u64(object, "workers_lost", s->workers_lost);
+    struct json_object *list = json_object_new_array();
+    for (uint32_t i = 0; i < s->workers; i++) {
+        moe_worker_info info = {.struct_size = sizeof info};
+        struct json_object *worker = json_object_new_object();
+        (void)moe_engine_get_worker(engine, i, &info, NULL);
+        cli_json_text(worker, "address", info.name);
+        cli_json_put(worker, "ready", json_object_new_boolean(info.ready != 0));
+        cli_json_u64(worker, "experts", info.experts);
+        cli_json_u64(worker, "slots", info.slots);
+        cli_json_u64(worker, "jobs", info.jobs);
+        cli_json_u64(worker, "computed", info.computed);
+        cli_json_u64(worker, "lost", info.lost);
+        cli_json_append(list, worker);
+    }
+    cli_json_put(object, "worker_list", list);
 }
 
 static void put_expert_json(struct json_object *object, const moe_engine_info *info,
@@ -158,8 +175,9 @@ void cli_put_lossy_json(struct json_object *object, const moe_lossy_stats *l)
     cli_json_real(object, "low_bit_mass", l->low_bit_mass);
 }
 
-static int print_json(const moe_engine_info *info, const moe_engine_stats *stats,
-                      const cli_answer *answer, uint64_t seed, uint64_t load_ns)
+static int print_json(const moe_engine *engine, const moe_engine_info *info,
+                      const moe_engine_stats *stats, const cli_answer *answer, uint64_t seed,
+                      uint64_t load_ns)
 {
     char hash[CLI_HASH_HEX_SIZE];
     char fingerprint[CLI_FORMAT_SIZE];
@@ -202,7 +220,7 @@ static int print_json(const moe_engine_info *info, const moe_engine_stats *stats
     cli_json_u64(object, "rows_read", stats->rows_read);
     cli_json_u64(object, "rows_bytes_disk", stats->rows_bytes_disk);
     cli_json_u64(object, "rows_failed", stats->rows_failed);
-    put_workers_json(object, stats);
+    put_workers_json(object, engine, stats);
     put_speculation_json(object, &stats->speculation);
     cli_json_put(object, "lossy", json_object_new_boolean(stats->lossy.picks > 0));
     cli_json_put(object, "lossy_on", json_object_new_boolean(stats->lossy.on));
@@ -335,7 +353,7 @@ void cli_print_lossy(const moe_lossy_stats *l)
             percent_of(l->agreed, l->compared));
 }
 
-static void print_workers(const moe_engine_stats *s)
+static void print_workers(const moe_engine *engine, const moe_engine_stats *s)
 {
     char sent[CLI_FORMAT_SIZE];
     char received[CLI_FORMAT_SIZE];
@@ -353,10 +371,21 @@ static void print_workers(const moe_engine_stats *s)
                 s->workers_lost, s->worker_experts_lost);
     }
     fprintf(stderr, "\n");
+    for (uint32_t i = 0; i < s->workers; i++) {
+        moe_worker_info info = {.struct_size = sizeof info};
+        (void)moe_engine_get_worker(engine, i, &info, NULL);
+        if (info.ready != 0) {
+            fprintf(stderr, "  %s: has %" PRIu64 " experts, computed %" PRIu64 "\n", info.name,
+                    info.experts, info.computed);
+        } else {
+            fprintf(stderr, "  %s: does not answer; computed %" PRIu64 "\n", info.name,
+                    info.computed);
+        }
+    }
 }
 
-static void print_text(const moe_engine_info *info, const moe_engine_stats *stats,
-                       const cli_answer *answer)
+static void print_text(const moe_engine *engine, const moe_engine_info *info,
+                       const moe_engine_stats *stats, const cli_answer *answer)
 {
     char read_bytes[CLI_FORMAT_SIZE];
     char rss[CLI_FORMAT_SIZE];
@@ -383,7 +412,7 @@ static void print_text(const moe_engine_info *info, const moe_engine_stats *stat
                 cli_format_bytes(read_bytes, stats->rows_bytes_disk), stats->rows_waited,
                 cli_seconds(stats->rows_wait_ns));
     }
-    print_workers(stats);
+    print_workers(engine, stats);
     print_faults(stats);
     print_tiers(info, stats);
     print_speculation(&stats->speculation);
@@ -398,10 +427,10 @@ int cli_print_statistics(const moe_engine *engine, const cli_options *options,
     moe_engine_get_info(engine, &info);
     moe_engine_get_stats(engine, &stats);
     if (options->json) {
-        return print_json(&info, &stats, answer, seed, load_ns);
+        return print_json(engine, &info, &stats, answer, seed, load_ns);
     }
     if (!options->quiet) {
-        print_text(&info, &stats, answer);
+        print_text(engine, &info, &stats, answer);
     }
     cli_print_lossy(&stats.lossy); /* a reader of the text must know, even with --quiet */
     if (!options->quiet) {

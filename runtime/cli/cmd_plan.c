@@ -12,6 +12,7 @@
 #include "cli_format.h"
 #include "cli_json.h"
 #include "cli_plan_hits.h"
+#include "cli_plan_workers.h"
 #include "commands.h"
 
 static void print_row(const char *what, uint64_t bytes, const char *note)
@@ -309,20 +310,22 @@ static void set_disk_speed(moe_speed_rates *rates, double bytes_per_s)
     rates->disk_bytes_per_s = bytes_per_s;
 }
 
-/* Measures on the recorded routing, where tokens can be made to follow it. */
-static int measure(moe_engine_options *engine_options, const cli_options *options,
+/* Measures this engine without workers, and on the recorded routing where tokens can be made to
+ * follow it. */
+static int measure(const moe_engine_options *engine_options, const cli_options *options,
                    const moe_memory_plan *plan, moe_speed_rates *rates, moe_error *err)
 {
+    moe_engine_options alone = *engine_options;
     moe_lab_options lab = *engine_options->lab;
-    const moe_lab_options *given = engine_options->lab;
     lab.route_trace = plan->has_device_memory ? NULL : options->trace;
-    engine_options->lab = &lab;
-    int status = moe_speed_measure(engine_options, rates, err);
+    alone.lab = &lab;
+    alone.n_workers = alone.worker_key_bytes = 0;
+    alone.worker_timeout = 0;
+    int status = moe_speed_measure(&alone, rates, err);
     if (status == MOE_ERR_MISMATCH && lab.route_trace != NULL) { /* as of imported traces */
         lab.route_trace = NULL;
-        status = moe_speed_measure(engine_options, rates, err);
+        status = moe_speed_measure(&alone, rates, err);
     }
-    engine_options->lab = given;
     return status;
 }
 
@@ -502,7 +505,8 @@ static void put_cards(struct json_object *object, const moe_memory_plan *plan)
 }
 
 static int print_json(const moe_memory_plan *plan, bool fits, const expectation *e, const advice *a,
-                      const moe_memory_plan *other, const expectation *then)
+                      const moe_memory_plan *other, const expectation *then,
+                      const cli_plan_workers *workers)
 {
     struct json_object *object = json_object_new_object();
     cli_json_put(object, "fits", json_object_new_boolean(fits));
@@ -539,6 +543,9 @@ static int print_json(const moe_memory_plan *plan, bool fits, const expectation 
     if (fits) {
         put_speed(object, e);
         put_advice(object, a);
+    }
+    if (workers->estimate.workers > 0) {
+        cli_plan_workers_put(object, workers);
     }
     if (fits && other->experts > 0) {
         struct json_object *what_if = json_object_new_object();
@@ -614,11 +621,12 @@ static int plan_missing(const cli_options *options)
 
 static int print_plan(const cli_options *options, const moe_engine_options *engine_options,
                       const moe_memory_plan *plan, bool fits, const expectation *expected,
-                      const moe_memory_plan *other, const expectation *then)
+                      const moe_memory_plan *other, const expectation *then,
+                      const cli_plan_workers *workers)
 {
     const advice a = fits ? advise(engine_options, options, plan, expected) : (advice){0};
     if (options->json) {
-        return print_json(plan, fits, expected, &a, other, then);
+        return print_json(plan, fits, expected, &a, other, then, workers);
     }
     (plan->has_device_memory ? print_tiers : print_table)(plan, fits);
     if (fits) {
@@ -628,7 +636,25 @@ static int print_plan(const cli_options *options, const moe_engine_options *engi
     if (other->experts > 0) {
         print_change(options, expected, other, then);
     }
+    if (workers->estimate.workers > 0) {
+        cli_plan_workers_print(workers);
+    }
     return CLI_EXIT_OK;
+}
+
+/* Asks the workers, once the rates of this machine are known. */
+static int ask_workers(cli_plan_workers *workers, const cli_options *options,
+                       const moe_engine_options *engine_options, const moe_memory_plan *plan,
+                       const expectation *expected)
+{
+    moe_engine_options asking = *engine_options;
+    asking.progress = NULL; /* of measuring, which has ended */
+    asking.pass_progress = NULL;
+    if (options->model_is_header) {
+        return cli_fail(CLI_EXIT_FAILURE, "--workers: workers know a model by its weights, and "
+                                          "only its header is here: download it first");
+    }
+    return cli_plan_workers_ask(workers, &asking, plan, &expected->rates);
 }
 
 /* Fails if the budget is below the floor or the model cannot run, but first prints as much of the
@@ -660,9 +686,15 @@ int cmd_plan(const cli_options *given)
     if (code == CLI_EXIT_OK && fits && options->what_if != NULL) {
         code = expect_change(settings.options, options, &expected, &other, &then);
     }
-    if (code == CLI_EXIT_OK) {
-        code = print_plan(options, &settings.options, &plan, fits, &expected, &other, &then);
+    cli_plan_workers workers = {.n = 0};
+    if (code == CLI_EXIT_OK && fits && settings.options.n_workers > 0) {
+        code = ask_workers(&workers, options, &settings.options, &plan, &expected);
     }
+    if (code == CLI_EXIT_OK) {
+        code =
+            print_plan(options, &settings.options, &plan, fits, &expected, &other, &then, &workers);
+    }
+    cli_plan_workers_free(&workers);
     moe_trace_close(&expected.trace);
     return status == MOE_OK || code != CLI_EXIT_OK ? code : cli_report(status, &err);
 }

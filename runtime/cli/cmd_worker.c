@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A worker: computes experts for engines elsewhere (moe/workers.h). */
+/* A worker: computes experts for engines elsewhere (moe/workers.h); and files for workers. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include "cli_engine.h"
 #include "cli_format.h"
 #include "cli_interrupt.h"
+#include "cli_progress.h"
 #include "commands.h"
 
 typedef struct serving {
@@ -31,10 +32,13 @@ static void on_start(uint16_t port, uint64_t n_experts, void *user)
     moe_engine_info info = {.struct_size = sizeof info};
     moe_engine_get_info(s->engine, &info);
     const char *listen = address_of(s->options);
-    printf("worker at %.*s:%" PRIu16 ": %" PRIu64 " experts, memory for %" PRIu64 " (%s)\n",
+    char total[CLI_FORMAT_SIZE];
+    printf("worker at %.*s:%" PRIu16 ": %" PRIu64 " experts, memory for %" PRIu64
+           " (%s; %s of RAM in all)\n",
            (int)(strrchr(listen, ':') - listen), listen, port, n_experts,
            info.memory.expert_slots + info.memory.host_slots,
-           cli_format_bytes(bytes, info.memory.expert_cache + info.memory.host_cache));
+           cli_format_bytes(bytes, info.memory.expert_cache + info.memory.host_cache),
+           cli_format_bytes(total, info.memory.total));
     fflush(stdout);
 }
 
@@ -84,6 +88,7 @@ static int serve(const cli_options *options, const cli_engine_settings *settings
     if (code != CLI_EXIT_OK) {
         return code;
     }
+    worker.experts = options->worker_experts;
     worker.listen = address_of(options);
     worker.key = settings->workers.key;
     worker.key_bytes = settings->workers.key_bytes;
@@ -116,4 +121,50 @@ int cmd_worker(const cli_options *options)
     code = status == MOE_OK ? serve(options, &settings, engine) : cli_report(status, &err);
     moe_engine_close(&engine);
     return code;
+}
+
+/* ---- split-experts ---- */
+
+typedef struct splitting {
+    cli_progress progress;
+} splitting;
+
+static bool on_progress(double fraction, void *user)
+{
+    cli_progress_show(&((splitting *)user)->progress, fraction);
+    return !cli_interrupted();
+}
+
+int cmd_split_experts(const cli_options *options)
+{
+    cli_engine_settings settings;
+    moe_worker_options share;
+    splitting s;
+    moe_error err = {""};
+    uint64_t bytes = 0;
+    char size[CLI_FORMAT_SIZE];
+    moe_worker_options_init(&share);
+    if (options->output == NULL) {
+        return cli_fail(CLI_EXIT_USAGE, "split-experts needs -o FILE, which it writes");
+    }
+    if (options->worker_share == NULL && options->worker_experts == NULL) {
+        return cli_fail(CLI_EXIT_USAGE, "split-experts needs --share I/N, or --experts LIST");
+    }
+    int code = read_share(options->worker_share, &share);
+    code = code == CLI_EXIT_OK ? cli_engine_options(&settings, options, 1) : code;
+    if (code != CLI_EXIT_OK) {
+        return code;
+    }
+    share.experts = options->worker_experts;
+    settings.options.progress = on_progress;
+    settings.options.user = &s;
+    cli_interrupt_install();
+    cli_progress_start(&s.progress, options, "splitting");
+    int status = moe_split_experts(&settings.options, &share, options->output, &bytes, &err);
+    cli_progress_end(&s.progress);
+    if (status != MOE_OK) {
+        return cli_report(status, &err);
+    }
+    printf("%s: %s\n", options->output, cli_format_bytes(size, bytes));
+    return CLI_EXIT_OK;
 }

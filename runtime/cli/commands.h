@@ -8,6 +8,7 @@
 int cmd_run(const cli_options *options);
 int cmd_serve(const cli_options *options);
 int cmd_worker(const cli_options *options);
+int cmd_split_experts(const cli_options *options);
 int cmd_tokenize(const cli_options *options);
 int cmd_logits(const cli_options *options);
 int cmd_perplexity(const cli_options *options);

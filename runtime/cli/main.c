@@ -76,6 +76,7 @@ static const struct {
     {CLI_RUN, cmd_run},
     {CLI_SERVE, cmd_serve},
     {CLI_WORKER, cmd_worker},
+    {CLI_SPLIT, cmd_split_experts},
     {CLI_TOKENIZE, cmd_tokenize},
     {CLI_LOGITS, cmd_logits},
     {CLI_PERPLEXITY, cmd_perplexity},

@@ -19,8 +19,13 @@ const cli_command cli_commands[] = {
      "have begun, for at most a minute; a second signal ends the server at once."},
     {"worker", NULL, CLI_WORKER, true, "compute experts for engines on other machines",
      "Waits for the engines of run, serve, logits, perplexity and bench decode that are told\n"
-     "--workers. It holds its share of the experts in memory, and nothing of any text. Both ends\n"
-     "need the same model file. It may be killed at any time: what it owes is computed elsewhere."},
+     "--workers. It holds its share of the experts in memory, and nothing of any text. It needs "
+     "the\n"
+     "same model file, or a part of it that split-experts wrote. It may be killed at any time:\n"
+     "what it owes is computed elsewhere."},
+    {"split-experts", NULL, CLI_SPLIT, true, "write a file with a share of the experts alone",
+     "For a worker's machine: 'worker -m' takes the file in place of the model's, and has the\n"
+     "experts that are in it. No other command can use it."},
     {"tokenize", NULL, CLI_TOKENIZE, true, "the token ids of a text",
      "Prints one id a line; with --json also each id's piece of text."},
     {"logits", NULL, CLI_LOGITS, true, "float32 logits of every prompt position",

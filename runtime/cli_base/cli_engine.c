@@ -109,6 +109,7 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     engine_options->worker_key_bytes = settings->workers.key_bytes;
     engine_options->worker_compute = (moe_switch)options->worker_compute;
     engine_options->worker_timeout = options->worker_timeout;
+    engine_options->worker_rebalance = options->worker_rebalance;
     engine_options->model_path = options->model;
     engine_options->device = options->device;
     engine_options->n_threads = (uint32_t)options->threads;
@@ -139,6 +140,7 @@ int cli_engine_options(cli_engine_settings *settings, const cli_options *options
     engine_options->n_metadata_overrides = settings->overrides.n;
     engine_options->draft_max = (uint32_t)options->draft_max;
     engine_options->tree_nodes = (uint32_t)options->tree_nodes;
+    lab->worker_delay_ns = 1000 * options->worker_delay;
     lab->draft_experts = (uint32_t)options->draft_experts;
     lab->foresight = (moe_switch)options->foresight;
     lab->lookahead_overlap = (moe_switch)options->lookahead_overlap;

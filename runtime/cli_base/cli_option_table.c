@@ -8,7 +8,7 @@
 #define ENGINE    (RUNS | CLI_PLAN | CLI_CALIBRATE | CLI_CONFIG | CLI_SERVE)
 #define MODEL                                                                                      \
     ((ENGINE & ~CLI_CONFIG) | SWEEPS | CLI_VERIFY | CLI_TOKENIZE | CLI_INSPECT | CLI_DEVICES |     \
-     CLI_BENCH_SPECULATE | CLI_REPORT | CLI_WORKER)
+     CLI_BENCH_SPECULATE | CLI_REPORT | CLI_WORKER | CLI_SPLIT)
 #define WORKERS      (RUNS | CLI_SERVE)                                    /* may have them */
 #define COMES        ((ENGINE & ~CLI_CONFIG) | CLI_TOKENIZE | CLI_INSPECT) /* as it is read */
 #define TAKES_TEXT   (CLI_RUN | CLI_TOKENIZE | CLI_LOGITS)
@@ -67,6 +67,9 @@ const cli_option_row cli_option_rows[] = {
      .subject = SUBJECT_RESULTS, .everyday = true},
     {{"-o", "--output"}, "FILE", "the sidecar (default: MODEL.moe-cal.gguf beside MODEL.gguf)",
      .offset = AT(output), .kind = OPTION_TEXT, .commands = CLI_CALIBRATE,
+     .subject = SUBJECT_RESULTS, .everyday = true},
+    {{"-o", "--output"}, "FILE", "write them here; for a model in N files the name ends in "
+     "-00001-of-0000N.gguf", .offset = AT(output), .kind = OPTION_TEXT, .commands = CLI_SPLIT,
      .subject = SUBJECT_RESULTS, .everyday = true},
     {{"-o", "--output"}, "FILE.html", "write the page here", .offset = AT(output),
      .kind = OPTION_TEXT, .commands = CLI_REPORT, .subject = SUBJECT_RESULTS, .everyday = true},
@@ -340,22 +343,40 @@ const cli_option_row cli_option_rows[] = {
     {{"--workers"}, "HOST:PORT", "let workers (moe-offload worker) compute experts that miss; may "
      "be repeated, or list several with commas between", .offset = AT(workers),
      .kind = OPTION_LIST, .commands = WORKERS, .subject = SUBJECT_COMPUTING, .everyday = true},
+    {{"--workers"}, "HOST:PORT", "ask these workers what they hold and how fast they answer, and "
+     "say whether they pay; may be repeated, or list several with commas between",
+     .offset = AT(workers), .kind = OPTION_LIST, .commands = CLI_PLAN,
+     .subject = SUBJECT_COMPUTING, .everyday = true},
     {{"--worker-compute"}, "auto|on", "which missing experts workers compute: those that are done "
      "sooner there, or all that a worker has (default auto)", .offset = AT(worker_compute),
      .kind = OPTION_CHOICE, .commands = WORKERS, .subject = SUBJECT_COMPUTING},
     {{"--worker-timeout"}, "SECONDS", "without an answer for so long, a worker is left out and its "
      "experts are computed here (default 10)", .offset = AT(worker_timeout), .kind = OPTION_REAL,
-     .min = 0, .min_open = true, .max = 86400, .commands = WORKERS,
+     .min = 0, .min_open = true, .max = 86400, .commands = WORKERS | CLI_PLAN,
      .subject = SUBJECT_COMPUTING},
+    {{"--worker-delay"}, "MICROSECONDS", "for experiments: take each answer of a worker so much "
+     "later, as over a slower network", .offset = AT(worker_delay), .kind = OPTION_COUNT, .min = 1,
+     .max = 1000000, .commands = WORKERS | CLI_PLAN, .subject = SUBJECT_COMPUTING},
+    {{"--rebalance"}, "PASSES", "after so many passes each time, tell workers which experts to "
+     "have: by how often they are asked for, and by how fast each worker is (default: never)",
+     .offset = AT(worker_rebalance), .kind = OPTION_COUNT, .min = 1, .max = 1000000000,
+     .commands = WORKERS, .subject = SUBJECT_COMPUTING},
     {{"--worker-key"}, "FILE", "the key that workers and their users share: any bytes, the same at "
      "both ends; needed for workers that other machines can reach", .offset = AT(worker_key),
-     .kind = OPTION_TEXT, .commands = WORKERS | CLI_WORKER, .subject = SUBJECT_COMPUTING},
+     .kind = OPTION_TEXT, .commands = WORKERS | CLI_PLAN | CLI_WORKER,
+     .subject = SUBJECT_COMPUTING},
     {{"--listen"}, "HOST:PORT", "where to wait for jobs; port 0: any that is free (default "
      "127.0.0.1:7070)", .offset = AT(worker_listen), .kind = OPTION_TEXT, .commands = CLI_WORKER,
      .subject = SUBJECT_SERVING, .everyday = true},
     {{"--share"}, "I/N", "compute the I-th of N parts of the experts (default: all of them)",
      .offset = AT(worker_share), .kind = OPTION_TEXT, .commands = CLI_WORKER,
      .subject = SUBJECT_SERVING, .everyday = true},
+    {{"--share"}, "I/N", "write the I-th of N parts of the experts", .offset = AT(worker_share),
+     .kind = OPTION_TEXT, .commands = CLI_SPLIT, .subject = SUBJECT_RESULTS, .everyday = true},
+    {{"--experts"}, "LIST", "of these experts instead: numbers and ranges, of all layers or of "
+     "those before a colon, such as 0-31,64 or 3-5:0-63", .offset = AT(worker_experts),
+     .kind = OPTION_TEXT, .commands = CLI_WORKER | CLI_SPLIT, .subject = SUBJECT_SERVING,
+     .everyday = true},
     {{"--host-compute"}, "auto|on|off", "compute missing experts in host memory instead of moving "
      "them; auto: as many as is faster (default auto)", .offset = AT(host_compute),
      .kind = OPTION_CHOICE, .commands = ENGINE | CLI_WORKER | CLI_BENCH_SPECULATE,

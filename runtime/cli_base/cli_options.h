@@ -40,7 +40,8 @@ enum {
     CLI_REMOVE = 1 << 23,
     CLI_SHOW = 1 << 24,
     CLI_REPORT = 1 << 25,
-    CLI_WORKER = 1 << 26
+    CLI_WORKER = 1 << 26,
+    CLI_SPLIT = 1 << 27
 };
 
 /* A size as it was given. If one was given, one of the members is not 0. */
@@ -95,6 +96,9 @@ typedef struct cli_options {
     const char *worker_key;              /* a file; NULL: none */
     const char *worker_listen;           /* NULL: the default */
     const char *worker_share;            /* "2/4"; NULL: all */
+    const char *worker_experts;          /* "0-31,3:64"; NULL: those of the share */
+    uint64_t worker_rebalance;           /* passes; 0: never */
+    uint64_t worker_delay;               /* microseconds */
     unsigned worker_compute;             /* a moe_switch */
     double worker_timeout;               /* seconds; 0: the default */
     bool gram;

@@ -21,6 +21,7 @@ BASE = {
     "run": {"-m": "model.gguf", "-p": "once upon a time", "-n": "4", "--temp": "0"},
     "serve": {"-m": "model.gguf", "--port": "0"},
     "worker": {"-m": "model.gguf", "--listen": "127.0.0.1:0"},
+    "split-experts": {"-m": "model.gguf", "--share": "1/2", "-o": "out"},
     "tokenize": {"-m": "model.gguf", "-p": "once upon a time"},
     "logits": {"-m": "model.gguf", "-p": "once upon a time", "-o": "out.npy"},
     "perplexity": {"-m": "model.gguf", "-f": "text", "-c": "16"},

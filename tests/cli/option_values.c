@@ -51,6 +51,7 @@ static const struct {
     {"--worker-key", ~0u, "worker_key"},
     {"--listen", ~0u, "127.0.0.1:0|localhost:0"},
     {"--share", ~0u, "1/2|2/2"},
+    {"--experts", CLI_WORKER | CLI_SPLIT, "0|0-1:0,1:1"},
     {"--threads", CLI_BENCH_OFFLOAD, "1,2"},
     {"--threads", ~0u, "1|3"},
     {"--batch-size", ~0u, "1|7|64"},
