@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Workers as processes, over UCX: workers_test.py COMMAND MODEL OTHER_MODEL
 
-The text is the same with workers, and when one is killed, stopped or comes back; what cannot work is
-refused with a word."""
+The text is the same with workers, and when one is killed, stopped or comes back; also with files of a
+share, and behind a proxy with two servers; plan says what they are worth; what cannot work is refused
+with a word."""
 import json
 import os
 import re
@@ -26,10 +27,10 @@ class Worker:
             [command, "worker", "-m", of, "--listen", listen, *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
         line = self.process.stdout.readline()
-        found = re.match(r"worker at 127\.0\.0\.1:(\d+): (\d+) experts", line)
+        found = re.match(r"worker at 127\.0\.0\.1:(\d+): (\d+) experts, memory for (\d+)", line)
         if not found:
             raise SystemExit("a worker did not start: " + line + self.process.stderr.read())
-        self.port, self.n_experts = map(int, found.groups())
+        self.port, self.n_experts, self.n_slots = map(int, found.groups())
         self.address = "127.0.0.1:%d" % self.port
 
     def end(self, number=signal.SIGTERM):
@@ -60,6 +61,18 @@ def refused(*arguments, words):
         assert word in result.stderr, (word, result.stderr)
 
 
+def plan(*options):
+    done = subprocess.run([command, "plan", "-m", model, "--expert-cache", "20%", *options], capture_output=True,
+                          text=True, timeout=120, env=environment, check=True)
+    return done.stdout
+
+
+def peak_of(worker):
+    """The most RAM that the process has had, in bytes."""
+    with open("/proc/%d/status" % worker.process.pid, encoding="utf-8") as file:
+        return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1))
+
+
 def wait_until(condition):
     for _ in range(12000):
         if condition():
@@ -79,6 +92,17 @@ assert shared["text"] == plain["text"] and plain["workers"] == 0
 assert shared["workers_ready"] == 2 and shared["workers_lost"] == 0, shared
 assert shared["worker_experts"] > 0 and shared["bytes_read_disk"] == 0, shared
 assert end(start(40, *both))["text"] == plain["text"]
+
+# What plan says of them: at a slow disk they pay, at a fast one they do not.
+said = json.loads(plan(*both, "--disk", "0.01", "--json"))
+assert [w["ready"] for w in said["workers"]] == [True, True] and said["worker_experts"] == said["experts"], said
+assert 0 < said["worker_token_jobs"] <= 12 and said["worker_token_bytes_sent"] > 0, said  # 2 workers, 6 layers
+assert 0 < said["worker_seconds"] < said["worker_saved_seconds"], said
+assert said["worker_tokens_per_s"] > 1 / said["worker_saved_seconds"], said
+assert said["workers"][0]["expert_list"].startswith("0-0:0,0-0:2,"), said["workers"][0]
+assert re.search(r"workers pay: .* add [\d.]+ ms a token, the drive saves [\d.]+ ms", plan(*both, "--disk", "0.01"))
+assert "workers do not pay: " in plan(*both, "--disk", "1000000")
+assert "does not answer" in plan("--workers", "127.0.0.1:9", "--disk", "1")
 
 # A server has workers, too.
 server = subprocess.Popen([command, "serve", "-m", model, "--port", "0", "--expert-cache", "20%", *both,
@@ -116,6 +140,34 @@ time.sleep(0.2)
 workers[0].end(signal.SIGKILL)
 killed = end(run)
 assert killed["text"] == long["text"], killed
+
+# Workers with chosen experts, and with files of their share alone, whose memory is as planned.
+with tempfile.TemporaryDirectory() as folder:
+    parts = [os.path.join(folder, "part%d.gguf" % i) for i in (1, 2)]
+    for i, which in enumerate((["--share", "1/2"], ["--experts", "0-1:1,2-5:0-63"])):
+        subprocess.run([command, "split-experts", "-m", model, *which, "-o", parts[i]], check=True, timeout=120,
+                       stdout=subprocess.DEVNULL, env=environment)
+    assert os.path.getsize(parts[0]) < 0.75 * os.path.getsize(model)
+    split = [Worker("--host-memory", "300M", of=parts[0]), Worker("--host-memory", "300M", of=parts[1])]
+    assert [w.n_experts for w in split] == [6 * 64 // 2, 2 + 4 * 64], [w.n_experts for w in split]
+    names = ["--workers", ",".join(w.address for w in split)]
+    said = end(start(40, *names, "--worker-compute", "on"))
+    assert said["text"] == plain["text"] and said["workers_ready"] == 2, said
+    if "ASAN_OPTIONS" not in os.environ:
+        for worker in split:
+            assert peak_of(worker) <= 300 << 20, peak_of(worker)
+    # They may have other experts, if their files have them.
+    said = end(start(400, *names, "--worker-compute", "on", "--rebalance", "20"))
+    assert said["text"] == long["text"] and said["workers_lost"] == 0, said
+    for worker in split:
+        worker.end()
+    refused("run", "-m", parts[0], *TEXT, "-n", "2", words=[parts[0], "moe-offload worker"])
+    refused("worker", "-m", parts[0], "--io", "threads", "--experts", "1-0", words=["--experts", "1-0"])
+    refused("worker", "-m", parts[0], "--io", "threads", "--experts", "0:1", words=["other ones"])
+    refused("split-experts", "-m", model, "--share", "1/2", words=["-o FILE"])
+    with open(parts[1], "r+b") as file:
+        file.truncate(os.path.getsize(parts[1]) - 4096)
+    refused("worker", "-m", parts[1], words=[parts[1], "copy it anew"])
 
 # What a worker says at its end; another model, another key, no key where others can reach it.
 code, errors = workers[1].end()
