@@ -190,6 +190,7 @@ static const moe_device_ops cpu_ops = {
     .channel_rule = moe_cpu_channel_rule,
     .greatest = moe_cpu_greatest,
     .pool_keys = moe_cpu_pool_keys,
+    .score_keys = moe_cpu_score_keys,
     .stream_read = moe_cpu_stream_read,
     .stream_write = moe_cpu_stream_write,
     .stream_match = moe_cpu_stream_match,

@@ -129,6 +129,8 @@ int moe_cpu_stream_match(moe_device *device, const moe_stream_match *match, uint
                          moe_error *err);
 int moe_cpu_pool_keys(moe_device *device, const moe_key_pool *pool, uint32_t n_rows,
                       moe_error *err);
+int moe_cpu_score_keys(moe_device *device, const moe_key_scores *scores, uint32_t n_rows,
+                       moe_error *err);
 int moe_cpu_stream_read(moe_device *device, const moe_stream_read *read, uint32_t n_rows,
                         moe_error *err);
 int moe_cpu_stream_write(moe_device *device, const moe_stream_write *write, uint32_t n_rows,

@@ -100,6 +100,7 @@ typedef struct moe_attend_args {
 } moe_attend_args; /* s_j = scale * (q . k_j), the dot in 16 lanes over k_j as it loads */
 
 #define MOE_EXP_SUM_LANES 512
+#define MOE_SCORED_KEYS   16
 
 typedef struct moe_vector_kernels {
     /* y = x / sqrt(mean(x^2) + eps) * w, as (x * inv) * w; inv = 1 / sqrtf(sum / n + eps), the sum
@@ -145,6 +146,12 @@ typedef struct moe_vector_kernels {
     void (*axpy)(float w, const float *x, float *acc, uint32_t n);
     /* acc = fmaf(w, x > 0 ? x : 0, acc) */
     void (*relu_axpy)(float w, const float *x, float *acc, uint32_t n);
+    /* Scores of MOE_SCORED_KEYS keys for one row: products are summed in lanes and by the tree as
+     * above; then score = fmaf(w, product > 0 ? product : 0, score) over heads, from +0. keys:
+     * [dim][MOE_SCORED_KEYS], so lanes of keys stand side by side; q: [n_head][dim]; w: [n_head];
+     * scores: [MOE_SCORED_KEYS]. */
+    void (*score_keys)(const float *keys, const float *q, const float *w, uint32_t n_head,
+                       uint32_t dim, float *scores);
     void (*scale)(float w, float *x, uint32_t n);
     /* Clamps to [-limit, limit]; NaN stays NaN. */
     void (*clamp)(float limit, float *x, uint32_t n);

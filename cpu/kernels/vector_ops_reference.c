@@ -5,6 +5,7 @@
 #include "cpu/kernels/vector_reference.h"
 
 #include <math.h>
+#include <string.h>
 
 static float dot_c(const float *a, const float *b, uint32_t n)
 {
@@ -82,6 +83,26 @@ static void relu_axpy_c(float w, const float *x, float *acc, uint32_t n)
         acc[i] = fmaf(w, x[i] > 0.0f ? x[i] : 0.0f, acc[i]);
 }
 
+static void score_keys_c(const float *keys, const float *q, const float *w, uint32_t n_head,
+                         uint32_t dim, float *scores)
+{
+    memset(scores, 0, MOE_SCORED_KEYS * sizeof *scores);
+    for (uint32_t h = 0; h < n_head; h++) {
+        float acc[16][MOE_SCORED_KEYS] = {{0}};
+        for (uint32_t k = 0; k < dim; k++) {
+            for (uint32_t i = 0; i < MOE_SCORED_KEYS; i++)
+                acc[k % 16][i] = fmaf(keys[(size_t)k * MOE_SCORED_KEYS + i], q[(size_t)h * dim + k],
+                                      acc[k % 16][i]);
+        }
+        for (uint32_t half = 8; half > 0; half /= 2) {
+            for (uint32_t i = 0; i < half * MOE_SCORED_KEYS; i++)
+                acc[i / MOE_SCORED_KEYS][i % MOE_SCORED_KEYS] +=
+                    acc[i / MOE_SCORED_KEYS + half][i % MOE_SCORED_KEYS];
+        }
+        relu_axpy_c(w[h], acc[0], scores, MOE_SCORED_KEYS);
+    }
+}
+
 static void scale_c(float w, float *x, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -136,6 +157,7 @@ void moe_vector_kernels_reference(moe_vector_kernels *kernels)
         .add = add_c,
         .axpy = axpy_c,
         .relu_axpy = relu_axpy_c,
+        .score_keys = score_keys_c,
         .scale = scale_c,
         .clamp = clamp_c,
         .dot = dot_c,

@@ -9,6 +9,7 @@
 
 #include "cpu/kernels/vector_ops.h"
 #include "cpu/kernels/vector_reference.h"
+#include "cpu/x86/always_inline.h"
 #include "cpu/x86/kv_lanes.h"
 #include "cpu/x86/pairs_lanes.h"
 
@@ -161,6 +162,61 @@ static void relu_axpy_lanes(float w, const float *x, float *acc, uint32_t n)
     }
 }
 
+/* Adds lanes l and l + 8 of the products of n <= 4 heads to sums. */
+MOE_INLINE void add_score_lanes(const float *keys, const float *q, uint32_t dim, uint32_t n,
+                                uint32_t l, l16 *sums)
+{
+    l16 low[4], high[4];
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < n; i++)
+        low[i] = high[i] = l16_zero();
+    uint32_t k = l;
+    for (; k + 8 < dim; k += 16) {
+        const l16 key = l16_load(keys + 16 * k), behind = l16_load(keys + 16 * (k + 8));
+#pragma GCC unroll 4
+        for (uint32_t i = 0; i < n; i++) {
+            low[i] = l16_fma(key, l16_set(q[i * dim + k]), low[i]);
+            high[i] = l16_fma(behind, l16_set(q[i * dim + k + 8]), high[i]);
+        }
+    }
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < n; i++) {
+        if (k < dim)
+            low[i] = l16_fma(l16_load(keys + 16 * k), l16_set(q[i * dim + k]), low[i]);
+        sums[i] = l16_add(low[i], high[i]);
+    }
+}
+
+/* Adds up lanes in the order of the tree. */
+MOE_INLINE void score_heads(const float *keys, const float *q, const float *w, uint32_t dim,
+                            uint32_t n, l16 *score)
+{
+    l16 sums[8][4];
+    for (uint32_t l = 0; l < 8; l++)
+        add_score_lanes(keys, q, dim, n, l, sums[l]);
+    for (uint32_t half = 4; half > 0; half /= 2) {
+        for (uint32_t l = 0; l < half; l++) {
+            for (uint32_t i = 0; i < n; i++)
+                sums[l][i] = l16_add(sums[l][i], sums[l + half][i]);
+        }
+    }
+    for (uint32_t i = 0; i < n; i++)
+        *score = l16_fma(l16_set(w[i]), l16_max(sums[0][i], l16_zero()), *score);
+}
+
+static void score_keys_lanes(const float *keys, const float *q, const float *w, uint32_t n_head,
+                             uint32_t dim, float *scores)
+{
+    _Static_assert(MOE_SCORED_KEYS == 16, "a lane for each key");
+    l16 score = l16_zero();
+    uint32_t h = 0;
+    for (; h + 4 <= n_head; h += 4)
+        score_heads(keys, q + h * dim, w + h, dim, 4, &score);
+    for (; h < n_head; h++)
+        score_heads(keys, q + h * dim, w + h, dim, 1, &score);
+    l16_store(scores, score);
+}
+
 static void scale_lanes(float w, float *x, uint32_t n)
 {
     uint32_t whole = n & ~15u, rest = n & 15u;
@@ -311,6 +367,7 @@ static void vector_lanes_init(moe_vector_kernels *kernels)
     kernels->add = add_lanes;
     kernels->axpy = axpy_lanes;
     kernels->relu_axpy = relu_axpy_lanes;
+    kernels->score_keys = score_keys_lanes;
     kernels->scale = scale_lanes;
     kernels->clamp = clamp_lanes;
     kernels->dot = dot_lanes;

@@ -189,6 +189,19 @@ typedef struct moe_key_pool {
     float *scratch; /* device, [2 * n + 1][dim] */
 } moe_key_pool;
 
+/* Scores of index keys: for each row and key, from +0, over the heads from the first on,
+ * score = fmaf(weight, product > 0 ? product : 0, score), where products are those of linear() with
+ * F32 weights. */
+#define MOE_SCORED_MAX_DIM 256u
+typedef struct moe_key_scores {
+    const float *keys;            /* [n_keys][dim] */
+    uint32_t n_keys, dim, n_head; /* dim: MOE_SCORED_MAX_DIM at most */
+    const float *queries;         /* [n_rows][n_head][dim] */
+    const float *weights;         /* [n_rows][n_head] */
+    float *scores;                /* out: [n_keys] of each row, `stride` floats apart */
+    size_t stride;
+} moe_key_scores;
+
 /* How many chosen positions a row at `position` attends to. */
 static inline uint32_t moe_chosen_positions(const moe_attention *attention, uint32_t position)
 {

@@ -216,6 +216,9 @@ typedef struct moe_device_ops {
                   moe_error *err);
     /* With MOE_FORM_CHOOSE_POOLS. */
     int (*pool_keys)(moe_device *device, const moe_key_pool *pool, uint32_t n_rows, moe_error *err);
+    /* With MOE_DEVICE_READABLE, where all of it is in host memory; NULL elsewhere. */
+    int (*score_keys)(moe_device *device, const moe_key_scores *scores, uint32_t n_rows,
+                      moe_error *err);
     /* Answers up to MOE_MAX_ROUTES routes together. */
     int (*route)(moe_device *device, const moe_route *routes, uint32_t n_routes, uint32_t n_rows,
                  moe_error *err);

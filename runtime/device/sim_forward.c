@@ -167,6 +167,13 @@ static int sim_pool_keys(moe_device *device, const moe_key_pool *pool, uint32_t 
     return inner->ops->pool_keys(inner, pool, n_rows, err);
 }
 
+static int sim_score_keys(moe_device *device, const moe_key_scores *scores, uint32_t n_rows,
+                          moe_error *err)
+{
+    moe_device *inner = moe_sim_inner(device);
+    return inner->ops->score_keys(inner, scores, n_rows, err);
+}
+
 static int sim_greatest(moe_device *device, const float *x, uint32_t n_rows, uint32_t n,
                         moe_greatest *out, moe_error *err)
 {
@@ -250,6 +257,7 @@ void moe_sim_forward_arithmetic(moe_device_ops *ops)
     ops->channel_rule = sim_channel_rule;
     ops->selective_scan = sim_selective_scan;
     ops->pool_keys = sim_pool_keys;
+    ops->score_keys = sim_score_keys;
     ops->greatest = sim_greatest;
     ops->stream_read = sim_stream_read;
     ops->stream_write = sim_stream_write;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The scores come from the device's linear map, a block of positions at a time: the block's stored
- * keys are its matrix. So they have the same bits on every device and for any number of threads. */
+/* The scores come from the device a block of positions at a time, with the bits of its linear map:
+ * the block's stored keys are the matrix. So they are the same on every device and for any number
+ * of threads. */
 #include "runtime/pass/position_index.h"
 
 #include <math.h>
@@ -108,14 +109,13 @@ int moe_op_pool(const moe_run *run, const moe_op *op, moe_error *err)
     return runner->device->ops->pool_keys(runner->device, &pool, run->n_rows, err);
 }
 
-/* Copies the index keys of n logical positions, or of n pools, to the device's block. */
-static int bring_keys(moe_runner *runner, const moe_kv_row *row, const index_place *at,
-                      uint32_t first, uint32_t n, moe_error *err)
+/* Loads the index keys of n logical positions, or of n pools, into index_host. */
+static void load_keys(moe_runner *runner, const moe_kv_row *row, const index_place *at,
+                      uint32_t first, uint32_t n)
 {
     const moe_model_config *c = runner->config;
     moe_pass_buffers *b = &runner->buffers;
-    moe_device *device = runner->device;
-    MOE_ASSERT((device->features & MOE_DEVICE_READABLE) != 0);
+    MOE_ASSERT((runner->device->features & MOE_DEVICE_READABLE) != 0);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t position = (first + i + 1) * c->index_pool - 1;
         const uint8_t *from = c->index_rate > 0
@@ -124,8 +124,6 @@ static int bring_keys(moe_runner *runner, const moe_kv_row *row, const index_pla
         b->vector.kv_load((moe_kv_type)at->layout.type, from + at->pooled,
                           b->index_host + (size_t)i * c->index_dim, c->index_dim);
     }
-    return device->ops->upload(device, b->values[MOE_VALUE_INDEX_BLOCK], b->index_host,
-                               (size_t)n * c->index_dim * sizeof(float), err);
 }
 
 /* Rows of the pass that see the same stored positions, though some see fewer of them. */
@@ -151,17 +149,42 @@ static uint32_t n_blocks_of(const moe_model_config *c, uint32_t n_positions)
     return n_positions / c->index_block + (n_positions % c->index_block > 0);
 }
 
+/* The highest of n > 0 products; a NaN if one of them is a NaN. */
+static float highest_of(const float *products, uint32_t n)
+{
+    enum { LANES = 16 };
+    float highest[LANES];
+    for (uint32_t l = 0; l < LANES; l++) {
+        highest[l] = -INFINITY;
+    }
+    for (uint32_t i = 0; i < n / LANES * LANES; i += LANES) {
+        for (uint32_t l = 0; l < LANES; l++) {
+            const float x = products[i + l];
+            highest[l] = x > highest[l] || isnan(x) ? x : highest[l];
+        }
+    }
+    for (uint32_t i = n / LANES * LANES; i < n; i++) {
+        highest[0] = products[i] > highest[0] || isnan(products[i]) ? products[i] : highest[0];
+    }
+    for (uint32_t l = 1; l < LANES; l++) {
+        highest[0] = highest[l] > highest[0] || isnan(highest[l]) ? highest[l] : highest[0];
+    }
+    return highest[0];
+}
+
 /* Raises each block's score, for each head, to the highest product of its keys. scores:
  * [index_heads][n_blocks] */
 static void raise_scores(const moe_model_config *c, const float *products, uint32_t begin,
                          uint32_t n, uint32_t n_blocks, float *scores)
 {
+    const uint32_t block = c->index_block;
     for (uint32_t h = 0; h < c->index_heads; h++) {
-        const float *of_head = products + (size_t)h * n;
-        for (uint32_t i = 0; i < n; i++) {
-            float *score = &scores[(size_t)h * n_blocks + (begin + i) / c->index_block];
-            const bool first = (begin + i) % c->index_block == 0;
-            *score = first || of_head[i] > *score || isnan(of_head[i]) ? of_head[i] : *score;
+        for (uint32_t i = 0, n_here; i < n; i += n_here) {
+            const uint32_t left = block - (begin + i) % block;
+            n_here = n - i < left ? n - i : left;
+            float *score = &scores[(size_t)h * n_blocks + (begin + i) / block];
+            const float highest = highest_of(products + (size_t)h * n + i, n_here);
+            *score = left == block || highest > *score || isnan(highest) ? highest : *score;
         }
     }
 }
@@ -182,6 +205,19 @@ static int score_block(moe_runner *runner, const row_group *group, uint32_t begi
     const float *queries =
         b->values[MOE_VALUE_INDEX_Q] + (size_t)group->first * c->index_heads * c->index_dim;
     uint32_t n_queries = group->n_rows * c->index_heads;
+    if (c->index_block == 0 && c->index_dim <= MOE_SCORED_MAX_DIM) {
+        const moe_key_scores scores = {.keys = b->index_host,
+                                       .n_keys = n,
+                                       .dim = c->index_dim,
+                                       .n_head = c->index_heads,
+                                       .queries = queries,
+                                       .weights = b->index_factors,
+                                       .scores = b->index_scores + begin,
+                                       .stride = group->n_scores};
+        return ops->score_keys(runner->device, &scores, group->n_rows, err);
+    }
+    MOE_TRY(ops->upload(runner->device, b->values[MOE_VALUE_INDEX_BLOCK], b->index_host,
+                        (size_t)n * c->index_dim * sizeof(float), err));
     MOE_TRY(ops->linear(runner->device, queries, n_queries, c->index_dim, &products, 1, err));
     MOE_TRY(ops->download(runner->device, b->index_host, b->values[MOE_VALUE_INDEX_PRODUCTS],
                           (size_t)n_queries * n * sizeof(float), err));
@@ -313,7 +349,7 @@ static int choose_for_group(moe_runner *runner, const moe_pass *pass, uint32_t l
     for (uint32_t begin = 0; begin < group->n_keys; begin += MOE_INDEX_BLOCK) {
         uint32_t left = group->n_keys - begin;
         uint32_t n = left < MOE_INDEX_BLOCK ? left : MOE_INDEX_BLOCK;
-        MOE_TRY(bring_keys(runner, furthest, &at, begin, n, err));
+        load_keys(runner, furthest, &at, begin, n);
         MOE_TRY(score_block(runner, group, begin, n, err));
     }
     for (uint32_t r = 0; r < group->n_rows; r++) {

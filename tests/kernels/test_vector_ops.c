@@ -115,6 +115,12 @@ static void run_relu_axpy(const moe_vector_kernels *k, const test_case *in, floa
     k->relu_axpy(in->scalar, in->a, out, in->n);
 }
 
+static void run_score_keys(const moe_vector_kernels *k, const test_case *in, float *out)
+{
+    const uint32_t dim = 1 + in->n % 40, n_head = 1 + in->n % 6;
+    k->score_keys(in->a, in->b, in->b + 6 * 40, n_head, dim, out);
+}
+
 static void run_scale(const moe_vector_kernels *k, const test_case *in, float *out)
 {
     memcpy(out, in->a, in->n * sizeof(float));
@@ -190,6 +196,7 @@ static const subject subjects[] = {
     {"add", run_add},
     {"axpy", run_axpy},
     {"relu_axpy", run_relu_axpy},
+    {"score_keys", run_score_keys},
     {"scale", run_scale},
     {"clamp", run_clamp},
     {"dot", run_dot},
@@ -228,6 +235,32 @@ static void every_level_gives_the_reference_bits(void **state)
                 /* Beyond the result too: nothing may be written there. */
                 test_assert_same(subjects[s].name, levels[l].name, expected, got, in.n + GUARD);
             }
+        }
+    }
+}
+
+/* Scores are sums of products that dot() gives. */
+static void scores_are_of_products(void **state)
+{
+    (void)state;
+    static test_case in;
+    float row[40], scores[MOE_SCORED_KEYS];
+    uint64_t seed = 1234;
+    moe_vector_kernels k;
+    moe_vector_kernels_init(&k, 0);
+    for (uint32_t dim = 1; dim <= 40; dim++) {
+        test_fill(&seed, 0, in.a, MOE_SCORED_KEYS * 40);
+        test_fill(&seed, 0, in.b, 6 * 41);
+        k.score_keys(in.a, in.b, in.b + 6 * 40, 6, dim, scores);
+        for (uint32_t i = 0; i < MOE_SCORED_KEYS; i++) {
+            float expected = 0.0f;
+            for (uint32_t e = 0; e < dim; e++)
+                row[e] = in.a[e * MOE_SCORED_KEYS + i];
+            for (uint32_t h = 0; h < 6; h++) {
+                const float product = k.dot(row, in.b + h * dim, dim);
+                k.relu_axpy(in.b[6 * 40 + h], &product, &expected, 1);
+            }
+            assert_memory_equal(&scores[i], &expected, sizeof expected);
         }
     }
 }
@@ -544,6 +577,7 @@ int main(int argc, char **argv)
         return run_benches();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_level_gives_the_reference_bits),
+        cmocka_unit_test(scores_are_of_products),
         cmocka_unit_test(untouched_lanes_keep_their_zero),
         cmocka_unit_test(argmax_takes_the_lowest_of_equals),
         cmocka_unit_test(exp_is_within_one_ulp),
