@@ -43,9 +43,8 @@ typedef struct moe_cuda_device_options {
     /* Lets cuBLAS multiply float weights that many rows share; not exact. MOE_ERR_UNSUPPORTED if
      * cuBLAS cannot be loaded. */
     bool blas_prefill;
-    /* Attention has the bits of the CPU. Otherwise the matrix units compute it, if the GPU has
-     * matrix units for halves and there is a kernel for the layer (moe_device_ops.own_attention).
-     */
+    /* Attention has the bits of the CPU. Otherwise the matrix units compute it where there is a
+     * kernel for the layer (moe_device_ops.own_attention). */
     bool exact_attention;
 } moe_cuda_device_options;
 

@@ -25,8 +25,6 @@
 #endif
 #define LEAST_COPY_MS 0.1f /* for which a copy counts at least; so the copies end */
 #define TRIED_VALUES  64
-/* The first major number of compute capability whose matrix units attend_matrix.cu can use. */
-#define HALF_UNITS_FROM 8u
 
 /* ---- Memory ---- */
 
@@ -379,7 +377,7 @@ int moe_cuda_device_open(moe_device **out, const moe_cuda_device_options *option
     cuda->index = (int)index;
     cuda->numa_node = info.numa_node;
     cuda->n_multiprocessors = info.n_multiprocessors;
-    cuda->matrix_attention = !options->exact_attention && info.major >= HALF_UNITS_FROM;
+    cuda->matrix_attention = !options->exact_attention;
     cuda->to_device.cuda = cuda->to_host.cuda = cuda;
     cuda->to_device.first_failed = cuda->to_host.first_failed = UINT64_MAX;
     snprintf(cuda->name, sizeof cuda->name, "cuda:%u %s", index, info.name);
