@@ -116,6 +116,21 @@ __device__ static inline query_tile tile_of_block(const moe_attend_job &job, uin
     return tile;
 }
 
+/* Whether a row of the tile sees a position of the part. A recorded launch has blocks for all parts
+ * that the step has room for. Most of these blocks end here, before they load queries or reach a
+ * barrier. */
+__device__ static inline bool sees_part(const moe_attend_job &job, const query_tile &tile,
+                                        uint32_t part)
+{
+    const uint32_t positions = job.part_pages * MOE_KV_PAGE;
+    for (uint32_t r = 0; r < tile.n_rows; r++) {
+        const uint32_t position = job.rows[tile.first_row + r].position;
+        if (part <= position / positions && part >= moe_attend_first(job, position) / positions)
+            return true;
+    }
+    return false;
+}
+
 /* Folds the results of one wave of parts. */
 void moe_launch_attend_fold(moe_cuda_stream stream, const moe_attend_job *job);
 

@@ -334,6 +334,8 @@ __global__ __launch_bounds__(MOE_WARP *QUERY_WARPS *COLUMN_WARPS,
     const query_tile tile = tile_of_block(job, gridDim.x - 1 - blockIdx.x);
     MOE_BEGIN_EARLY();
     MOE_WAIT_FOR_STREAM();
+    if (job.split && !sees_part(job, tile, job.first_part + blockIdx.z))
+        return;
     const attend_span &span = share_span(job, tile, keys + shape::places);
     query_place *places = (query_place *)(&span + 1);
     attend_step step;

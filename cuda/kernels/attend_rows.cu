@@ -145,20 +145,6 @@ __device__ static inline void load_queries(const moe_attend_job &job, const quer
     }
 }
 
-/* Whether a row of the tile sees a position of the page. A recorded launch has blocks for all pages
- * that the step has room for. Most of these blocks end here, before they load queries or reach a
- * barrier. */
-__device__ static inline bool sees_page(const moe_attend_job &job, const query_tile &tile,
-                                        uint32_t page)
-{
-    for (uint32_t r = 0; r < tile.n_rows; r++) {
-        const uint32_t position = job.rows[tile.first_row + r].position;
-        if (page <= position / MOE_KV_PAGE && page >= moe_attend_first(job, position) / MOE_KV_PAGE)
-            return true;
-    }
-    return false;
-}
-
 template <int TYPE, int QUERIES>
 __global__ __launch_bounds__(ATTEND_THREADS, 2) void moe_attend(moe_attend_job job)
 {
@@ -169,7 +155,7 @@ __global__ __launch_bounds__(ATTEND_THREADS, 2) void moe_attend(moe_attend_job j
     query_tile tile = tile_of_block(job, blockIdx.x);
     MOE_BEGIN_EARLY();
     MOE_WAIT_FOR_STREAM();
-    if (job.split && !sees_page(job, tile, job.first_part + blockIdx.z))
+    if (job.split && !sees_part(job, tile, job.first_part + blockIdx.z))
         return;
     load_queries<QUERIES>(job, tile, q, shared);
     __syncthreads();
