@@ -8,11 +8,13 @@
 
 All processes run on this machine, so its processors do the work of all; what is measured is whether bytes from
 memory elsewhere beat bytes from the disk. With --net each process has a network namespace of its own (root), and what
-it sends passes a link of so many Mbit/s (tc tbf), with a delay if the kernel has netem. With --llama, llama.cpp's programs in FOLDER run
-the same file over as many RPC servers, on the same links. Both engines have the same --cache; each worker holds its whole part.
+it sends passes a link of so many Mbit/s (tc tbf); the microseconds are the delay of one way, which the engine's wire
+adds (--worker-delay). With --llama, llama.cpp's programs in FOLDER run the same file over as many RPC servers, on the same
+links without that delay. Both engines have the same --cache; each worker holds its whole part.
 With --throttle the disk gives the engine alone, and the one with workers, so much (a control group; root).
 Runs are pairs, one after the other, and must write the same text. Printed are medians and the median of the
-ratios of pairs, and what a token sends and receives.
+ratios of pairs, what a token sends and receives, the bound of the link (bytes / bandwidth + 2 x delay x layers that ask
+workers), and each worker's peak of memory beside its plan.
 """
 
 from __future__ import annotations
@@ -51,10 +53,8 @@ class Net:
             raise
 
     def open(self) -> None:
-        mbit, _, delay = self.link.partition(",")
-        # A kernel without netem still has tbf, which limits the rate alone.
-        limit = (["netem", "limit", "100000", "delay", f"{delay}us", "rate", f"{mbit}mbit"] if delay else
-                 ["tbf", "rate", f"{mbit}mbit", "burst", "256kb", "latency", "500ms"])
+        mbit = self.link.partition(",")[0]
+        limit = ["tbf", "rate", f"{mbit}mbit", "burst", "256kb", "latency", "500ms"]
         call("ip", "link", "add", self.bridge, "type", "bridge")
         call("ip", "link", "set", self.bridge, "up")
         for i, name in enumerate(self.names):
@@ -67,7 +67,7 @@ class Net:
             call(*self.inside(i), "ip", "link", "set", far, "up")
             call(*self.inside(i), "ip", "link", "set", "lo", "up")
             call(*self.inside(i), "tc", "qdisc", "add", "dev", far, "root", *limit)
-            if i == 0:  # what comes to the engine from all workers shares its link; the delay counts once a way
+            if i == 0:  # what comes to the engine from all workers shares its link
                 call("tc", "qdisc", "add", "dev", near, "root", "tbf", "rate", f"{mbit}mbit", "burst", "256kb", "latency",
                      "500ms")
 
@@ -88,15 +88,26 @@ def call(*command: str) -> None:
     subprocess.run(command, check=True)
 
 
-def start_worker(given, net: Net, i: int, environment: dict) -> tuple[subprocess.Popen, str]:
-    command = [*net.inside(i), given.command, "worker", "-m", given.model, "--share", f"{i}/{given.workers + given.missing}", "-t",
-               given.threads, "--listen", f"{net.address(i)}:0", "--worker-key", given.key]
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def start_worker(given, net: Net, i: int, environment: dict) -> tuple[subprocess.Popen, str, float]:
+    """The process, its address, and the RAM that its plan has, in MiB."""
+    shares = given.workers + given.missing
+    command = [*net.inside(i), given.command, "worker", "-m", given.model, "--share", f"{i}/{shares}", "--expert-cache",
+               f"{-(-100 // shares)}%", "-t", given.threads, "--listen", f"{net.address(i)}:0", "--worker-key", given.key]
     worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     line = worker.stdout.readline()
-    found = re.match(r"worker at ([0-9.]+:\d+)", line)
+    found = re.match(r"worker at ([0-9.]+:\d+): .*; ([0-9.]+) (\w+) of RAM in all", line)
     if not found:
         sys.exit(f"a worker did not start: {line}")
-    return worker, found.group(1)
+    return worker, found.group(1), float(found.group(2)) * UNITS[found.group(3)] / 2**20
+
+
+def peak_of(worker: subprocess.Popen) -> float:
+    """The most RAM that the process has had, in MiB."""
+    status = Path(f"/proc/{worker.pid}/status").read_text(encoding="utf-8")
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) / 1024
 
 
 def run(given, net: Net, environment: dict, *more: str) -> tuple[str, dict]:
@@ -166,16 +177,19 @@ def main() -> None:
         given.key = key.name
         try:
             workers = [start_worker(given, net, i + 1, environment) for i in range(given.workers)]
-            names = ",".join(address for _, address in workers)
+            names = ",".join(address for _, address, _ in workers)
+            delay = int((given.net or "").partition(",")[2] or 0)
             for _ in range(given.repeat):
                 alone_text, alone = run(given, net, environment)
                 shared_text, shared = run(given, net, environment, "--workers", names, "--worker-key", key.name,
-                                          "--worker-compute", given.compute)
+                                          "--worker-compute", given.compute,
+                                          *(["--worker-delay", str(2 * delay)] if delay else []))
                 if alone_text != shared_text:
                     sys.exit("the texts differ")
                 rows.append((alone, shared))
+            peaks = [(peak_of(worker), planned) for worker, _, planned in workers]
         finally:
-            for worker, _ in workers:
+            for worker, _, _ in workers:
                 worker.send_signal(signal.SIGTERM)
                 worker.wait()
             try:
@@ -204,6 +218,13 @@ def main() -> None:
     ratio = median(lambda a, s: s["decode_tokens_per_s"] / a["decode_tokens_per_s"])
     read = median(lambda a, s: s["prompt_tokens_per_s"] / a["prompt_tokens_per_s"])
     print(f"\ntimes as fast, median of {len(rows)} pairs: {ratio:.2f}, reading the prompt {read:.2f}")
+    if given.net:
+        sent = max(median(lambda a, s: s["worker_bytes_sent"]), median(lambda a, s: s["worker_bytes_received"])) / n
+        layers = median(lambda a, s: s["worker_jobs"]) / n / given.workers
+        ms = 8e-3 * sent / float(given.net.partition(",")[0]) + 2e-3 * delay * layers
+        print(f"bound of the link: {ms:.2f} ms a token, {1e3 / ms:.0f} tokens/s")
+    for peak, planned in peaks:
+        print(f"a worker's peak {peak:.0f} MiB, planned {planned:.0f}")
 
 
 main()
