@@ -208,7 +208,7 @@ def sequences(given) -> list[dict]:
         if more and one["bytes"]:
             read = one["bytes"] + (mine["experts"] - one["experts"]) * about["largest_expert_bytes"]
             more["at_most"] = n * one["bytes"] / read
-        found.append(cell(f"{n} sequences", pairs, "decode", **more))
+        found.append(cell("one sequence" if n == 1 else f"{n} sequences", pairs, "decode", **more))
     return found
 
 
