@@ -24,7 +24,7 @@ def run(o, source, prompt, folder):
                            "--warm-start", "off"], capture_output=True, text=True, cwd=folder)
     if done.returncode != 0:
         sys.exit(done.stderr)
-    came = re.search(r"^([\d.]+) (\w+) came from ", done.stderr, re.M)
+    came = re.search(r"([\d.]+) (\w+) came from ", done.stderr)
     return float(came[1]) * UNITS[came[2]] if came else 0.0, done.stdout
 
 
@@ -42,7 +42,7 @@ def main():
     print("|---|---|---|---|")
     for share in o.shares:
         with tempfile.TemporaryDirectory() as folder:
-            source = ("-m", o.model, "--disk-cache", f"part:{size * share // 100}")
+            source = ("-m", o.model, "--disk-cache", f"part:{size * share // 100 if share < 100 else size}")
             first, _ = run(o, source, "Once upon a time", folder)
             second, text = run(o, source, "Tom has 5 pens. He buys 7 more.", folder)
             texts.add(text)
