@@ -24,7 +24,7 @@ which other programs on the machine lengthen less than the time; waiting threads
 --cpu compares processor time of one thread in place of elapsed time (gate_cpu.py), for machines that others use; limits
 are not measured then.
 Under limits the peer runs without copies of its weights (--repack 0), with which it would be killed.
---short: one pair, fewer tokens, layers and cells. --only: cells whose names contain one of the texts between commas.
+--short: one pair, fewer tokens, layers and cells. --only: cells whose names contain one of the texts between semicolons.
 --record writes the cells to bench/results/gate/NAME.json, in place of those of the same names that are there, and
 --print the table of all that are there, with a column for each processor.
 """
@@ -54,7 +54,7 @@ MODELS = ["demo", "inflated Q4_K", "inflated Q8_0", *SHAPES]
 # -- models -----------------------------------------------------------------------------------------
 
 def wanted(given, *names: str) -> bool:
-    return given.only is None or any(text in name for text in given.only.split(",") for name in names)
+    return given.only is None or any(text in name for text in given.only.split(";") for name in names)
 
 
 def model(given, name: str) -> str:
@@ -282,7 +282,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("gate-models"))
     parser.add_argument("--cells", default="all", help=f"of {', '.join(CELLS)}; between commas")
     parser.add_argument("--short", action="store_true")
-    parser.add_argument("--only", metavar="TEXT", help="cells with this in their names; several between commas")
+    parser.add_argument("--only", metavar="TEXT", help="cells with this in their names; several between semicolons")
     parser.add_argument("--pairs", type=int)
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("--cpu", action="store_true", help="processor time of one thread")
