@@ -82,7 +82,7 @@ static void tell_locked(moe_memory_follow *f, const moe_memory_room *room)
     if (f->log != NULL && !f->told_locked) {
         snprintf(line, sizeof line,
                  "other programs need memory (%.0f MiB available), but the expert slots are "
-                 "page-locked for the GPU and stay: --host-memory sets their size",
+                 "page-locked for the GPU and stay: options.host_memory sets their size",
                  (double)room->available / MIB);
         f->log(line, f->user);
         f->told_locked = true;
