@@ -39,6 +39,7 @@ for heading in '1. Packages' '2. Build' '3. A question' '4. A continuation' '5. 
 done
 grep -Fxq "ninja was given -C build ${quiet}moe-offload" "$work/out" || fail "the counter of ninja: $(grep ninja "$work/out")"
 grep -Eq '^decode +64 +[0-9]' "$work/out" || fail "no speed of decoding"
+grep -Eq '[0-9a-f]{32}' "$work/out" && fail 'a fingerprint'
 # The question and its answer: from the line that begins with "> " to the README's "...".
 sed -n '/^> Anna/,/^\.\.\.$/p' "$tree/README.md" | sed '$d' >"$work/quoted"
 [ "$(wc -l <"$work/quoted")" -ge 3 ] || fail "the README quotes no answer"
