@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds the processor's features by CPUID. A feature counts only if the operating system saves the
- * registers that it uses (XCR0). This file is compiled for the baseline processor. */
+ * registers that it uses (XCR0), and if kernels for it were built (MOE_BUILT_ macros, which
+ * cpu/meson.build sets). This file is compiled for the baseline processor. */
 #include "cpu/kernels/arch_kernels.h"
 #include "cpu/kernels/cpu_features.h"
 #include "cpu/x86/matmul_amx.h"
@@ -22,6 +23,22 @@ enum {
     XCR0_TILES = 3 << 17
 };
 static const unsigned leaf7_ebx_bw_vl = 1u << 30 | 1u << 31;
+
+/* The features that kernels were built for. AVX2 has all but the products in every build. */
+static const unsigned built = MOE_CPU_AVX2
+#ifdef MOE_BUILT_AVX_VNNI_PRODUCTS
+                              | MOE_CPU_AVX_VNNI
+#endif
+#ifdef MOE_BUILT_AVX512
+                              | MOE_CPU_AVX512
+#endif
+#ifdef MOE_BUILT_AVX512_VNNI_PRODUCTS
+                              | MOE_CPU_AVX512_VNNI | MOE_CPU_AVX512_VBMI
+#endif
+#ifdef MOE_BUILT_AMX_PRODUCTS
+                              | MOE_CPU_AMX_INT8
+#endif
+    ;
 
 static unsigned xcr0(void)
 {
@@ -57,13 +74,14 @@ unsigned moe_cpu_features_detect(void)
         (a & LEAF7_1_EAX_AVX_VNNI) != 0) {
         features |= MOE_CPU_AVX_VNNI;
     }
-    return features;
+    return features & built;
 }
 
 static void init_avx2(moe_matmul_kernels *kernels)
 {
     moe_quantize_init_avx2(kernels);
     moe_matmul_init_float_avx2(kernels);
+#ifdef MOE_BUILT_AVX2_PRODUCTS
     moe_matmul_init_avx2_32(kernels);
     moe_matmul_init_avx2_bytes(kernels);
     moe_matmul_init_avx2_256(kernels);
@@ -74,10 +92,12 @@ static void init_avx2(moe_matmul_kernels *kernels)
     moe_matmul_init_avx2_ternary(kernels);
     moe_matmul_init_avx2_shifted_16(kernels);
     moe_matmul_init_avx2_shifted_32(kernels);
+#endif
 }
 
 static void init_avx_vnni(moe_matmul_kernels *kernels)
 {
+#ifdef MOE_BUILT_AVX_VNNI_PRODUCTS
     moe_matmul_init_avx_vnni_32(kernels);
     moe_matmul_init_avx_vnni_bytes(kernels);
     moe_matmul_init_avx_vnni_256(kernels);
@@ -88,10 +108,21 @@ static void init_avx_vnni(moe_matmul_kernels *kernels)
     moe_matmul_init_avx_vnni_ternary(kernels);
     moe_matmul_init_avx_vnni_shifted_16(kernels);
     moe_matmul_init_avx_vnni_shifted_32(kernels);
+#endif
+    (void)kernels;
+}
+
+static void init_avx512(moe_matmul_kernels *kernels)
+{
+#ifdef MOE_BUILT_AVX512
+    moe_matmul_init_float_avx512(kernels);
+#endif
+    (void)kernels;
 }
 
 static void init_avx512_vnni(moe_matmul_kernels *kernels)
 {
+#ifdef MOE_BUILT_AVX512_VNNI_PRODUCTS
     moe_matmul_init_avx512_vnni_32(kernels);
     moe_matmul_init_avx512_vnni_bytes(kernels);
     moe_matmul_init_avx512_vnni_256(kernels);
@@ -102,6 +133,8 @@ static void init_avx512_vnni(moe_matmul_kernels *kernels)
     moe_matmul_init_avx512_vnni_ternary(kernels);
     moe_matmul_init_avx512_vnni_shifted_16(kernels);
     moe_matmul_init_avx512_vnni_shifted_32(kernels);
+#endif
+    (void)kernels;
 }
 
 void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_features)
@@ -116,7 +149,7 @@ void moe_matmul_kernels_init_arch(moe_matmul_kernels *kernels, unsigned cpu_feat
     if ((cpu_features & MOE_CPU_AVX512) == 0) {
         return;
     }
-    moe_matmul_init_float_avx512(kernels);
+    init_avx512(kernels);
     if ((cpu_features & MOE_CPU_AVX512_VNNI) != 0) {
         init_avx512_vnni(kernels);
         if ((cpu_features & MOE_CPU_AMX_INT8) != 0) {
