@@ -241,11 +241,14 @@ static void in_place(void **state)
         assert_true(played.stats.passes_recorded > launched.stats.passes_recorded);
         assert_true(played.launches < launched.launches && played.waits <= launched.waits);
         /* What is read over the link is kept, as where the host routes; which expert leaves for it
-         * is decided a pass earlier, a few experts more or less in so short a text. */
+         * is decided a pass earlier: in so short a text two experts more or less, and which copies
+         * have ended by then depends on the machine. */
         uint64_t bytes = played.stats.bytes_moved_link + played.stats.bytes_in_place;
+        uint64_t of_two = 2 * bytes / played.stats.expert_misses;
         printf("%.0f KiB over the link, %.0f where the host routes\n", (double)bytes / 1024,
                (double)launched.stats.bytes_moved_link / 1024);
-        assert_true((double)bytes <= 1.15 * (double)launched.stats.bytes_moved_link);
+        assert_true((double)bytes <=
+                    1.15 * (double)launched.stats.bytes_moved_link + (double)of_two);
     }
 }
 
