@@ -156,26 +156,6 @@ static const moe_byte_source_ops part_ops = {part_read, part_identify, part_clos
 
 /* ---- Opening ---- */
 
-static int read_bytes(const moe_byte_source *file, void *dst, size_t size, uint64_t from,
-                      moe_error *err)
-{
-    uint8_t *to = dst;
-    while (size > 0) {
-        const int64_t got = file->ops->read(file, to, size, from, 0);
-        if (got == -EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            return moe_fail(err, MOE_ERR_IO, "cannot read the table of a part file: %s",
-                            got < 0 ? strerror((int)-got) : "the file is cut short");
-        }
-        to += got;
-        from += (uint64_t)got;
-        size -= (size_t)got;
-    }
-    return MOE_OK;
-}
-
 static bool is_laid_out(const part_source *s)
 {
     uint64_t at = data_begin(s->n), end = 0;
@@ -193,10 +173,11 @@ static bool is_laid_out(const part_source *s)
     return true;
 }
 
-static int read_table(part_source *s, const part_head *head, moe_error *err)
+static int read_table(part_source *s, const part_head *head, const moe_part_reading *reading,
+                      moe_error *err)
 {
     if (head->n_ranges == 0 || head->n_ranges > MOST_RANGES ||
-        head->n_ranges * sizeof *s->ranges > s->file->size) {
+        head->n_ranges * sizeof *s->ranges > s->file->size - sizeof *head) {
         return moe_fail(err, MOE_ERR_FORMAT, "the head of this part file is damaged: copy it anew");
     }
     s->n = (uint32_t)head->n_ranges;
@@ -204,20 +185,23 @@ static int read_table(part_source *s, const part_head *head, moe_error *err)
     if (s->ranges == NULL) {
         return moe_fail(err, MOE_ERR_MEMORY, "no memory for the table of a part file");
     }
-    MOE_TRY(read_bytes(s->file, s->ranges, s->n * sizeof *s->ranges, sizeof *head, err));
+    MOE_TRY(reading->read(sizeof *head, s->ranges, s->n * sizeof *s->ranges, reading->user, err));
     return sum_of(*head, s->ranges) == head->sum && is_laid_out(s)
                ? MOE_OK
                : moe_fail(err, MOE_ERR_FORMAT,
                           "this part file is damaged or cut short: copy it anew");
 }
 
-int moe_part_source_open(moe_byte_source **source, moe_error *err)
+int moe_part_source_open(moe_byte_source **source, const moe_part_reading *reading, moe_error *err)
 {
     moe_byte_source *file = *source;
     part_head head;
-    if (file->size < sizeof head || read_bytes(file, &head, sizeof head, 0, NULL) != MOE_OK ||
-        memcmp(head.magic, MAGIC, sizeof head.magic) != 0) {
-        return MOE_OK; /* who reads it as something else will report an error */
+    if (file->size < sizeof head) {
+        return MOE_OK;
+    }
+    MOE_TRY(reading->read(0, &head, sizeof head, reading->user, err));
+    if (memcmp(head.magic, MAGIC, sizeof head.magic) != 0) {
+        return MOE_OK;
     }
     part_source *s = moe_calloc(1, sizeof *s);
     if (s == NULL) {
@@ -235,7 +219,7 @@ int moe_part_source_open(moe_byte_source **source, moe_error *err)
                        .file = moe_byte_source_hold(file)};
     s->source.opened.size = head.size;
     atomic_init(&s->source.n_holders, 1);
-    const int status = read_table(s, &head, err);
+    const int status = read_table(s, &head, reading, err);
     if (status != MOE_OK) {
         part_close(&s->source);
         return status;

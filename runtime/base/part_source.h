@@ -26,9 +26,16 @@ uint32_t moe_part_ranges_lay(moe_part_range *ranges, uint32_t n, uint64_t file_s
 uint8_t *moe_part_head_make(const moe_part_range *ranges, uint32_t n, uint64_t file_size,
                             size_t *n_bytes);
 
+/* How the head and the table of *source are read, so that a disk that hangs is not waited for.
+ * MOE_OK: all bytes were read. */
+typedef struct moe_part_reading {
+    int (*read)(uint64_t offset, void *dst, size_t size, void *user, moe_error *err);
+    void *user;
+} moe_part_reading;
+
 /* If *source is a part file, replaces it by a source that reads like the whole file, and has the
  * part file's name. Other sources stay as they are. Messages do not name the file. */
-int moe_part_source_open(moe_byte_source **source, moe_error *err);
+int moe_part_source_open(moe_byte_source **source, const moe_part_reading *reading, moe_error *err);
 bool moe_part_source_is(const moe_byte_source *source);
 /* Whether the bytes can be read. True for any range of a source that is no part file. */
 bool moe_part_source_has(const moe_byte_source *source, uint64_t from, uint64_t size);

@@ -100,11 +100,24 @@ static int read_header(moe_gguf_part *part, const moe_gguf_reading *reading, moe
     return status;
 }
 
+typedef struct file_reading {
+    const moe_gguf_file *file;
+    const moe_gguf_reading *reading;
+} file_reading;
+
+static int read_of_file(uint64_t offset, void *dst, size_t size, void *user, moe_error *err)
+{
+    const file_reading *r = user;
+    return r->reading->read(r->file, offset, dst, size, r->reading->user, err);
+}
+
 static int part_open(moe_gguf_part *part, const char *path, const moe_gguf_reading *reading,
                      moe_error *err)
 {
     MOE_TRY(moe_file_source_open(&part->file.source, path, err));
-    MOE_TRY(moe_part_source_open(&part->file.source, err));
+    file_reading of_file = {&part->file, reading};
+    const moe_part_reading by = {read_of_file, &of_file};
+    MOE_TRY(moe_part_source_open(&part->file.source, &by, err));
     part->file.path = part->file.source->name;
     part->file.size = part->file.source->size;
     MOE_TRY(read_header(part, reading, err));

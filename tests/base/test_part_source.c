@@ -52,10 +52,21 @@ static void write_part(const uint8_t *bytes, size_t n)
     assert_int_equal(fclose(file), 0);
 }
 
+static int read_source(uint64_t offset, void *dst, size_t size, void *user, moe_error *err)
+{
+    const moe_byte_source *const *source = user;
+    (void)err;
+    assert_int_equal((*source)->ops->read(*source, dst, size, offset, 0), size);
+    return MOE_OK;
+}
+
 static int open_part(moe_byte_source **source, moe_error *err)
 {
-    assert_int_equal(moe_file_source_open(source, path, err), MOE_OK);
-    return moe_part_source_open(source, err);
+    moe_byte_source *file;
+    const moe_part_reading reading = {read_source, &file};
+    assert_int_equal(moe_file_source_open(&file, path, err), MOE_OK);
+    *source = file;
+    return moe_part_source_open(source, &reading, err);
 }
 
 static bool is_there(size_t at)
