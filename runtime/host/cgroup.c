@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "runtime/host/sysfs.h"
 
@@ -262,16 +263,6 @@ void moe_cgroup_read(moe_cgroup_limits *limits, const char *root)
     read_cpu(limits, &texts, 1);
 }
 
-/* FNV-1a, never 0. */
-static uint64_t hash_of(const char *text)
-{
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (; *text != '\0'; text++) {
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
-    }
-    return hash | 1;
-}
-
 void moe_cgroup_read_memory(moe_cgroup_limits *limits, moe_cgroup_place *place, const char *root)
 {
     proc_texts texts;
@@ -279,7 +270,7 @@ void moe_cgroup_read_memory(moe_cgroup_limits *limits, moe_cgroup_place *place, 
     if (!read_groups(&texts, root)) {
         return;
     }
-    const uint64_t groups = hash_of(texts.groups);
+    const uint64_t groups = XXH3_64bits(texts.groups, strlen(texts.groups)) | 1; /* never 0 */
     if (place->groups != groups) {
         place->groups = find_memory_place(place, &texts) ? groups : 0;
     }

@@ -44,8 +44,9 @@ uint64_t moe_stall_us(const char *pressure);
 /* root: prefix of /proc and of the mount points, "" except in tests. Absent files mean no limit. */
 void moe_cgroup_read(moe_cgroup_limits *limits, const char *root);
 
-/* Reads the memory's limits alone, for those that look often. *place is zero at first, and keeps
- * where the group's files are until the process is in other groups. */
+/* Reads the memory's limits alone, for callers that look often. *place keeps where the group's
+ * files are, until the process moves to other groups; the caller sets it to zero before the first
+ * call. */
 void moe_cgroup_read_memory(moe_cgroup_limits *limits, moe_cgroup_place *place, const char *root);
 
 #endif

@@ -23,7 +23,7 @@ typedef struct moe_memory_room {
                         * far */
 } moe_memory_room;
 
-/* place: zero at first; kept from look to look. root: prefix of /proc and of the mount points, ""
+/* place: as for moe_cgroup_read_memory(). root: prefix of /proc and of the mount points, ""
  * except in tests. */
 void moe_memory_room_read(moe_memory_room *room, moe_cgroup_place *place, const char *root);
 
